@@ -1,0 +1,56 @@
+# `make` lists what can be made. Every target sets up what it needs: a virtual environment in .venv, the dependencies
+# and the compiled core. Nothing has to be installed by hand but Python 3.11+, gcc and make.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+WORKERS ?= 2
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format lint types unit crash fuzz interop asan bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# The stamp holds a hash of what decides the environment, so a fresh clone and a changed source both build exactly once.
+STAMP := $(VENV)/.ready
+SOURCES := pyproject.toml setup.py $(wildcard src/ottla/records/*.pyx)
+
+setup: $(STAMP) ## Make the virtual environment, the dependencies and the compiled core
+
+$(STAMP): $(SOURCES)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --editable '.[arrow]' --group test --group lint
+	@touch $@
+
+test: $(STAMP) check ## Run every test
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/crash tests/fuzz tests/interop
+
+check: $(STAMP) lint types ## Format, lint, types, layers, unit and wire tests: seconds
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q tests/architecture tests/unit tests/wire
+
+lint: $(STAMP) ## Check format and style
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+
+format: $(STAMP) ## Rewrite the sources in the house format
+	$(BIN)/ruff format --quiet .
+	$(BIN)/ruff check --quiet --fix .
+
+types: $(STAMP) ## Check the types of src
+	$(BIN)/mypy
+
+unit: $(STAMP) ## Run the unit tests
+	$(BIN)/python -m pytest -q tests/unit
+
+crash: $(STAMP) ## Stop the disk at every step and recover
+	$(BIN)/python -m pytest -n $(WORKERS) tests/crash
+
+fuzz: $(STAMP) ## Feed millions of broken inputs to every decoder
+	$(BIN)/python -m pytest -n $(WORKERS) tests/fuzz
+
+interop: $(STAMP) ## Compare with Apache Kafka's own tools and files
+	$(BIN)/python -m pytest tests/interop
+
+clean: ## Remove everything that was built
+	rm -rf $(VENV) build out src/*.egg-info src/ottla/records/*.so src/ottla/records/_native.c
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

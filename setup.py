@@ -1,0 +1,29 @@
+"""Builds the compiled core. It is optional: without a compiler the package installs and runs on the reference."""
+
+import os
+
+from setuptools import Extension, setup
+
+
+def extensions() -> list[Extension]:
+    if os.environ.get("OTTLA_PURE_PYTHON"):
+        return []
+    try:
+        from Cython.Build import cythonize
+    except ImportError:
+        return []
+    # The address sanitizer build of `make asan` comes in through these two.
+    compile_args = ["-O3", *os.environ.get("OTTLA_CFLAGS", "").split()]
+    link_args = os.environ.get("OTTLA_LDFLAGS", "").split()
+    native = Extension(
+        "ottla.records._native",
+        ["src/ottla/records/_native.pyx"],
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+        optional=True,
+    )
+    extended: list[Extension] = cythonize([native], language_level=3)
+    return extended
+
+
+setup(ext_modules=extensions())

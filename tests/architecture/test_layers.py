@@ -1,0 +1,70 @@
+"""The layers of ARCHITECTURE.md, enforced: a package imports only what stands below it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "ottla"
+
+# From the ground up. Packages on one line are strangers to each other.
+LAYERS = [
+    {"errors", "ids", "config"},
+    {"protocol"},
+    {"records"},
+    {"replication", "cluster", "groups", "transactions", "security"},
+    {"storage", "store", "runtime", "net"},
+    {"broker", "client"},
+    {"testing"},
+    {"cli", "console", "spark"},
+]
+# Within the first layer the order is free: these three know each other.
+GROUND = LAYERS[0]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+PURE = {"protocol", "records", *LAYERS[3]}
+DOORS_TO_THE_WORLD = {"asyncio", "os", "socket", "time", "random", "subprocess", "threading", "pathlib", "mmap"}
+# The one module of a pure package that looks at the environment: it picks the compiled core or the reference.
+MAY_LOOK_OUT = {"records/codec.py"}
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem in GROUND)
+
+
+def imported_modules(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute here"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def package_of(path: Path) -> str:
+    relative = path.relative_to(SOURCE)
+    return relative.parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_module_imports_only_from_below(path: Path) -> None:
+    package = package_of(path)
+    assert package in LEVEL, f"{package} has no place in the layers: give it one in {__file__}"
+    for name in imported_modules(path):
+        parts = name.split(".")
+        if parts[0] != "ottla" or len(parts) < 2 or parts[1] not in LEVEL:
+            continue
+        other = parts[1]
+        if other == package or {package, other} <= GROUND:
+            continue
+        assert LEVEL[other] < LEVEL[package], f"{package} must not import {other} ({name})"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_pure_package_does_not_touch_the_world(path: Path) -> None:
+    if package_of(path) not in PURE or str(path.relative_to(SOURCE)) in MAY_LOOK_OUT:
+        return
+    touched = {name.split(".")[0] for name in imported_modules(path)} & DOORS_TO_THE_WORLD
+    assert not touched, f"{path} is pure and must not import {sorted(touched)}"
