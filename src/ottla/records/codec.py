@@ -1,0 +1,53 @@
+"""Picks the record core: the compiled one where it was built, the Python reference otherwise.
+
+`OTTLA_PURE_PYTHON` in the environment forces the reference, to see whether a fault is in the compiled code.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.records import reference as core
+
+    NATIVE: bool
+elif os.environ.get("OTTLA_PURE_PYTHON"):
+    from ottla.records import reference as core
+
+    NATIVE = False
+else:
+    try:
+        from ottla.records import _native as core
+
+        NATIVE = True
+    except ImportError:
+        from ottla.records import reference as core
+
+        NATIVE = False
+
+KeyOffsetMap = core.KeyOffsetMap
+check_batch = core.check_batch
+check_records = core.check_records
+crc32c = core.crc32c
+decode_records = core.decode_records
+encode_records = core.encode_records
+first_at_or_after = core.first_at_or_after
+read_header = core.read_header
+retain = core.retain
+scan = core.scan
+
+__all__ = [
+    "NATIVE",
+    "KeyOffsetMap",
+    "check_batch",
+    "check_records",
+    "core",
+    "crc32c",
+    "decode_records",
+    "encode_records",
+    "first_at_or_after",
+    "read_header",
+    "retain",
+    "scan",
+]

@@ -1,0 +1,586 @@
+"""The record core in readable Python: what `_native.pyx` does fast, said plainly.
+
+It is the specification that the compiled core is tested against, and what runs where there is no compiler.
+Functions take any bytes-like object without copying it and raise `RecordsError`, nothing else, for any bytes
+at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import struct
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.errors import RecordsError
+from ottla.records.layout import (
+    ATTRIBUTES_AT,
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    HEADER,
+    HEADER_BYTES,
+    INT32_MAX,
+    INT64_MAX,
+    INT64_MIN,
+    KNOWN_ATTRIBUTES,
+    LEGACY_LENGTH_MIN,
+    LENGTH_AT,
+    LENGTH_MIN,
+    LENGTH_PREFIX,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    MAGIC_AT,
+    RECORD_BYTES_MIN,
+    RECORD_HEADER_BYTES_MIN,
+    BatchHeader,
+    Checked,
+    Columns,
+    Compression,
+    Problem,
+    RecordHeaders,
+    Retained,
+    Scan,
+    ScanEnd,
+    refusal,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_LENGTH_FIELD = struct.Struct(">i")
+
+
+def _view(data: Buffer) -> memoryview:
+    view = memoryview(data)
+    return view if view.format == "B" else view.cast("B")
+
+
+# --- checksum -----------------------------------------------------------------------------------------------
+
+_CRC32C_POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
+_CRC_CHUNK_BYTES = 16384
+
+
+@cache
+def _crc_by_byte() -> list[int]:
+    table = []
+    for crc in range(256):
+        for _ in range(8):
+            crc = (crc >> 1) ^ (_CRC32C_POLYNOMIAL if crc & 1 else 0)
+        table.append(crc)
+    return table
+
+
+@cache
+def _crc_by_pair() -> tuple[list[int], list[int]]:
+    """Two tables over 16 bits: the first pair of a word, with two zero bytes behind it, and the last pair."""
+    by_byte = _crc_by_byte()
+    last = []
+    for crc in range(65536):
+        crc = (crc >> 8) ^ by_byte[crc & 0xFF]
+        last.append((crc >> 8) ^ by_byte[crc & 0xFF])
+    first = [(crc >> 16) ^ last[crc & 0xFFFF] for crc in last]
+    return first, last
+
+
+def crc32c(data: Buffer, value: int = 0) -> int:
+    """CRC-32C of `data`, going on from `value`. Four bytes a step: several times as fast as byte by byte."""
+    by_byte = _crc_by_byte()
+    first, last = _crc_by_pair()
+    crc = value ^ 0xFFFFFFFF
+    with _view(data) as view:
+        whole = len(view) // 4 * 4
+        for start in range(0, whole, _CRC_CHUNK_BYTES):
+            chunk = view[start : min(start + _CRC_CHUNK_BYTES, whole)]
+            for word in struct.unpack(f"<{len(chunk) // 4}I", chunk):
+                crc ^= word
+                crc = first[crc & 0xFFFF] ^ last[crc >> 16]
+        for byte in view[whole:]:
+            crc = (crc >> 8) ^ by_byte[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+# --- batches ------------------------------------------------------------------------------------------------
+
+
+def read_header(data: Buffer, position: int = 0) -> BatchHeader:
+    """The header of the batch at `position`, if it is all there and its magic and length can be."""
+    with _view(data) as view:
+        return _read_header(view, position)
+
+
+def _read_header(view: memoryview, position: int) -> BatchHeader:
+    if position < 0 or len(view) - position <= MAGIC_AT:
+        raise refusal(Problem.SHORT)
+    magic = view[position + MAGIC_AT]
+    if magic in (0, 1):
+        raise refusal(Problem.LEGACY_MAGIC)
+    if magic != MAGIC:
+        raise refusal(Problem.MAGIC)
+    if len(view) - position < HEADER_BYTES:
+        raise refusal(Problem.SHORT)
+    header = BatchHeader._make(HEADER.unpack_from(view, position))
+    if header.batch_length < LENGTH_MIN:
+        raise refusal(Problem.LENGTH)
+    return header
+
+
+def _header_problem(header: BatchHeader) -> Problem | None:
+    """What no batch may claim, whoever wrote it."""
+    if header.base_offset < 0 or not 0 <= header.last_offset_delta <= INT64_MAX - 1 - header.base_offset:
+        return Problem.OFFSETS
+    if header.record_count < 0:
+        return Problem.COUNT
+    return None
+
+
+def _producer_problem(header: BatchHeader) -> Problem | None:
+    """What a producer's batch may not claim besides."""
+    if header.attributes & ~KNOWN_ATTRIBUTES:
+        return Problem.ATTRIBUTES
+    if header.attributes & CONTROL_BIT:
+        return Problem.CONTROL
+    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+        return Problem.COUNT
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        return Problem.SEQUENCE
+    return None
+
+
+def check_batch(data: Buffer, position: int, strict: bool, deep: bool) -> Checked:
+    """Checks the batch at `position`; `deep` walks its records too, if they are not compressed."""
+    with _view(data) as view:
+        header = _read_header(view, position)
+        end = position + header.size_bytes
+        if end > len(view):
+            raise refusal(Problem.SHORT)
+        if crc32c(view[position + ATTRIBUTES_AT : end]) != header.crc:
+            raise refusal(Problem.CRC)
+        problem = _header_problem(header)
+        if problem is None and header.attributes & COMPRESSION_MASK > Compression.ZSTD:
+            problem = Problem.CODEC
+        if problem is None and strict:
+            problem = _producer_problem(header)
+        if problem is not None:
+            raise refusal(problem)
+        if deep and not header.attributes & COMPRESSION_MASK:
+            return check_records(view[position + HEADER_BYTES : end], header, strict)
+        return Checked(header, header.max_timestamp, header.last_offset_delta, -1)
+
+
+def check_records(records: Buffer, header: BatchHeader, strict: bool) -> Checked:
+    """Checks every record of a batch, given its header and its records, decompressed."""
+    max_timestamp = INT64_MIN
+    offset_of_max_timestamp_delta = -1
+    null_key_index = -1
+    previous_delta = -1
+    is_append_time = bool(header.attributes & LOG_APPEND_TIME_BIT)
+    with _view(records) as view:
+        for index, record in enumerate(_walk(view, header.record_count)):
+            delta = record.offset_delta
+            if strict:
+                in_order = delta == index
+            else:
+                in_order = previous_delta < delta <= header.last_offset_delta
+            if not in_order:
+                raise refusal(Problem.OFFSET_DELTA, index)
+            previous_delta = delta
+            timestamp = _timestamp_of(record, header.base_timestamp, index)
+            if is_append_time:
+                timestamp = header.max_timestamp
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+                offset_of_max_timestamp_delta = delta
+            if null_key_index < 0 and record.key is None:
+                null_key_index = index
+    if offset_of_max_timestamp_delta < 0:
+        return Checked(header, header.max_timestamp, header.last_offset_delta, -1)
+    return Checked(header, max_timestamp, offset_of_max_timestamp_delta, null_key_index)
+
+
+def scan(data: Buffer, position: int, end: int, check_crc: bool, batches_max: int) -> Scan:
+    """The headers of the batches in `data[position:end]`, up to the first that is cut, bad or legacy."""
+    headers: list[BatchHeader] = []
+    with _view(data) as view:
+        if not 0 <= position <= end <= len(view):
+            raise refusal(Problem.SHORT)
+        while position < end:
+            if len(headers) >= batches_max:
+                return Scan(headers, position, ScanEnd.MORE, None)
+            remaining = end - position
+            if remaining < LENGTH_PREFIX:
+                return Scan(headers, position, ScanEnd.CUT, None)
+            (length,) = _LENGTH_FIELD.unpack_from(view, position + LENGTH_AT)
+            if length < LEGACY_LENGTH_MIN:
+                return _bad(headers, position, Problem.LENGTH)
+            if remaining <= MAGIC_AT:
+                return Scan(headers, position, ScanEnd.CUT, None)
+            magic = view[position + MAGIC_AT]
+            if magic in (0, 1):
+                return Scan(headers, position, ScanEnd.LEGACY, Problem.LEGACY_MAGIC.text)
+            if magic != MAGIC:
+                return _bad(headers, position, Problem.MAGIC)
+            if length < LENGTH_MIN:
+                return _bad(headers, position, Problem.LENGTH)
+            batch_end = position + LENGTH_PREFIX + length
+            if batch_end > end:
+                return Scan(headers, position, ScanEnd.CUT, None)
+            header = BatchHeader._make(HEADER.unpack_from(view, position))
+            problem = _header_problem(header)
+            if problem is not None:
+                return _bad(headers, position, problem)
+            if check_crc and crc32c(view[position + ATTRIBUTES_AT : batch_end]) != header.crc:
+                return _bad(headers, position, Problem.CRC)
+            headers.append(header)
+            position = batch_end
+    return Scan(headers, position, ScanEnd.END, None)
+
+
+def _bad(headers: list[BatchHeader], position: int, problem: Problem) -> Scan:
+    return Scan(headers, position, ScanEnd.BAD, problem.text)
+
+
+# --- records ------------------------------------------------------------------------------------------------
+
+
+class _RawRecord(NamedTuple):
+    """A record as it lies in its section, its key and value still views."""
+
+    start: int  # of the length field
+    body_start: int
+    end: int
+    attributes: int
+    timestamp_delta: int
+    after_timestamp: int
+    offset_delta: int
+    key: memoryview | None
+    value: memoryview | None
+    headers: list[tuple[memoryview, memoryview | None]]
+
+
+def _varint(view: memoryview, position: int, end: int, bits: int, index: int) -> tuple[int, int]:
+    """A zigzag number of at most `bits` bits, and the position behind it."""
+    result = 0
+    shift = 0
+    while True:
+        if position >= end or shift >= bits:
+            raise refusal(Problem.VARINT, index)
+        byte = view[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    if result >> bits:
+        raise refusal(Problem.VARINT, index)
+    return (result >> 1) ^ -(result & 1), position
+
+
+def _nullable(
+    view: memoryview, position: int, end: int, problem: Problem, index: int
+) -> tuple[memoryview | None, int]:
+    """Bytes behind their length, None for a length of -1."""
+    length, position = _varint(view, position, end, 32, index)
+    if length == -1:
+        return None, position
+    if length < 0 or length > end - position:
+        raise refusal(problem, index)
+    return view[position : position + length], position + length
+
+
+def _read_record(view: memoryview, start: int, index: int) -> _RawRecord:
+    length, position = _varint(view, start, len(view), 32, index)
+    body_start = position
+    # The body has everything but the length field itself.
+    if length < RECORD_BYTES_MIN - 1 or length > len(view) - position:
+        raise refusal(Problem.RECORD_LENGTH, index)
+    end = position + length
+    attributes = view[position]
+    timestamp_delta, after_timestamp = _varint(view, position + 1, end, 64, index)
+    offset_delta, position = _varint(view, after_timestamp, end, 32, index)
+    key, position = _nullable(view, position, end, Problem.KEY_LENGTH, index)
+    value, position = _nullable(view, position, end, Problem.VALUE_LENGTH, index)
+    header_count, position = _varint(view, position, end, 32, index)
+    if header_count < 0 or header_count > (end - position) // RECORD_HEADER_BYTES_MIN:
+        raise refusal(Problem.HEADER_COUNT, index)
+    headers = []
+    for _ in range(header_count):
+        header_key, position = _nullable(view, position, end, Problem.HEADER_KEY, index)
+        if header_key is None:
+            raise refusal(Problem.HEADER_KEY, index)
+        header_value, position = _nullable(view, position, end, Problem.HEADER_VALUE, index)
+        headers.append((header_key, header_value))
+    if position != end:
+        raise refusal(Problem.RECORD_LENGTH, index)
+    return _RawRecord(
+        start,
+        body_start,
+        end,
+        attributes,
+        timestamp_delta,
+        after_timestamp,
+        offset_delta,
+        key,
+        value,
+        headers,
+    )
+
+
+def _walk(view: memoryview, record_count: int) -> Iterator[_RawRecord]:
+    """The records of a section: exactly `record_count` of them and not a byte more."""
+    if not 0 <= record_count <= len(view) // RECORD_BYTES_MIN:
+        raise refusal(Problem.COUNT)
+    position = 0
+    for index in range(record_count):
+        record = _read_record(view, position, index)
+        yield record
+        position = record.end
+    if position != len(view):
+        raise refusal(Problem.TRAILING)
+
+
+def _timestamp_of(record: _RawRecord, base_timestamp: int, index: int) -> int:
+    timestamp = base_timestamp + record.timestamp_delta
+    if not INT64_MIN <= timestamp <= INT64_MAX:
+        raise refusal(Problem.TIMESTAMP, index)
+    return timestamp
+
+
+def _offset_of(record: _RawRecord, base_offset: int, index: int) -> int:
+    offset = base_offset + record.offset_delta
+    if record.offset_delta < 0 or not 0 <= base_offset <= offset < INT64_MAX:
+        raise refusal(Problem.OFFSET_DELTA, index)
+    return offset
+
+
+def _owned(view: memoryview | None) -> bytes | None:
+    return None if view is None else bytes(view)
+
+
+def decode_records(
+    records: Buffer, record_count: int, base_offset: int, base_timestamp: int, append_time: int | None
+) -> Columns:
+    """The columns of a section; with `append_time`, that is the timestamp of every record."""
+    offsets: list[int] = []
+    timestamps: list[int] = []
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    headers: list[RecordHeaders] = []
+    with _view(records) as view:
+        for index, record in enumerate(_walk(view, record_count)):
+            timestamp = _timestamp_of(record, base_timestamp, index)
+            offsets.append(_offset_of(record, base_offset, index))
+            timestamps.append(timestamp if append_time is None else append_time)
+            keys.append(_owned(record.key))
+            values.append(_owned(record.value))
+            headers.append(
+                tuple((str(key, "utf-8", "surrogateescape"), _owned(value)) for key, value in record.headers)
+            )
+    without_gaps = range(offsets[0], offsets[0] + len(offsets)) if offsets else range(0)
+    if all(offset == expected for offset, expected in zip(offsets, without_gaps, strict=True)):
+        return Columns(without_gaps, timestamps, keys, values, headers)
+    return Columns(offsets, timestamps, keys, values, headers)
+
+
+def _write_varint(out: bytearray, value: int) -> None:
+    # Zigzag without a width: the number doubles, and a negative one lands on the odd places.
+    value = value << 1 if value >= 0 else (~value << 1) | 1
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _write_nullable(out: bytearray, value: Buffer | None) -> None:
+    if value is None:
+        _write_varint(out, -1)
+    else:
+        with _view(value) as view:
+            _write_varint(out, len(view))
+            out += view
+
+
+def encode_records(
+    keys: Sequence[Buffer | None] | None,
+    values: Sequence[Buffer | None],
+    timestamps: int | Sequence[int],
+    headers: Sequence[Sequence[tuple[str | bytes, Buffer | None]]] | None,
+    offset_deltas: Sequence[int] | None,
+    base_timestamp: int,
+    prefix_bytes: int,
+) -> bytearray:
+    """The section of these records, behind `prefix_bytes` zero bytes where the caller puts a header.
+
+    `keys` None means that all keys are null, one timestamp that all records have it, `offset_deltas` None 0,
+    1, 2, …
+    """
+    count = len(values)
+    for column in (keys, headers, offset_deltas, timestamps):
+        if column is not None and not isinstance(column, int) and len(column) != count:
+            raise ValueError(f"columns of different lengths: {len(column)} beside {count} values")
+    out = bytearray(prefix_bytes)
+    body = bytearray()
+    for index in range(count):
+        timestamp = timestamps if isinstance(timestamps, int) else timestamps[index]
+        timestamp_delta = timestamp - base_timestamp
+        if not (INT64_MIN <= timestamp <= INT64_MAX and INT64_MIN <= timestamp_delta <= INT64_MAX):
+            raise refusal(Problem.TIMESTAMP, index)
+        offset_delta = index if offset_deltas is None else offset_deltas[index]
+        if not 0 <= offset_delta <= INT32_MAX:
+            raise refusal(Problem.OFFSET_DELTA, index)
+        body.clear()
+        body.append(0)  # attributes: none are defined for a record
+        _write_varint(body, timestamp_delta)
+        _write_varint(body, offset_delta)
+        _write_nullable(body, None if keys is None else keys[index])
+        _write_nullable(body, values[index])
+        record_headers = () if headers is None else headers[index]
+        _write_varint(body, len(record_headers))
+        for key, value in record_headers:
+            _write_nullable(body, key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key)
+            _write_nullable(body, value)
+        _write_varint(out, len(body))
+        out += body
+        if len(out) > INT32_MAX:
+            raise refusal(Problem.TOO_LARGE, index)
+    return out
+
+
+# --- compaction ---------------------------------------------------------------------------------------------
+
+KEY_MAP_SLOT_BYTES = 24
+KEY_MAP_LOAD_FACTOR = 0.9
+
+
+class KeyOffsetMap:
+    """The latest offset of each key in bounded memory, for compaction.
+
+    Keys are known by a 128-bit hash under a secret of this map. The width makes an accidental collision
+    (which would lose a record) as unlikely as a broken disk; the secret makes one that a producer prepares
+    just as unlikely.
+    """
+
+    def __init__(self, memory_bytes: int, secret: bytes | None = None) -> None:
+        self.capacity = int(memory_bytes // KEY_MAP_SLOT_BYTES * KEY_MAP_LOAD_FACTOR)
+        if self.capacity < 1:
+            raise ValueError(
+                f"{memory_bytes} bytes hold no key: at least {2 * KEY_MAP_SLOT_BYTES} are needed"
+            )
+        self.is_full = False  # a record did not fit: the last `note` stopped before it
+        self._secret = secrets.token_bytes(16) if secret is None else secret
+        self._offsets: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def _digest(self, key: Buffer) -> bytes:
+        return hashlib.blake2b(key, digest_size=16, key=self._secret).digest()
+
+    def note(self, records: Buffer, record_count: int, base_offset: int, start_offset: int) -> int:
+        """Notes the keys from `start_offset` on; returns the offset one past the last record that was looked
+        at.
+
+        Stops before a record whose key no longer fits, says so by `is_full` and returns that record's offset.
+        Null keys are passed over.
+        """
+        end_offset = start_offset
+        with _view(records) as view:
+            for index, record in enumerate(_walk(view, record_count)):
+                offset = _offset_of(record, base_offset, index)
+                if offset < start_offset:
+                    continue
+                if record.key is not None:
+                    digest = self._digest(record.key)
+                    known = self._offsets.get(digest)
+                    if known is None and len(self._offsets) >= self.capacity:
+                        self.is_full = True
+                        return offset
+                    self._offsets[digest] = offset if known is None else max(known, offset)
+                end_offset = offset + 1
+        return end_offset
+
+    def latest(self, key: Buffer) -> int:
+        """The latest noted offset of `key`, -1 if it was never noted."""
+        return self._offsets.get(self._digest(key), -1)
+
+
+def retain(
+    records: Buffer,
+    record_count: int,
+    base_offset: int,
+    key_map: KeyOffsetMap,
+    drop_tombstones: bool,
+    timestamp_shift: int = 0,
+) -> Retained:
+    """What compaction keeps of a section: the latest record of each key, unless it is a tombstone to drop.
+
+    Records without a key have no place in a compacted log and go. `timestamp_shift` is added to each
+    timestamp delta, because a delete horizon takes the place of the base timestamp.
+    """
+    kept = bytearray()
+    kept_count = 0
+    max_timestamp_delta = INT64_MIN
+    has_tombstones = False
+    with _view(records) as view:
+        for index, record in enumerate(_walk(view, record_count)):
+            offset = _offset_of(record, base_offset, index)
+            if record.key is None or offset < key_map.latest(record.key):
+                continue
+            if record.value is None:
+                if drop_tombstones:
+                    continue
+                has_tombstones = True
+            timestamp_delta = record.timestamp_delta + timestamp_shift
+            if not INT64_MIN <= timestamp_delta <= INT64_MAX:
+                raise refusal(Problem.TIMESTAMP, index)
+            if timestamp_shift:
+                body = bytearray([record.attributes])
+                _write_varint(body, timestamp_delta)
+                body += view[record.after_timestamp : record.end]
+                _write_varint(kept, len(body))
+                kept += body
+            else:
+                kept += view[record.start : record.end]
+            kept_count += 1
+            max_timestamp_delta = max(max_timestamp_delta, timestamp_delta)
+    if not kept_count:
+        max_timestamp_delta = 0
+    return Retained(kept, kept_count, max_timestamp_delta, has_tombstones, kept_count < record_count)
+
+
+def first_at_or_after(
+    records: Buffer,
+    record_count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int | None,
+    timestamp: int,
+    start_offset: int,
+) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record from `start_offset` on that is not older than `timestamp`."""
+    with _view(records) as view:
+        for index, record in enumerate(_walk(view, record_count)):
+            offset = _offset_of(record, base_offset, index)
+            found = _timestamp_of(record, base_timestamp, index)
+            if append_time is not None:
+                found = append_time
+            if found >= timestamp and offset >= start_offset:
+                return offset, found
+    return None
+
+
+__all__ = [
+    "KeyOffsetMap",
+    "RecordsError",
+    "check_batch",
+    "check_records",
+    "crc32c",
+    "decode_records",
+    "encode_records",
+    "first_at_or_after",
+    "read_header",
+    "retain",
+    "scan",
+]
