@@ -1,0 +1,82 @@
+"""Messages to bytes and back: the functions that the rest of Ottla calls.
+
+    request = decode(ProduceRequest, frame, version=9, position=body)
+    reply = encode(ProduceResponse(responses=[]), version=9)
+
+The codec of a class and version is made when it is first used, and kept. Decoding raises `ProtocolError`
+whatever the bytes are; encoding raises it for a value that the version cannot carry.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from ottla.protocol.compiler import Decoder, Encoder, compile_decoder, compile_encoder
+from ottla.protocol.wire import FilePart
+
+Message = TypeVar("Message")
+
+_bytes_decoders: dict[tuple[type, int], Decoder] = {}
+_view_decoders: dict[tuple[type, int], Decoder] = {}
+_encoders: dict[tuple[type, int], Encoder] = {}
+
+
+def decode(cls: type[Message], buffer: bytes | memoryview, version: int, position: int = 0) -> Message:
+    """The message that starts at `position`. Bytes after it are ignored: old librdkafka sends some.
+
+    Records are views of the buffer, not copies.
+    """
+    message: Message = _decoder(cls, buffer, version)(buffer, position)[0]
+    return message
+
+
+def decode_at(
+    cls: type[Message], buffer: bytes | memoryview, version: int, position: int = 0
+) -> tuple[Message, int]:
+    """The message that starts at `position`, and the position after it."""
+    return _decoder(cls, buffer, version)(buffer, position)
+
+
+def encode(message: object, version: int) -> bytes:
+    """The bytes of a message. Its records must be in memory; `encode_parts` takes files as well."""
+    parts: list[Any] = []
+    _encoder(type(message), version)(message, parts)
+    return b"".join(parts)
+
+
+def encode_parts(message: object, version: int) -> list[bytes | FilePart]:
+    """The bytes of a message around the parts that are not in memory, which come out as they are, in order.
+
+    A Fetch response puts slices of segment files in its `records`; the connection sends them without reading
+    them.
+    """
+    pieces: list[Any] = []
+    _encoder(type(message), version)(message, pieces)
+    parts: list[bytes | FilePart] = []
+    in_memory: list[bytes | bytearray | memoryview] = []
+    for piece in pieces:
+        if isinstance(piece, bytes | memoryview | bytearray):
+            in_memory.append(piece)
+        else:
+            parts.append(b"".join(in_memory))
+            parts.append(piece)
+            in_memory.clear()
+    if in_memory:
+        parts.append(b"".join(in_memory))
+    return parts
+
+
+def _decoder(cls: type, buffer: bytes | memoryview, version: int) -> Decoder:
+    of_views = type(buffer) is not bytes
+    decoders = _view_decoders if of_views else _bytes_decoders
+    decoder = decoders.get((cls, version))
+    if decoder is None:
+        decoder = decoders[cls, version] = compile_decoder(cls, version, of_views=of_views)
+    return decoder
+
+
+def _encoder(cls: type, version: int) -> Encoder:
+    encoder = _encoders.get((cls, version))
+    if encoder is None:
+        encoder = _encoders[cls, version] = compile_encoder(cls, version)
+    return encoder
