@@ -1,0 +1,309 @@
+"""The indexes of a segment: offset → position, timestamp → offset, and the aborted transactions.
+
+Bytes as Kafka writes them, big-endian: an offset entry is (relative offset int32, position int32), a time entry
+(timestamp int64, relative offset int32). The index of the active segment lives in memory and is written when it
+is rolled or closed: a crash loses nothing by that, because recovery rebuilds the indexes of what was not
+flushed. The index of a sealed segment is mapped at its first use and costs nothing before.
+
+Neither index is trusted: `Segment` checks what it finds at an indexed position and has a wrong index rebuilt.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.errors import CorruptFileError
+from ottla.storage.disk import Disk
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+RELATIVE_OFFSET_MAX = 2**31 - 1
+
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+
+
+class OffsetPosition(NamedTuple):
+    """The batch whose last offset is `offset` starts at byte `position`."""
+
+    offset: int
+    position: int
+
+
+class TimestampOffset(NamedTuple):
+    """The largest timestamp of the segment up to and including `offset`."""
+
+    timestamp: int
+    offset: int
+
+
+class IndexFile:
+    """Fixed-size entries that only grow: in memory while the segment is active, mapped from disk once it is sealed."""
+
+    __slots__ = ("_disk", "_entry_bytes", "_mapped", "_tail", "_written_bytes", "path")
+
+    def __init__(self, disk: Disk, path: str, entry_bytes: int) -> None:
+        self._disk = disk
+        self.path = path
+        self._entry_bytes = entry_bytes
+        self._tail: bytearray | None = None  # the whole index, while the segment is active
+        self._written_bytes = 0  # how much of the tail is on disk
+        self._mapped: Buffer | None = None
+
+    def activate(self) -> bytearray:
+        """Brings the index into memory, ready to grow."""
+        if self._tail is None:
+            self._tail = bytearray(self._content()) if self._disk.exists(self.path) else bytearray()
+            self._written_bytes = len(self._tail)
+            self._mapped = None
+        return self._tail
+
+    def start_anew(self) -> None:
+        """Forgets every entry: the index is about to be rebuilt."""
+        self._mapped = None
+        self._tail = bytearray()
+        self._written_bytes = -1  # what is on disk is of no use: write from the beginning
+
+    def truncate(self, entry_count: int) -> None:
+        tail = self.activate()
+        size = entry_count * self._entry_bytes
+        if size < len(tail):
+            del tail[size:]
+            if size < self._written_bytes:
+                self._written_bytes = -1
+
+    def write_pending(self, *, sync: bool = False) -> None:
+        """Puts the entries that are only in memory on disk."""
+        tail = self._tail
+        if tail is None or (len(tail) == self._written_bytes and not sync and self._disk.exists(self.path)):
+            return
+        file = self._disk.open(self.path, create=True, writable=True)
+        try:
+            if self._written_bytes < 0:
+                file.truncate(0)
+                self._written_bytes = 0
+            pending = bytes(tail[self._written_bytes :])
+            if pending:
+                file.write(self._written_bytes, pending)
+                self._written_bytes = len(tail)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+
+    def seal(self) -> None:
+        """Writes what is pending and gives the memory back; lookups map the file from now on."""
+        self.write_pending()
+        self._tail = None
+
+    def release(self) -> None:
+        self._mapped = None
+
+    @property
+    def buffer(self) -> Buffer:
+        if self._tail is not None:
+            return self._tail
+        if self._mapped is None:
+            self._mapped = self._content()
+        return self._mapped
+
+    def _content(self) -> Buffer:
+        content = self._disk.map(self.path)
+        size = memoryview(content).nbytes
+        if size % self._entry_bytes:
+            raise CorruptFileError(self.path, f"{size} bytes are no whole number of {self._entry_bytes}-byte entries")
+        return content
+
+    @property
+    def entry_count(self) -> int:
+        return memoryview(self.buffer).nbytes // self._entry_bytes
+
+    def renamed(self, path: str) -> None:
+        self.path = path
+
+
+class OffsetIndex(IndexFile):
+    """Finds the position of a batch near an offset."""
+
+    __slots__ = ("base_offset",)
+
+    def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
+        super().__init__(disk, path, _OFFSET_ENTRY.size)
+        self.base_offset = base_offset
+
+    def append(self, offset: int, position: int) -> None:
+        tail = self.activate()
+        relative = offset - self.base_offset
+        assert 0 <= relative <= RELATIVE_OFFSET_MAX, "the segment rolls before an offset outgrows its index"
+        tail += _OFFSET_ENTRY.pack(relative, position)
+
+    def entry(self, number: int) -> OffsetPosition:
+        relative, position = _OFFSET_ENTRY.unpack_from(self.buffer, number * _OFFSET_ENTRY.size)
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def entries(self) -> Iterator[OffsetPosition]:
+        for relative, position in _OFFSET_ENTRY.iter_unpack(self.buffer):
+            yield OffsetPosition(self.base_offset + relative, position)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """The last entry at or before `offset`; the start of the segment where there is none."""
+        number = _count_at_or_below(self.buffer, _OFFSET_ENTRY, 0, offset - self.base_offset)
+        return self.entry(number - 1) if number else OffsetPosition(self.base_offset, 0)
+
+    def offset_past(self, position: int, default: int) -> int:
+        """An offset past every batch that starts before `position`, near it where the index knows one."""
+        number = _count_at_or_below(self.buffer, _OFFSET_ENTRY, 1, position - 1)
+        return self.entry(number).offset if number < self.entry_count else default
+
+    def last(self) -> OffsetPosition:
+        count = self.entry_count
+        return self.entry(count - 1) if count else OffsetPosition(self.base_offset, 0)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the entries at or past `offset`."""
+        self.truncate(_count_at_or_below(self.buffer, _OFFSET_ENTRY, 0, offset - self.base_offset - 1))
+
+
+class TimeIndex(IndexFile):
+    """Finds the offset from which on timestamps are larger than a given one."""
+
+    __slots__ = ("base_offset",)
+
+    def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
+        super().__init__(disk, path, _TIME_ENTRY.size)
+        self.base_offset = base_offset
+
+    def append_if_later(self, timestamp: int, offset: int) -> None:
+        tail = self.activate()
+        if tail:
+            last_timestamp, last_relative = _TIME_ENTRY.unpack_from(tail, len(tail) - _TIME_ENTRY.size)
+            if timestamp <= last_timestamp:
+                return
+            assert offset - self.base_offset >= last_relative, "offsets of a time index only rise"
+        tail += _TIME_ENTRY.pack(timestamp, offset - self.base_offset)
+
+    def entry(self, number: int) -> TimestampOffset:
+        timestamp, relative = _TIME_ENTRY.unpack_from(self.buffer, number * _TIME_ENTRY.size)
+        return TimestampOffset(timestamp, self.base_offset + relative)
+
+    def entries(self) -> Iterator[TimestampOffset]:
+        for timestamp, relative in _TIME_ENTRY.iter_unpack(self.buffer):
+            yield TimestampOffset(timestamp, self.base_offset + relative)
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """The last entry whose timestamp is at or before `timestamp`; (-1, base offset) where there is none."""
+        number = _count_at_or_below(self.buffer, _TIME_ENTRY, 0, timestamp)
+        return self.entry(number - 1) if number else TimestampOffset(-1, self.base_offset)
+
+    def last(self) -> TimestampOffset:
+        count = self.entry_count
+        return self.entry(count - 1) if count else TimestampOffset(-1, self.base_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the entries at or past `offset`."""
+        self.truncate(_count_at_or_below(self.buffer, _TIME_ENTRY, 1, offset - self.base_offset - 1))
+
+
+def _count_at_or_below(buffer: Buffer, entry: struct.Struct, column: int, limit: int) -> int:
+    """How many leading entries have `column` at or below `limit`, by binary search."""
+    low, high = 0, memoryview(buffer).nbytes // entry.size
+    size, unpack = entry.size, entry.unpack_from
+    while low < high:
+        middle = (low + high) // 2
+        if unpack(buffer, middle * size)[column] <= limit:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+_ABORTED_ENTRY = struct.Struct(">hqqqq")
+_ABORTED_VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """Records of `producer_id` in [first_offset, last_offset] were aborted; last_offset is the marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int  # the log's, once this transaction had ended: no later search needs an earlier entry
+
+
+class TransactionIndex:
+    """The aborted transactions that ended in this segment, in the order of their markers. Most segments have none.
+
+    Unlike the others it is needed whole for every read_committed fetch and small, so it is kept as a list.
+    """
+
+    __slots__ = ("_disk", "_entries", "_written", "path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self.path = path
+        self._entries: list[AbortedTransaction] | None = None
+        self._written = 0  # entries on disk; -1: the file must be written anew
+
+    def entries(self) -> list[AbortedTransaction]:
+        if self._entries is None:
+            self._entries = self._load()
+            self._written = len(self._entries)
+        return self._entries
+
+    def _load(self) -> list[AbortedTransaction]:
+        if not self._disk.exists(self.path):
+            return []
+        content = self._disk.map(self.path)
+        if memoryview(content).nbytes % _ABORTED_ENTRY.size:
+            raise CorruptFileError(self.path, f"no whole number of {_ABORTED_ENTRY.size}-byte entries")
+        loaded: list[AbortedTransaction] = []
+        for version, *fields in _ABORTED_ENTRY.iter_unpack(content):
+            entry = AbortedTransaction(*fields)
+            if version != _ABORTED_VERSION or not 0 <= entry.first_offset <= entry.last_offset:
+                raise CorruptFileError(self.path, f"entry {len(loaded)} makes no sense: version {version}, {entry}")
+            if loaded and entry.last_offset <= loaded[-1].last_offset:
+                raise CorruptFileError(self.path, f"entry {len(loaded)} ends before the one in front of it")
+            loaded.append(entry)
+        return loaded
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        self.entries().append(aborted)
+
+    def start_anew(self) -> None:
+        self._entries = []
+        self._written = -1
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the transactions that ended at or past `offset`."""
+        kept = [entry for entry in self.entries() if entry.last_offset < offset]
+        if len(kept) < len(self.entries()):
+            self._entries = kept
+            self._written = -1
+
+    def write_pending(self, *, sync: bool = False) -> None:
+        if self._entries is None or (len(self._entries) == self._written and not sync):
+            return
+        if not self._entries and not self._disk.exists(self.path):
+            self._written = 0
+            return
+        file = self._disk.open(self.path, create=True, writable=True)
+        try:
+            if self._written < 0:
+                file.truncate(0)
+                self._written = 0
+            pending = b"".join(
+                _ABORTED_ENTRY.pack(_ABORTED_VERSION, *entry) for entry in self._entries[self._written :]
+            )
+            if pending:
+                file.write(self._written * _ABORTED_ENTRY.size, pending)
+                self._written = len(self._entries)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+
+    def renamed(self, path: str) -> None:
+        self.path = path

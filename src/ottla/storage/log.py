@@ -1,0 +1,673 @@
+"""The log of one partition: its segments, its offsets, its producers and its leader epochs.
+
+One event loop owns a `Log`, so there are no locks. Nothing here waits for the disk to sync: `begin_flush` hands out a
+`Flush` whose `run` does nothing but sync files and may run in any thread, and `end_flush` moves the recovery point.
+High watermark and role belong to the partition above; where they matter they come as arguments.
+
+What is durable when: a batch is on disk (in the page cache) when `append` returns; it survives a power loss once the
+recovery point has passed it. Behind the recovery point nothing is trusted after a crash: see `recovery`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import os
+import random
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.config import LogConfig
+from ottla.errors import ApiError, CorruptFileError, ErrorCode, RecordsError
+from ottla.ids import TopicPartition
+from ottla.records import batch, control
+from ottla.records.batch import BatchHeader
+from ottla.storage import checkpoints, retention
+from ottla.storage.admission import Admitted, admit
+from ottla.storage.disk import Disk, read_file
+from ottla.storage.epochs import EpochStart, LeaderEpochs
+from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction, TimestampOffset
+from ottla.storage.producer_state import ProducerStates
+from ottla.storage.segment import DELETED_SUFFIX, SWAP_SUFFIX, FileSlice, Segment, file_name
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOT_SUFFIX = ".snapshot"
+PRODUCER_EXPIRATION_MS = 86_400_000
+
+
+class Appended(NamedTuple):
+    """Where a batch went. A duplicate of an earlier batch names where that one went."""
+
+    first_offset: int
+    last_offset: int
+    append_time_ms: int  # -1 where the records keep their producer's time
+    is_duplicate: bool = False
+
+
+class LogSlice(NamedTuple):
+    """Whole batches of one segment, the last perhaps cut by the size limit. `upper_offset` is past all of them."""
+
+    records: FileSlice
+    first_offset: int
+    upper_offset: int
+
+
+class Flush:
+    """The syncing half of a flush: may run in any thread, touches nothing but files."""
+
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_epochs_path",
+        "_segments",
+        "_snapshots",
+        "end_offset",
+        "epochs",
+        "truncation_count",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        segments: list[tuple[Segment, bool]],
+        snapshots: list[str],
+        epochs: tuple[EpochStart, ...] | None,
+        epochs_path: str,
+        end_offset: int,
+        truncation_count: int,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._segments = segments
+        self._snapshots = snapshots
+        self._epochs_path = epochs_path
+        self.epochs = epochs
+        self.end_offset = end_offset
+        self.truncation_count = truncation_count
+
+    def run(self) -> None:
+        for segment, is_sealed in self._segments:
+            segment.file.sync()
+            if is_sealed:
+                segment.sync_indexes()
+        for path in self._snapshots:
+            if self._disk.exists(path):
+                file = self._disk.open(path, writable=True)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+        if self.epochs is not None:
+            checkpoints.write_epochs(self._disk, self._epochs_path, self.epochs)
+        self._disk.sync_directory(self._directory)
+
+
+class Log:
+    """One partition's log. Made by `recovery.open_log`; not to be made by hand."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        name: TopicPartition,
+        config: LogConfig,
+        *,
+        segments: list[Segment],
+        producers: ProducerStates,
+        epochs: LeaderEpochs,
+        log_start_offset: int,
+        end_offset: int,
+        recovery_point: int,
+        opened_ms: int,
+        dice: random.Random,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.name = name
+        self.config = config
+        self.producers = producers
+        self.epochs = epochs
+        self.log_start_offset = log_start_offset
+        self.end_offset = end_offset
+        self.recovery_point = recovery_point
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._dice = dice
+        self._doomed: list[tuple[int, Segment]] = []  # deleted, and when their files may go
+        self._unsynced_snapshots: list[str] = []
+        self._truncation_count = 0
+        self._last_flush_ms = opened_ms
+        self.is_closed = False
+
+    # -- appending -----------------------------------------------------------------------------------------------------
+
+    def append(self, data: Buffer, *, leader_epoch: int, now_ms: int) -> Appended:
+        """As the leader: checks, stamps and writes one batch of a producer. `data` is stamped in place if writable."""
+        return self.append_admitted(admit(data, self.config, now_ms), leader_epoch=leader_epoch, now_ms=now_ms)
+
+    def append_admitted(self, admitted: Admitted, *, leader_epoch: int, now_ms: int) -> Appended:
+        data, header, append_time_ms = admitted
+        size_bytes = header.batch_length + batch.LENGTH_PREFIX
+        if size_bytes > self.config.segment_bytes:
+            raise RecordsError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"the batch has {size_bytes} bytes, a segment {self.config.segment_bytes} (segment.bytes)",
+            )
+        if header.producer_id >= 0:
+            produced = self.producers.check(header)
+            if produced is not None:
+                time_ms = produced.timestamp if self.config.uses_append_time else -1
+                return Appended(produced.first_offset, produced.last_offset, time_ms, is_duplicate=True)
+        first_offset = self.end_offset
+        batch.stamp(data, first_offset, leader_epoch)
+        # `_replace` would take four times as long, on the hottest path there is.
+        header = BatchHeader(first_offset, header[1], leader_epoch, *header[3:])
+        self._write_batch(data, header, now_ms)
+        if header.producer_id >= 0:
+            self.producers.record(header, header.max_timestamp)
+            self.producers.end_offset = self.end_offset
+        return Appended(first_offset, self.end_offset - 1, append_time_ms)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        marker: control.EndTransactionMarker,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> Appended:
+        """As the leader: ends a transaction of this partition, as its coordinator decided."""
+        first_offset = self.end_offset
+        data = control.build_marker(
+            producer_id, producer_epoch, marker, now_ms, base_offset=first_offset, leader_epoch=leader_epoch
+        )
+        header = batch.read_header(data)
+        self.producers.check_marker(header, marker)
+        self._write_batch(data, header, now_ms)
+        self._record_marker(header, marker, self.active)
+        return Appended(first_offset, first_offset, -1)
+
+    def append_as_follower(self, data: Buffer, *, now_ms: int) -> Appended | None:
+        """The leader's batches as they are, offsets and epochs included; None where `data` holds no whole batch.
+
+        The bytes were checked by the leader; what can be damaged on the way is checked again: lengths and checksums.
+        """
+        view = memoryview(data)
+        scanned = batch.scan(view)
+        if scanned.problem is not None:
+            raise RecordsError(ErrorCode.CORRUPT_MESSAGE, f"from the leader of {self.name}: {scanned.problem}")
+        position = 0
+        first_offset = self.end_offset
+        for header in scanned.headers:
+            if header.base_offset < self.end_offset:
+                raise ApiError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"{self.name} ends at {self.end_offset}, the leader sent offset {header.base_offset}",
+                )
+            self._write_batch(view[position : position + header.size_bytes], header, now_ms)
+            self.replay_batch(header, view, position, self.active)
+            position += header.size_bytes
+        if not scanned.headers:
+            return None
+        return Appended(first_offset, self.end_offset - 1, -1)
+
+    def _write_batch(self, data: Buffer, header: BatchHeader, now_ms: int) -> None:
+        segment = self._segment_for(header, now_ms)
+        position = segment.write(data)
+        segment.note_batch(header, position)
+        if header.leader_epoch > self.epochs.latest:
+            self.epochs.assign(header.leader_epoch, header.base_offset)
+        self.end_offset = header.base_offset + header.last_offset_delta + 1
+
+    def replay_batch(self, header: BatchHeader, data: Buffer, position: int, segment: Segment) -> None:
+        """Takes a batch that stands in `segment` into the producer state: on followers and in recovery."""
+        if header.producer_id >= 0:
+            if not header.is_control:
+                self.producers.record(header, header.max_timestamp)
+            elif header.record_count:  # compaction empties old control batches
+                marker = control.read_marker(data, position)
+                if marker is not None:
+                    self._record_marker(header, marker, segment)
+        self.producers.end_offset = header.end_offset
+
+    def _record_marker(
+        self, header: BatchHeader, marker: control.EndTransactionMarker, segment: Segment | None
+    ) -> None:
+        """Ends a transaction in the producer state and, if it aborted, in the transaction index of `segment`."""
+        ended = self.producers.record_marker(header, marker)
+        if ended is not None and ended.is_aborted and segment is not None:
+            segment.transaction_index.append(
+                AbortedTransaction(
+                    ended.producer_id,
+                    ended.first_offset,
+                    ended.last_offset,
+                    self.producers.last_stable_offset_after(ended),
+                )
+            )
+        self.producers.end_offset = header.end_offset
+
+    def assign_epoch(self, epoch: int) -> None:
+        """A new leader starts its epoch here, before its first batch."""
+        if epoch > self.epochs.latest:
+            self.epochs.assign(epoch, self.end_offset)
+
+    # -- segments ------------------------------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> Segment:
+        return self._segments[-1]
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return tuple(self._segments)
+
+    def adopt(self, segment: Segment) -> None:
+        """Recovery adds a segment that it is about to check at the end of the log."""
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    def _segment_for(self, header: BatchHeader, now_ms: int) -> Segment:
+        """The segment that takes a batch: the active one, or a new one where it must roll first."""
+        active = self._segments[-1]
+        config = self.config
+        if active.size_bytes:
+            first = active.first_timestamp
+            # By record time where records have one, so that a replayed or mirrored log rolls where its source did.
+            waited_ms = header.max_timestamp - first if first is not None and first >= 0 else now_ms - active.created_ms
+            if (
+                active.size_bytes + header.batch_length + batch.LENGTH_PREFIX > config.segment_bytes
+                or waited_ms > config.segment_ms - active.jitter_ms
+            ):
+                return self.roll(now_ms)
+        if active.has_room_for(header.last_offset, config.segment_index_bytes):
+            return active
+        # Only offsets that compaction left on a leader jump so far that the new segment cannot start where we end.
+        is_reachable = header.last_offset - self.end_offset <= RELATIVE_OFFSET_MAX
+        return self.roll(now_ms, self.end_offset if is_reachable else header.base_offset)
+
+    def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
+        """Seals the active segment and starts the next one, at the end of the log."""
+        base_offset = self.end_offset if base_offset is None else base_offset
+        active = self._segments[-1]
+        if active.size_bytes == 0 and active.base_offset == base_offset:
+            active.created_ms = now_ms
+            return active
+        if active.size_bytes:
+            active.seal()
+        self.take_snapshot(base_offset)
+        jitter_ms = self._dice.randint(0, self.config.segment_jitter_ms) if self.config.segment_jitter_ms else 0
+        segment = Segment.create(
+            self.disk,
+            self.directory,
+            base_offset,
+            index_interval_bytes=self.config.index_interval_bytes,
+            created_ms=now_ms,
+            jitter_ms=min(jitter_ms, self.config.segment_ms),
+        )
+        if active.size_bytes == 0:  # a log has no empty segments but the active one
+            self._drop_last_segment()
+        self._segments.append(segment)
+        self._bases.append(base_offset)
+        return segment
+
+    def take_snapshot(self, offset: int) -> None:
+        """The producer state at `offset`, in the page cache; the next flush makes it durable."""
+        path = self.snapshot_path(offset)
+        data = self.producers.snapshot()
+        file = self.disk.open(path, create=True, writable=True)
+        try:
+            file.truncate(0)
+            file.write(0, data)
+        finally:
+            file.close()
+        self._unsynced_snapshots.append(path)
+
+    def snapshot_path(self, offset: int) -> str:
+        return os.path.join(self.directory, file_name(offset, SNAPSHOT_SUFFIX))
+
+    def _number_of_segment(self, offset: int) -> int:
+        """The number of the segment that holds `offset`, or would."""
+        return max(0, bisect.bisect_right(self._bases, offset) - 1)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, max_bytes: int, *, upper_offset: int | None = None, at_least_one: bool = True
+    ) -> LogSlice | None:
+        """Batches from the one that holds `offset`, below `upper_offset`; None where there is nothing to read yet.
+
+        With `at_least_one` the first batch comes whole even if it is larger than `max_bytes`.
+        """
+        if not self.log_start_offset <= offset <= self.end_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name} holds offsets {self.log_start_offset} to {self.end_offset}, asked for {offset}",
+            )
+        upper_offset = self.end_offset if upper_offset is None else min(upper_offset, self.end_offset)
+        if offset >= upper_offset:
+            return None
+        number = self._number_of_segment(offset)
+        while number < len(self._segments):
+            segment = self._segments[number]
+            found = segment.find(offset)
+            if found is not None and found.header.base_offset < upper_offset:
+                return self._slice(number, found.position, found.header, max_bytes, upper_offset, at_least_one)
+            if found is not None:
+                return None
+            number += 1  # compaction took everything from `offset` to the end of this segment
+        return None
+
+    def _slice(
+        self,
+        number: int,
+        position: int,
+        header: BatchHeader,
+        max_bytes: int,
+        upper_offset: int,
+        at_least_one: bool,
+    ) -> LogSlice | None:
+        segment = self._segments[number]
+        next_base = self._bases[number + 1] if number + 1 < len(self._bases) else self.end_offset
+        limit = segment.size_bytes if segment.damaged_from is None else segment.damaged_from
+        if upper_offset < next_base:
+            upper = segment.find(upper_offset)
+            if upper is not None:
+                limit = upper.position
+        size_bytes = min(limit - position, max_bytes)
+        first_bytes = header.size_bytes
+        if size_bytes < first_bytes:
+            if not at_least_one:
+                return None
+            size_bytes = first_bytes
+        bound = min(upper_offset, next_base, segment.offset_index.offset_past(position + size_bytes, next_base))
+        return LogSlice(segment.slice(position, size_bytes), header.base_offset, bound)
+
+    def aborted_transactions(self, start_offset: int, upper_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that a read_committed reader of [start_offset, upper_offset) must know."""
+        found = []
+        for segment in self._segments[self._number_of_segment(start_offset) :]:
+            for aborted in segment.transaction_index.entries():
+                if aborted.last_offset >= start_offset and aborted.first_offset < upper_offset:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= upper_offset:
+                    return found
+        return found
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Everything below is decided: no open transaction, and none that the high watermark has not passed."""
+        unstable = self.producers.first_unstable_offset
+        return high_watermark if unstable is None else min(unstable, high_watermark)
+
+    def offset_for_time(self, timestamp: int) -> TimestampOffset | None:
+        """The first record whose timestamp is at least `timestamp`."""
+        for segment in self._segments[self._number_of_segment(self.log_start_offset) :]:
+            if segment.max_timestamp.timestamp >= timestamp:
+                found = segment.first_at_or_after(timestamp, self.log_start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """The first of the records with the largest timestamp; None in a log without timestamps."""
+        latest = max(self._segments, key=lambda segment: segment.max_timestamp.timestamp)
+        if latest.max_timestamp.timestamp < 0:
+            return None
+        return latest.first_at_or_after(latest.max_timestamp.timestamp, self.log_start_offset)
+
+    # -- cutting the end -----------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> None:
+        """Drops everything from `offset` on, and the rest of the batch that holds it."""
+        if offset >= self.end_offset:
+            return
+        if offset < self._bases[0]:
+            self.truncate_fully(offset, now_ms=now_ms)
+            return
+        self._truncation_count += 1
+        self.recovery_point = min(self.recovery_point, offset)
+        # From the end backwards, so that a crash in between leaves a log without a hole.
+        while len(self._segments) > 1 and self._segments[-1].base_offset > offset:
+            self._drop_last_segment()
+        active = self._segments[-1]
+        active.truncate_to(offset)
+        self.end_offset = active.become_active()
+        self.log_start_offset = min(self.log_start_offset, self.end_offset)
+        self.recovery_point = min(self.recovery_point, self.end_offset)
+        self.epochs.truncate_from_end(self.end_offset)
+        self.rebuild_producers()
+
+    def _drop_last_segment(self) -> None:
+        segment = self._segments.pop()
+        self._bases.pop()
+        segment.unlink()
+
+    def truncate_fully(self, offset: int, *, now_ms: int) -> None:
+        """Drops everything and starts again, empty, at `offset`: a follower that is too far behind or ahead."""
+        self._truncation_count += 1
+        while self._segments:
+            self._drop_last_segment()
+        for snapshot in self.snapshots():
+            self.disk.unlink(self.snapshot_path(snapshot))
+        self._unsynced_snapshots.clear()
+        segment = Segment.create(
+            self.disk,
+            self.directory,
+            offset,
+            index_interval_bytes=self.config.index_interval_bytes,
+            created_ms=now_ms,
+        )
+        self._segments, self._bases = [segment], [offset]
+        self.log_start_offset = self.end_offset = self.recovery_point = offset
+        self.epochs.clear()
+        self.producers.clear()
+        self.producers.end_offset = offset
+
+    def snapshots(self) -> list[int]:
+        """The offsets of all snapshot files, rising."""
+        return sorted(
+            int(name.removesuffix(SNAPSHOT_SUFFIX))
+            for name in self.disk.list_directory(self.directory)
+            if name.endswith(SNAPSHOT_SUFFIX) and name.removesuffix(SNAPSHOT_SUFFIX).isdigit()
+        )
+
+    def rebuild_producers(self, *, aborted_anew: Sequence[Segment] = ()) -> None:
+        """Makes the producer state anew: the newest sound snapshot within the log, then the batches behind it.
+
+        `aborted_anew` are segments whose transaction index was lost: it is filled again on the way.
+        """
+        self.producers.clear()
+        newest = min((segment.base_offset for segment in aborted_anew), default=self.end_offset)
+        start_offset = self._load_snapshot(newest)
+        for segment in self._segments[self._number_of_segment(start_offset) :]:
+            try:
+                self._replay_segment(segment, start_offset, segment in aborted_anew)
+            except CorruptFileError as error:
+                logger.warning("%s; what its producers did from there on is not known", error)
+        self.producers.end_offset = self.end_offset
+
+    def _replay_segment(self, segment: Segment, start_offset: int, fill_transaction_index: bool) -> None:
+        found = segment.find(start_offset)
+        if found is None:
+            return
+        for position, header in segment.walk(found.position):
+            if header.producer_id < 0 or header.base_offset < start_offset:
+                continue
+            if not header.is_control:
+                self.producers.record(header, header.max_timestamp)
+            elif header.record_count:  # compaction empties old control batches
+                marker = control.read_marker(segment.file.read(position, header.size_bytes))
+                if marker is not None:
+                    self._record_marker(header, marker, segment if fill_transaction_index else None)
+
+    def _load_snapshot(self, newest: int) -> int:
+        """Loads the last sound snapshot up to `newest` and returns its offset; those that do not fit the log go."""
+        first_offset = self._bases[0] if self._bases else self.end_offset
+        for offset in reversed(self.snapshots()):
+            path = self.snapshot_path(offset)
+            if newest < offset <= self.end_offset:
+                continue
+            if first_offset <= offset <= newest:
+                try:
+                    self.producers.load(read_file(self.disk, path), offset, path)
+                    return offset
+                except CorruptFileError as error:
+                    logger.warning("%s; an earlier snapshot or the log itself takes its place", error)
+            self.disk.unlink(path)
+        self.producers.clear()
+        return first_offset
+
+    # -- cutting the beginning -----------------------------------------------------------------------------------------
+
+    def advance_log_start(self, offset: int) -> None:
+        """Records below `offset` are gone for readers (DeleteRecords); retention takes their segments later."""
+        if offset > self.end_offset:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} ends at {self.end_offset}, before {offset}")
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    def delete_expired(self, now_ms: int, high_watermark: int) -> int:
+        """Deletes the segments that retention no longer keeps and returns how many. See `retention`."""
+        count = retention.expired_count(
+            [retention.SegmentAge.of(segment) for segment in self._segments],
+            self.config,
+            now_ms=now_ms,
+            log_start_offset=self.log_start_offset,
+            high_watermark=high_watermark,
+            end_offset=self.end_offset,
+        )
+        if count == 0:
+            return 0
+        if count == len(self._segments):
+            self.roll(now_ms)
+        self.delete_first(count, now_ms)
+        self.advance_log_start(self._bases[0])
+        return count
+
+    def delete_first(self, count: int, now_ms: int) -> None:
+        """Takes the oldest segments out of the log; their files follow after `file.delete.delay.ms`."""
+        doomed, self._segments = self._segments[:count], self._segments[count:]
+        self._bases = self._bases[count:]
+        for segment in doomed:
+            self._doom(segment, now_ms)
+
+    def _doom(self, segment: Segment, now_ms: int) -> None:
+        segment.change_suffix(DELETED_SUFFIX)
+        self._doomed.append((now_ms + self.config.file_delete_delay_ms, segment))
+
+    def unlink_due(self, now_ms: int) -> int:
+        """Removes the files of segments that were deleted long enough ago; how many segments."""
+        due = [segment for due_ms, segment in self._doomed if due_ms <= now_ms]
+        self._doomed = [(due_ms, segment) for due_ms, segment in self._doomed if due_ms > now_ms]
+        for segment in due:
+            segment.unlink()
+            if segment.base_offset not in self._bases:  # else a compacted one took its place and has the same snapshot
+                self.disk.unlink(self.snapshot_path(segment.base_offset))
+        return len(due)
+
+    # -- replacing the middle ------------------------------------------------------------------------------------------
+
+    def replace_segments(self, cleaned: list[Segment], old: list[Segment], now_ms: int) -> None:
+        """Puts compacted segments (`.cleaned`, complete and synced) in the place of those they were made of.
+
+        Crash-safe at each step: see `recovery.finish_swaps`, which completes or undoes what this began.
+        """
+        # Rising offsets last: as long as a `.cleaned` is left in front of it, a `.swap` is known to be incomplete.
+        for segment in reversed(cleaned):
+            segment.change_suffix(SWAP_SUFFIX)
+        self.disk.sync_directory(self.directory)
+        first = self._segments.index(old[0])
+        assert self._segments[first : first + len(old)] == old, "only sealed segments that still stand are replaced"
+        for segment in old:
+            self._doom(segment, now_ms)
+        for segment in cleaned:
+            segment.change_suffix("")
+        self.disk.sync_directory(self.directory)
+        self._segments[first : first + len(old)] = cleaned
+        self._bases = [segment.base_offset for segment in self._segments]
+
+    # -- making durable ------------------------------------------------------------------------------------------------
+
+    def is_flush_due(self, now_ms: int) -> bool:
+        unflushed = self.end_offset - self.recovery_point
+        return unflushed > 0 and (
+            unflushed >= self.config.flush_messages
+            or now_ms - self._last_flush_ms >= self.config.flush_ms
+            or self.recovery_point < self.active.base_offset  # flush on roll
+        )
+
+    def begin_flush(self) -> Flush:
+        """What has to be synced so that everything written until now survives a power loss."""
+        first = self._number_of_segment(self.recovery_point)
+        segments = [(segment, segment is not self.active) for segment in self._segments[first:]]
+        snapshots, self._unsynced_snapshots = self._unsynced_snapshots, []
+        return Flush(
+            self.disk,
+            self.directory,
+            segments,
+            snapshots,
+            self.epochs.pending(),
+            self.epochs.path,
+            self.end_offset,
+            self._truncation_count,
+        )
+
+    def end_flush(self, flush: Flush, now_ms: int = 0) -> None:
+        """The flush succeeded: everything that stood when it began is durable, unless the log was cut meanwhile."""
+        self._last_flush_ms = now_ms
+        if flush.truncation_count != self._truncation_count:
+            return
+        self.recovery_point = max(self.recovery_point, flush.end_offset)
+        if flush.epochs is not None:
+            self.epochs.written(flush.epochs)
+
+    def flush(self, now_ms: int = 0) -> None:
+        """All three in one, for whoever may wait."""
+        flush = self.begin_flush()
+        flush.run()
+        self.end_flush(flush, now_ms)
+
+    def close(self) -> None:
+        """Leaves everything on disk as a clean start wants it. The log takes nothing after this."""
+        self.active.write_indexes(sync=True)
+        self.take_snapshot(self.end_offset)
+        self.flush()
+        for segment in self._segments:
+            segment.close()
+        self.is_closed = True
+
+    def abandon(self) -> None:
+        """Lets go of all files without writing anything: the directory failed, or a test ends."""
+        for segment in self._segments:
+            segment.close()
+        self.is_closed = True
+
+    # -- upkeep --------------------------------------------------------------------------------------------------------
+
+    def expire_producers(self, now_ms: int, expiration_ms: int = PRODUCER_EXPIRATION_MS) -> int:
+        return self.producers.expire(now_ms, expiration_ms)
+
+    def release_idle_files(self) -> None:
+        """Closes what nobody read since the last call; a log of a thousand segments need not hold a thousand files."""
+        for segment in self._segments[:-1]:
+            segment.release_if_idle()
+
+    def batches(self, start_offset: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Every batch from `start_offset` with its bytes: for tools and tests, not for serving."""
+        offset = self.log_start_offset if start_offset is None else start_offset
+        for segment in self._segments[self._number_of_segment(offset) :]:
+            found = segment.find(offset)
+            if found is None:
+                continue
+            for position, header in segment.walk(found.position):
+                yield header, segment.file.read(position, header.size_bytes)

@@ -1,0 +1,316 @@
+"""What a partition knows of its producers: sequences, epochs, open and ended transactions.
+
+Pure state, owned by one `Log`: `check` looks and does not touch, `record` is the only writer, and replaying a log calls
+the same `record`. Snapshots are Kafka's bytes (version 1): one entry per producer with its last batch only, so after a
+restart a duplicate of the last batch is still recognised and an older one is out of order, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ottla.errors import ApiError, CorruptFileError, ErrorCode
+from ottla.ids import NO_SEQUENCE, NO_TIMESTAMP
+from ottla.records.batch import BatchHeader
+from ottla.records.codec import crc32c
+from ottla.records.control import EndTransactionMarker
+
+BATCHES_REMEMBERED = 5  # the most that a producer may have in flight on one connection
+SEQUENCE_MAX = 2**31 - 1
+NO_PRODUCER_EPOCH = -1
+NO_COORDINATOR_EPOCH = -1
+
+_SNAPSHOT_VERSION = 1
+_SNAPSHOT_HEADER = struct.Struct(">hI")
+_SNAPSHOT_COUNT = struct.Struct(">i")
+_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+class ProducedBatch(NamedTuple):
+    """One remembered batch of a producer."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return sequence_before(self.last_sequence, self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class EndedTransaction(NamedTuple):
+    """A transaction whose marker stands at `last_offset`."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+@dataclass(slots=True)
+class Producer:
+    """What is known of one producer id."""
+
+    producer_id: int
+    epoch: int = NO_PRODUCER_EPOCH
+    coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    last_timestamp: int = NO_TIMESTAMP
+    transaction_first_offset: int | None = None
+    batches: deque[ProducedBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_REMEMBERED))
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def duplicate_of(self, header: BatchHeader) -> ProducedBatch | None:
+        """The remembered batch that `header` sends again, if it does."""
+        if header.producer_epoch != self.epoch:
+            return None
+        last_sequence = header.last_sequence
+        for produced in self.batches:
+            if produced.last_sequence == last_sequence and produced.first_sequence == header.base_sequence:
+                return produced
+        return None
+
+
+def sequence_before(sequence: int, steps: int) -> int:
+    """Sequences run from 0 to 2^31-1 and begin again at 0."""
+    earlier = sequence - steps
+    return earlier if earlier >= 0 else earlier + SEQUENCE_MAX + 1
+
+
+def follows(last_sequence: int, sequence: int) -> bool:
+    return sequence == last_sequence + 1 or (sequence == 0 and last_sequence == SEQUENCE_MAX)
+
+
+class ProducerStates:
+    """All producers of one partition, up to `end_offset`."""
+
+    __slots__ = ("_ended", "_ongoing", "end_offset", "producers")
+
+    def __init__(self) -> None:
+        self.producers: dict[int, Producer] = {}
+        self.end_offset = 0
+        # Open transactions, producer id by first offset. Offsets only rise, so the first key is the smallest.
+        self._ongoing: dict[int, int] = {}
+        # Ended ones that are not below the high watermark yet: still unstable for a read_committed reader.
+        self._ended: deque[EndedTransaction] = deque()
+
+    def clear(self) -> None:
+        self.producers.clear()
+        self._ongoing.clear()
+        self._ended.clear()
+
+    # -- deciding ------------------------------------------------------------------------------------------------------
+
+    def check(self, header: BatchHeader) -> ProducedBatch | None:
+        """May this batch of a client be appended? The earlier batch if it is a duplicate; ApiError if it may not."""
+        producer = self.producers.get(header.producer_id)
+        if producer is None:
+            # Unknown here: new, expired, or its records were deleted. Any sequence may start (KIP-360).
+            return None
+        duplicate = producer.duplicate_of(header)
+        if duplicate is not None:
+            return duplicate
+        self._check_epoch(producer, header)
+        self._check_sequence(producer, header)
+        if producer.transaction_first_offset is not None and not header.is_transactional:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has an open transaction and sent a batch outside of it",
+            )
+        return None
+
+    def check_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> None:
+        """May this marker of a transaction coordinator be appended?"""
+        producer = self.producers.get(header.producer_id)
+        if producer is None:
+            return
+        self._check_epoch(producer, header)
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            raise ApiError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"marker of coordinator epoch {marker.coordinator_epoch}, already at {producer.coordinator_epoch}",
+            )
+
+    @staticmethod
+    def _check_epoch(producer: Producer, header: BatchHeader) -> None:
+        if header.producer_epoch < producer.epoch:
+            raise ApiError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} sent epoch {header.producer_epoch}, already at {producer.epoch}",
+            )
+
+    @staticmethod
+    def _check_sequence(producer: Producer, header: BatchHeader) -> None:
+        if header.producer_epoch != producer.epoch:
+            if header.base_sequence != 0 and producer.epoch != NO_PRODUCER_EPOCH:
+                raise ApiError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {header.producer_id} starts epoch {header.producer_epoch} with sequence "
+                    f"{header.base_sequence} instead of 0",
+                )
+        elif not follows(producer.last_sequence, header.base_sequence):
+            raise ApiError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} sent sequence {header.base_sequence} after {producer.last_sequence}",
+            )
+
+    # -- recording -----------------------------------------------------------------------------------------------------
+
+    def record(self, header: BatchHeader, timestamp: int) -> None:
+        """A data batch of a producer stands in the log."""
+        producer = self._producer(header)
+        last_offset = header.last_offset
+        producer.batches.append(
+            ProducedBatch(header.last_sequence, last_offset, last_offset - header.base_offset, timestamp)
+        )
+        producer.last_timestamp = timestamp
+        if header.is_transactional and producer.transaction_first_offset is None:
+            producer.transaction_first_offset = header.base_offset
+            self._ongoing[header.base_offset] = producer.producer_id
+
+    def record_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> EndedTransaction | None:
+        """A transaction marker stands in the log; the transaction that it ended, if it had any data here."""
+        producer = self._producer(header)
+        producer.coordinator_epoch = marker.coordinator_epoch
+        producer.last_timestamp = header.max_timestamp
+        first_offset = producer.transaction_first_offset
+        if first_offset is None:
+            return None
+        producer.transaction_first_offset = None
+        del self._ongoing[first_offset]
+        ended = EndedTransaction(header.producer_id, first_offset, header.last_offset, not marker.commit)
+        self._ended.append(ended)
+        return ended
+
+    def _producer(self, header: BatchHeader) -> Producer:
+        producer = self.producers.get(header.producer_id)
+        if producer is None:
+            producer = self.producers[header.producer_id] = Producer(header.producer_id)
+        if producer.epoch != header.producer_epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches.clear()
+        return producer
+
+    def passed_high_watermark(self, high_watermark: int) -> None:
+        """Ended transactions below the high watermark are stable now."""
+        while self._ended and self._ended[0].last_offset < high_watermark:
+            self._ended.popleft()
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forgets the producers that have been silent for too long and have no open transaction; how many."""
+        expired = [
+            producer.producer_id
+            for producer in self.producers.values()
+            if producer.transaction_first_offset is None and now_ms - producer.last_timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self.producers[producer_id]
+        return len(expired)
+
+    # -- telling -------------------------------------------------------------------------------------------------------
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of a transaction that is open, or ended and not yet below the high watermark."""
+        candidates = []
+        if self._ongoing:
+            candidates.append(next(iter(self._ongoing)))
+        if self._ended:
+            # Transactions may end in another order than they began.
+            candidates.append(min(ended.first_offset for ended in self._ended))
+        return min(candidates, default=None)
+
+    def last_stable_offset_after(self, ended: EndedTransaction) -> int:
+        """The last stable offset once `ended` is complete, for its entry in the transaction index."""
+        return min(self._ongoing, default=ended.last_offset + 1)
+
+    def ongoing_transactions(self) -> Iterable[tuple[int, int]]:
+        """(first offset, producer id) of every open transaction, oldest first."""
+        return self._ongoing.items()
+
+    # -- snapshots -----------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        entries = [_SNAPSHOT_COUNT.pack(len(self.producers))]
+        for producer in self.producers.values():
+            last = producer.batches[-1] if producer.batches else ProducedBatch(NO_SEQUENCE, -1, 0, NO_TIMESTAMP)
+            first_offset = producer.transaction_first_offset
+            entries.append(
+                _SNAPSHOT_ENTRY.pack(
+                    producer.producer_id,
+                    producer.epoch,
+                    last.last_sequence,
+                    last.last_offset,
+                    last.offset_delta,
+                    producer.last_timestamp,
+                    producer.coordinator_epoch,
+                    -1 if first_offset is None else first_offset,
+                )
+            )
+        body = b"".join(entries)
+        return _SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
+
+    def load(self, snapshot: bytes, end_offset: int, path: str) -> None:
+        """Becomes what `snapshot` says the state was at `end_offset`; CorruptFileError if it does not hold."""
+        self.clear()
+        for producer in read_snapshot(snapshot, path):
+            self.producers[producer.producer_id] = producer
+        self._ongoing = dict(
+            sorted(
+                (producer.transaction_first_offset, producer.producer_id)
+                for producer in self.producers.values()
+                if producer.transaction_first_offset is not None
+            )
+        )
+        self.end_offset = end_offset
+
+
+def read_snapshot(data: bytes, path: str) -> Iterator[Producer]:
+    """The producers of a snapshot file, after its checksum was found right."""
+    head = _SNAPSHOT_HEADER.size
+    if len(data) < head + _SNAPSHOT_COUNT.size:
+        raise CorruptFileError(path, f"{len(data)} bytes are too few for a producer snapshot")
+    version, crc = _SNAPSHOT_HEADER.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise CorruptFileError(path, f"producer snapshot of unknown version {version}")
+    if crc32c(data[head:]) != crc:
+        raise CorruptFileError(path, "the checksum of the producer snapshot is wrong")
+    (count,) = _SNAPSHOT_COUNT.unpack_from(data, head)
+    body = memoryview(data)[head + _SNAPSHOT_COUNT.size :]
+    if count * _SNAPSHOT_ENTRY.size != len(body):
+        raise CorruptFileError(path, f"{count} producers announced in {len(body)} bytes")
+    for fields in _SNAPSHOT_ENTRY.iter_unpack(body):
+        yield _producer_of_snapshot(*fields)
+
+
+def _producer_of_snapshot(
+    producer_id: int,
+    epoch: int,
+    last_sequence: int,
+    last_offset: int,
+    offset_delta: int,
+    timestamp: int,
+    coordinator_epoch: int,
+    transaction_first_offset: int,
+) -> Producer:
+    producer = Producer(
+        producer_id,
+        epoch=epoch,
+        coordinator_epoch=coordinator_epoch,
+        last_timestamp=timestamp,
+        transaction_first_offset=transaction_first_offset if transaction_first_offset >= 0 else None,
+    )
+    if last_offset >= 0:
+        producer.batches.append(ProducedBatch(last_sequence, last_offset, offset_delta, timestamp))
+    return producer

@@ -1,0 +1,398 @@
+"""Opening a log: fast after a clean shutdown, by checking what may be torn after a crash.
+
+What holds after a crash, and is relied on here: everything below the recovery point was synced, files and names. From
+the segment of the recovery point on nothing is trusted: every batch is checked, the log ends before the first one that
+does not hold, and indexes, producer state and leader epochs are made anew from the batches. What compaction or deletion
+had begun is finished or undone by the names of the files.
+
+Damage that no crash explains (a cut, zeroed or flipped file that had been synced) is mended where the data allows it:
+indexes, snapshots and checkpoints are made anew. A sealed segment that does not hold is reported and its damaged part
+is refused to readers; the rest of the log is served.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ottla.config import LogConfig
+from ottla.errors import CorruptFileError
+from ottla.ids import TopicPartition
+from ottla.records.batch import BatchHeader
+from ottla.storage import checkpoints
+from ottla.storage.disk import Disk
+from ottla.storage.epochs import LeaderEpochs
+from ottla.storage.index import RELATIVE_OFFSET_MAX
+from ottla.storage.log import SNAPSHOT_SUFFIX, Log
+from ottla.storage.producer_state import ProducerStates
+from ottla.storage.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    file_name,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+logger = logging.getLogger(__name__)
+
+_SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening a log had to do."""
+
+    recovered_segments: int = 0
+    recovered_bytes: int = 0
+    dropped_bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def note(self, problem: str) -> None:
+        logger.warning("%s", problem)
+        self.problems.append(problem)
+
+
+def open_log(
+    disk: Disk,
+    directory: str,
+    name: TopicPartition,
+    config: LogConfig,
+    *,
+    now_ms: int,
+    is_clean: bool = False,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    dice: random.Random | None = None,
+    report: RecoveryReport | None = None,
+) -> Log:
+    """Opens the log in `directory`, or starts it there. `is_clean`: the last owner closed it in order."""
+    return _Opening(
+        disk, directory, name, config, now_ms, is_clean, recovery_point, log_start_offset, dice, report
+    ).run()
+
+
+class _Opening:
+    """The steps of opening one log, and what they know of it."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        name: TopicPartition,
+        config: LogConfig,
+        now_ms: int,
+        is_clean: bool,
+        recovery_point: int,
+        log_start_offset: int,
+        dice: random.Random | None,
+        report: RecoveryReport | None,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.name = name
+        self.config = config
+        self.now_ms = now_ms
+        self.is_clean = is_clean
+        self.recovery_point = recovery_point
+        self.log_start_offset = log_start_offset
+        self.dice = random.Random() if dice is None else dice
+        self.report = RecoveryReport() if report is None else report
+        self.epochs_lost = False
+        self.transaction_indexes_lost: list[Segment] = []
+
+    def run(self) -> Log:
+        self.disk.make_directory(self.directory)
+        finish_swaps(self.disk, self.directory)
+        epochs = self._load_epochs()
+        segments = self._find_segments() or [self._create_first()]
+        torn = self._torn_part(segments)
+        sealed = segments[: len(segments) - len(torn)]
+        for number, segment in enumerate(sealed[: None if torn else -1]):
+            self._check_sealed(segment, next_base_offset=segments[number + 1].base_offset)
+        log = self._log_of(sealed, torn, epochs)
+        self._learn_epochs(log, sealed)
+        log.rebuild_producers(aborted_anew=self.transaction_indexes_lost)
+        if torn:
+            self._take_in(log, torn)
+        self._settle(log)
+        return log
+
+    # -- finding -------------------------------------------------------------------------------------------------------
+
+    def _load_epochs(self) -> LeaderEpochs:
+        epochs = LeaderEpochs(self.disk, os.path.join(self.directory, checkpoints.LEADER_EPOCHS))
+        try:
+            epochs.load()
+        except CorruptFileError as error:
+            self.report.note(f"{error}; the leader epochs are read from the log again")
+            self.epochs_lost = True
+        return epochs
+
+    def _find_segments(self) -> list[Segment]:
+        names = set(self.disk.list_directory(self.directory))
+        segments = []
+        for name in sorted(names):
+            matched = _SEGMENT_FILE.fullmatch(name)
+            if matched is None or matched[2] == SNAPSHOT_SUFFIX:
+                continue
+            base_offset = int(matched[1])
+            if matched[2] == LOG_SUFFIX:
+                segments.append(self._segment(base_offset))
+            elif file_name(base_offset, LOG_SUFFIX) not in names:
+                self.disk.unlink(os.path.join(self.directory, name))  # an index whose segment is gone
+        # Empty segments are left by a crash between a roll and its first batch; only the last one has a use.
+        for segment in segments[:-1]:
+            if segment.size_bytes == 0:
+                segment.unlink()
+        return [segment for segment in segments if segment.size_bytes or segment is segments[-1]]
+
+    def _segment(self, base_offset: int) -> Segment:
+        path = os.path.join(self.directory, file_name(base_offset, LOG_SUFFIX))
+        return Segment(
+            self.disk,
+            self.directory,
+            base_offset,
+            size_bytes=self.disk.size(path),
+            index_interval_bytes=self.config.index_interval_bytes,
+            created_ms=self.now_ms,
+        )
+
+    def _create_first(self) -> Segment:
+        self.is_clean = False  # there is nothing yet that a clean shutdown could have left
+        return Segment.create(
+            self.disk,
+            self.directory,
+            self.log_start_offset,
+            index_interval_bytes=self.config.index_interval_bytes,
+            created_ms=self.now_ms,
+        )
+
+    def _torn_part(self, segments: list[Segment]) -> list[Segment]:
+        """The segments, at the end, that have to be checked batch by batch."""
+        if self.is_clean:
+            return [] if self._is_sound(segments[-1]) else segments[-1:]
+        first = sum(segment.base_offset <= self.recovery_point for segment in segments) - 1
+        return segments[max(first, 0) :]
+
+    def _is_sound(self, active: Segment) -> bool:
+        """Whether the active segment of a clean log is as a clean shutdown leaves it; it is ready to grow then."""
+        try:
+            if active.size_bytes and self._missing_indexes(active):
+                raise CorruptFileError(active.path(LOG_SUFFIX), "has lost its index")
+            active.transaction_index.entries()
+            active.become_active()
+        except CorruptFileError as error:
+            self.report.note(f"{error}; the segment is recovered although the shutdown was clean")
+            return False
+        return True
+
+    def _missing_indexes(self, segment: Segment) -> bool:
+        return not all(self.disk.exists(segment.path(suffix)) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+
+    # -- sealed segments -----------------------------------------------------------------------------------------------
+
+    def _check_sealed(self, segment: Segment, next_base_offset: int) -> None:
+        """A sealed segment has sound indexes and ends with a whole batch, at most where the next one begins."""
+        try:
+            if self._missing_indexes(segment) or not self._has_sound_index_end(segment):
+                self.report.note(f"{segment.path(INDEX_SUFFIX)}: does not fit its segment; made anew")
+                segment.rebuild_indexes()
+                segment.seal()
+            end_offset = segment.end_of_walk()
+            if end_offset > next_base_offset:
+                raise CorruptFileError(segment.path(LOG_SUFFIX), f"ends at {end_offset}, inside the next segment")
+        except CorruptFileError as error:
+            self._condemn(segment, error)
+        try:
+            segment.transaction_index.entries()
+        except CorruptFileError as error:
+            self.report.note(f"{error}; the aborted transactions are read from the log again")
+            segment.transaction_index.start_anew()
+            self.transaction_indexes_lost.append(segment)
+
+    @staticmethod
+    def _has_sound_index_end(segment: Segment) -> bool:
+        try:
+            last = segment.offset_index.last()
+            latest = segment.time_index.last()
+            return latest.offset >= segment.base_offset and (
+                last.position == 0
+                or (
+                    0 < last.position < segment.size_bytes
+                    and segment.header_at(last.position).base_offset <= last.offset
+                )
+            )
+        except CorruptFileError:
+            return False
+
+    def _condemn(self, segment: Segment, error: CorruptFileError) -> None:
+        """Finds how far a damaged sealed segment holds; readers get that much and an error behind it."""
+        sound = 0
+        try:
+            for position, header in segment.walk(0):
+                sound = position + header.size_bytes
+        except CorruptFileError as first:
+            error = first
+        segment.damaged_from = sound
+        self.report.note(
+            f"{error}; the {segment.size_bytes - sound} bytes from {sound} on are refused to readers: "
+            "restore the file from a replica, or delete its records"
+        )
+
+    # -- putting together ----------------------------------------------------------------------------------------------
+
+    def _log_of(self, sealed: list[Segment], torn: list[Segment], epochs: LeaderEpochs) -> Log:
+        """The log as far as it needs no check; where everything does, it is empty for now."""
+        first_base_offset = (sealed or torn)[0].base_offset
+        end_offset = torn[0].base_offset if torn else sealed[-1].become_active()
+        return Log(
+            self.disk,
+            self.directory,
+            self.name,
+            self.config,
+            segments=sealed,
+            producers=ProducerStates(),
+            epochs=epochs,
+            log_start_offset=max(self.log_start_offset, first_base_offset),
+            end_offset=end_offset,
+            # Nothing of a clean log is unflushed; the torn part is flushed once it is taken in.
+            recovery_point=end_offset,
+            opened_ms=self.now_ms,
+            dice=self.dice,
+        )
+
+    def _learn_epochs(self, log: Log, sealed: list[Segment]) -> None:
+        """Epochs of the torn part are learned as it is taken in; those of the rest only if their file is lost."""
+        log.epochs.truncate_from_end(log.end_offset)
+        if self.epochs_lost:
+            for segment in sealed:
+                if segment.damaged_from is None:
+                    for _, header in segment.walk(0):
+                        log.epochs.assign(header.leader_epoch, header.base_offset)
+
+    def _take_in(self, log: Log, torn: list[Segment]) -> None:
+        """Checks the torn segments in order; the log ends before the first batch that does not hold."""
+        for number, segment in enumerate(torn):
+            hole = segment.base_offset - log.end_offset
+            if number and 0 < hole <= RELATIVE_OFFSET_MAX:
+                # We roll where the log ends, so offsets between two segments were there and are lost.
+                self._give_up(
+                    torn[number:],
+                    f"{log.name}: offsets {log.end_offset} to {segment.base_offset - 1} are lost",
+                )
+                break
+            if number:
+                log.active.seal()
+                log.end_offset = segment.base_offset
+                log.take_snapshot(segment.base_offset)
+            log.adopt(segment)
+            found = segment.recover(_Replay(log, segment).visit)
+            self.report.recovered_segments += 1
+            self.report.recovered_bytes += found.valid_bytes
+            self.report.dropped_bytes += found.dropped_bytes
+            if found.problem is not None:
+                self.report.note(
+                    f"{segment.path(LOG_SUFFIX)}: {found.problem}; cut at byte {found.valid_bytes}, "
+                    f"{found.dropped_bytes} bytes dropped"
+                )
+                self._give_up(torn[number + 1 :], "behind a batch that does not hold")
+                break
+
+    def _give_up(self, segments: list[Segment], reason: str) -> None:
+        # From the end backwards, so that a crash in between leaves a log without a hole.
+        for segment in reversed(segments):
+            self.report.dropped_bytes += segment.size_bytes
+            self.report.note(f"{segment.path(LOG_SUFFIX)}: dropped, {segment.size_bytes} bytes: {reason}")
+            segment.unlink()
+
+    def _settle(self, log: Log) -> None:
+        """Brings everything else in line with where the log starts and ends, and makes what was mended durable."""
+        if log.end_offset < log.log_start_offset:
+            self.report.note(
+                f"{log.name} ends at {log.end_offset}, before its start {log.log_start_offset}; starts anew"
+            )
+            log.truncate_fully(log.log_start_offset, now_ms=self.now_ms)
+        log.epochs.truncate_from_end(log.end_offset)
+        log.epochs.truncate_from_start(log.log_start_offset)
+        if self.report.problems:
+            log.recovery_point = log.segments[0].base_offset
+        elif not self.is_clean:
+            log.recovery_point = min(self.recovery_point, log.end_offset)
+        log.flush(self.now_ms)
+
+
+class _Replay:
+    """Takes every batch that recovery finds sound into the log's own state."""
+
+    __slots__ = ("_log", "_segment")
+
+    def __init__(self, log: Log, segment: Segment) -> None:
+        self._log = log
+        self._segment = segment
+
+    def visit(self, header: BatchHeader, data: Buffer, position: int) -> None:
+        log = self._log
+        if header.leader_epoch > log.epochs.latest:
+            log.epochs.assign(header.leader_epoch, header.base_offset)
+        log.replay_batch(header, data, position, self._segment)
+        log.end_offset = header.base_offset + header.last_offset_delta + 1
+
+
+# -- what deletion and compaction left behind --------------------------------------------------------------------------
+
+
+def finish_swaps(disk: Disk, directory: str) -> None:
+    """Finishes or undoes, by the names of the files, what `Log.replace_segments` and deletions had begun.
+
+    `.deleted` was on its way out: out it goes. `.cleaned` was being written: it is dropped. `.swap` was written and
+    synced: it takes the place of what it was made of, unless a `.cleaned` in front of it shows that its group was not
+    renamed whole; then the originals are all still there, and it is dropped.
+    """
+    leftovers = [matched for name in disk.list_directory(directory) if (matched := _SEGMENT_FILE.fullmatch(name))]
+    cleaned_logs = [int(m[1]) for m in leftovers if m[3] == CLEANED_SUFFIX and m[2] == LOG_SUFFIX]
+    swapped_logs = sorted(int(m[1]) for m in leftovers if m[3] == SWAP_SUFFIX and m[2] == LOG_SUFFIX)
+    first_cleaned = min(cleaned_logs, default=None)
+    complete = [base for base in swapped_logs if first_cleaned is None or base < first_cleaned]
+    for matched in leftovers:
+        base_offset, state = int(matched[1]), matched[3]
+        path = os.path.join(directory, matched[0])
+        is_undone = state == SWAP_SUFFIX and base_offset not in complete
+        if is_undone or state in (DELETED_SUFFIX, CLEANED_SUFFIX):
+            disk.unlink(path)
+    for base_offset in complete:
+        _finish_swap(disk, directory, base_offset)
+
+
+def _finish_swap(disk: Disk, directory: str, base_offset: int) -> None:
+    swap = Segment(
+        disk,
+        directory,
+        base_offset,
+        size_bytes=disk.size(os.path.join(directory, file_name(base_offset, LOG_SUFFIX) + SWAP_SUFFIX)),
+        index_interval_bytes=0,
+        suffix=SWAP_SUFFIX,
+    )
+    end_offset = base_offset
+    for _, header in swap.walk(0):
+        end_offset = header.end_offset
+    for name in disk.list_directory(directory):
+        matched = _SEGMENT_FILE.fullmatch(name)
+        if matched and matched[2] in SEGMENT_SUFFIXES and not matched[3]:
+            old = int(matched[1])
+            # Indexes at the base offset itself may be the new ones already; `change_suffix` brings the log file last.
+            is_replaced = base_offset < old < end_offset or (old == base_offset and matched[2] == LOG_SUFFIX)
+            if is_replaced:
+                disk.unlink(os.path.join(directory, name))
+    swap.change_suffix("")
+    disk.sync_directory(directory)

@@ -1,0 +1,474 @@
+"""One segment of a log: a file of record batches with its three indexes.
+
+The segment knows bytes, batch headers and positions. It knows nothing of producers, epochs or transactions; `Log` does,
+and hands down what belongs into the transaction index. Records are never decoded here, except to find one by its time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.errors import CorruptFileError, RecordsError, StorageError
+from ottla.ids import NO_TIMESTAMP
+from ottla.records import batch
+from ottla.records.batch import HEADER_BYTES, BatchHeader
+from ottla.storage.disk import Disk, File
+from ottla.storage.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex, TimestampOffset, TransactionIndex
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+# Appended to all of the above while a segment is in one of these states.
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+WALK_BYTES = 8 * 1024  # read at once when going from header to header
+RECOVERY_BYTES = 4 * 1024 * 1024  # read at once when checking a whole segment
+RECENT_BATCHES_MAX = 128  # positions remembered for readers at the tail
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """A range of a segment file, to be sent without being read. It keeps the file open, even past its deletion."""
+
+    file: File
+    position: int
+    size_bytes: int
+
+    def read(self) -> bytes:
+        return self.file.read(self.position, self.size_bytes)
+
+
+class FoundBatch(NamedTuple):
+    position: int
+    header: BatchHeader
+
+
+class Recovered(NamedTuple):
+    """What a full check of a segment found: `problem` says why the bytes past `valid_bytes` were given up."""
+
+    valid_bytes: int
+    dropped_bytes: int
+    end_offset: int
+    problem: str | None
+
+
+BatchVisitor = Callable[[BatchHeader, "Buffer", int], None]
+
+
+class Segment:
+    """A segment and its files. `size_bytes` is where the next batch goes."""
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_disk",
+        "_file",
+        "_index_interval_bytes",
+        "_max_timestamp",
+        "_recent",
+        "_suffix",
+        "_used",
+        "base_offset",
+        "created_ms",
+        "damaged_from",
+        "directory",
+        "first_timestamp",
+        "jitter_ms",
+        "offset_index",
+        "size_bytes",
+        "time_index",
+        "transaction_index",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        size_bytes: int,
+        index_interval_bytes: int,
+        created_ms: int = 0,
+        jitter_ms: int = 0,
+        suffix: str = "",
+    ) -> None:
+        self._disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self.created_ms = created_ms
+        self.jitter_ms = jitter_ms
+        self._suffix = suffix
+        self._index_interval_bytes = index_interval_bytes
+        self._bytes_since_index = 0
+        self._file: File | None = None
+        self._used = False
+        self._recent: dict[int, int] = {}
+        self._max_timestamp: TimestampOffset | None = None
+        self.first_timestamp: int | None = None
+        # Set where a sealed segment was found cut or overwritten: reads past it are refused, not answered.
+        self.damaged_from: int | None = None
+        self.offset_index = OffsetIndex(disk, self.path(INDEX_SUFFIX), base_offset)
+        self.time_index = TimeIndex(disk, self.path(TIME_INDEX_SUFFIX), base_offset)
+        self.transaction_index = TransactionIndex(disk, self.path(TRANSACTION_INDEX_SUFFIX))
+
+    @classmethod
+    def create(
+        cls,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        index_interval_bytes: int,
+        created_ms: int,
+        jitter_ms: int = 0,
+        suffix: str = "",
+    ) -> Segment:
+        """A new, empty, active segment; whatever stood under its names is overwritten."""
+        segment = cls(
+            disk,
+            directory,
+            base_offset,
+            size_bytes=0,
+            index_interval_bytes=index_interval_bytes,
+            created_ms=created_ms,
+            jitter_ms=jitter_ms,
+            suffix=suffix,
+        )
+        segment._file = disk.open(segment.path(LOG_SUFFIX), create=True, writable=True)
+        segment._file.truncate(0)
+        segment.offset_index.start_anew()
+        segment.time_index.start_anew()
+        segment.transaction_index.start_anew()
+        segment._max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset)
+        return segment
+
+    def path(self, suffix: str) -> str:
+        return os.path.join(self.directory, file_name(self.base_offset, suffix) + self._suffix)
+
+    # -- the file ------------------------------------------------------------------------------------------------------
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self.path(LOG_SUFFIX), writable=True)
+        self._used = True
+        return self._file
+
+    def release_if_idle(self) -> None:
+        """Lets go of descriptor and maps that nobody used since the last call; slices in flight keep their own."""
+        if not self._used:
+            self._file = None
+            self.offset_index.release()
+            self.time_index.release()
+        self._used = False
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def has_room_for(self, last_offset: int, index_bytes_max: int) -> bool:
+        """Whether a batch that ends at `last_offset` can still be addressed and indexed here."""
+        return (
+            last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+            and (self.offset_index.entry_count + 1) * 8 <= index_bytes_max
+            and (self.time_index.entry_count + 2) * 12 <= index_bytes_max  # sealing adds one more
+        )
+
+    def write(self, data: Buffer) -> int:
+        """Adds bytes at the end and returns their position; after an error the segment is as it was before."""
+        position = self.size_bytes
+        try:
+            self.file.write(position, data)
+        except StorageError:
+            self.file.truncate(position)
+            raise
+        self.size_bytes = position + memoryview(data).nbytes
+        return position
+
+    def note_batch(self, header: BatchHeader, position: int) -> None:
+        """Takes a batch that stands at `position` into the indexes."""
+        last_offset = header.last_offset
+        if position == 0:
+            self.first_timestamp = header.max_timestamp
+        if header.max_timestamp > self.max_timestamp.timestamp:
+            self._max_timestamp = TimestampOffset(header.max_timestamp, last_offset)
+        if self._bytes_since_index > self._index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append_if_later(*self.max_timestamp)
+            self._bytes_since_index = 0
+        self._bytes_since_index += header.size_bytes
+        recent = self._recent
+        recent[header.base_offset] = position
+        if len(recent) > RECENT_BATCHES_MAX:
+            del recent[next(iter(recent))]
+
+    def seal(self) -> None:
+        """The segment takes no more batches: its largest timestamp goes into the time index, memory is given back."""
+        if self.size_bytes:
+            self.time_index.append_if_later(*self.max_timestamp)
+        self.offset_index.seal()
+        self.time_index.seal()
+        self.transaction_index.write_pending()
+        self._recent = {}
+
+    def write_indexes(self, *, sync: bool) -> None:
+        if self.size_bytes:
+            self.time_index.append_if_later(*self.max_timestamp)
+        self.offset_index.write_pending(sync=sync)
+        self.time_index.write_pending(sync=sync)
+        self.transaction_index.write_pending(sync=sync)
+
+    def sync_indexes(self) -> None:
+        """Makes the indexes of a sealed segment durable; they are on disk already, if perhaps only in its cache."""
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+            path = self.path(suffix)
+            if self._disk.exists(path):
+                file = self._disk.open(path, writable=True)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the batch that holds `offset` and all after it; `become_active` has to follow."""
+        found = self.find(offset)
+        if found is None:
+            return
+        self.file.truncate(found.position)
+        self.size_bytes = found.position
+        self.damaged_from = None
+        self.offset_index.truncate_to(found.header.base_offset)
+        self.time_index.truncate_to(found.header.base_offset)
+        self.transaction_index.truncate_to(found.header.base_offset)
+        self._recent = {}
+
+    # -- becoming what it was ------------------------------------------------------------------------------------------
+
+    def become_active(self) -> int:
+        """Makes an existing, whole segment ready to grow and returns its end offset.
+
+        CorruptFileError where its tail does not hold; it has to be recovered then.
+        """
+        self.offset_index.activate()
+        self.time_index.activate()
+        start = self.offset_index.last()
+        end_offset, self._bytes_since_index = self.base_offset, 0
+        largest = self.time_index.last()
+        if self.size_bytes == 0:
+            self._max_timestamp, self.first_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset), None
+            return end_offset
+        for _, header in self.walk(start.position):
+            if header.max_timestamp > largest.timestamp:
+                largest = TimestampOffset(header.max_timestamp, header.last_offset)
+            self._bytes_since_index += header.size_bytes
+            end_offset = header.end_offset
+        self._max_timestamp = largest
+        self.first_timestamp = self.header_at(0).max_timestamp
+        return end_offset
+
+    def end_of_walk(self) -> int:
+        """The end offset of a sealed segment, by its last index entry and the headers behind it."""
+        end_offset = self.base_offset
+        for _, header in self.walk(self.offset_index.last().position):
+            end_offset = header.end_offset
+        return end_offset
+
+    def recover(self, visit: BatchVisitor) -> Recovered:
+        """Checks every batch, rebuilds the indexes and cuts the file at the first batch that does not hold."""
+        self.offset_index.start_anew()
+        self.time_index.start_anew()
+        self.transaction_index.start_anew()
+        self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._bytes_since_index = 0
+        self._recent = {}
+        self.first_timestamp = None
+        self.damaged_from = None
+        file_bytes = self.file.size()
+        end_offset, problem, position = self.base_offset, None, 0
+        while position < file_bytes and problem is None:
+            chunk = self.file.read(position, RECOVERY_BYTES)
+            scanned = batch.scan(chunk)
+            if scanned.end_position == 0 and scanned.problem is None:
+                chunk = self._read_whole_batch(position, chunk, file_bytes)
+                scanned = batch.scan(chunk)
+            problem = scanned.problem
+            if problem is not None and scanned.is_legacy:
+                raise CorruptFileError(
+                    self.path(LOG_SUFFIX),
+                    f"{problem} at byte {position + scanned.end_position}: formats 0 and 1 are not read from disk; "
+                    "mirror the topic from the broker that wrote it",
+                )
+            inside = 0
+            for header in scanned.headers:
+                if header.base_offset < end_offset:
+                    problem = f"offset {header.base_offset} comes after {end_offset - 1}"
+                    break
+                if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+                    problem = f"offset {header.last_offset} is out of this segment's reach"
+                    break
+                visit(header, chunk, inside)
+                self.note_batch(header, position + inside)
+                inside += header.size_bytes
+                end_offset = header.end_offset
+            position += inside
+            if problem is None and inside == 0:
+                problem = f"{file_bytes - position} bytes of a batch that was not written whole"
+        if position < file_bytes:
+            self.file.truncate(position)
+        self.size_bytes = position
+        return Recovered(position, file_bytes - position, end_offset, problem)
+
+    def _read_whole_batch(self, position: int, chunk: bytes, file_bytes: int) -> bytes:
+        """A batch larger than the chunk: read all of it, if the file has it."""
+        if len(chunk) < batch.LENGTH_PREFIX:
+            return chunk
+        needed = batch.LENGTH_PREFIX + int.from_bytes(chunk[8:12], "big", signed=True)
+        if needed <= len(chunk) or position + needed > file_bytes:
+            return chunk
+        return self.file.read(position, needed)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def slice(self, position: int, size_bytes: int) -> FileSlice:
+        return FileSlice(self.file, position, size_bytes)
+
+    def header_at(self, position: int) -> BatchHeader:
+        return self._parse(self.file.read(position, HEADER_BYTES), 0, position)
+
+    def _parse(self, data: bytes, at: int, position: int) -> BatchHeader:
+        try:
+            header = batch.read_header(data, at)
+        except RecordsError as error:
+            raise CorruptFileError(self.path(LOG_SUFFIX), f"no batch at byte {position}: {error}") from error
+        if (
+            header.batch_length < HEADER_BYTES - batch.LENGTH_PREFIX
+            or header.last_offset_delta < 0
+            or header.base_offset < self.base_offset
+            or position + header.size_bytes > self.size_bytes
+        ):
+            raise CorruptFileError(self.path(LOG_SUFFIX), f"the batch header at byte {position} makes no sense")
+        return header
+
+    def walk(self, position: int) -> Iterator[FoundBatch]:
+        """The batches from `position`, the start of one, to the end; CorruptFileError where one does not hold."""
+        start, data = position, b""
+        while position < self.size_bytes:
+            if self.damaged_from is not None and position >= self.damaged_from:
+                raise CorruptFileError(self.path(LOG_SUFFIX), f"damaged from byte {self.damaged_from} on")
+            at = position - start
+            if at + HEADER_BYTES > len(data):
+                start, data, at = position, self.file.read(position, WALK_BYTES), 0
+            header = self._parse(data, at, position)
+            yield FoundBatch(position, header)
+            position += header.size_bytes
+
+    def find(self, offset: int) -> FoundBatch | None:
+        """The first batch that ends at or past `offset`; None where the segment ends before it."""
+        position = self._recent.get(offset)
+        if position is not None:
+            return FoundBatch(position, self.header_at(position))
+        return next(
+            (found for found in self.walk(self._walk_start(offset)) if found.header.last_offset >= offset),
+            None,
+        )
+
+    def _walk_start(self, offset: int) -> int:
+        """The position from which a walk reaches `offset`, checked against the file; a wrong index is rebuilt."""
+        try:
+            entry = self.offset_index.lookup(offset)
+            if entry.position == 0:
+                return 0
+            if 0 < entry.position < self.size_bytes and self.header_at(entry.position).base_offset <= entry.offset:
+                return entry.position
+        except CorruptFileError:
+            pass  # a cut index, or an entry into the middle of a batch: both are mended below
+        self.rebuild_indexes()
+        return self.offset_index.lookup(offset).position
+
+    def rebuild_indexes(self) -> None:
+        """Makes offset and time index anew from the batch headers."""
+        self.offset_index.start_anew()
+        self.time_index.start_anew()
+        self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._bytes_since_index = 0
+        for position, header in self.walk(0):
+            self.note_batch(header, position)
+        self.write_indexes(sync=False)
+
+    @property
+    def max_timestamp(self) -> TimestampOffset:
+        """The largest timestamp with the last offset of its batch; (-1, base offset) where nothing has one."""
+        if self._max_timestamp is None:
+            self._max_timestamp = self.time_index.last()
+        return self._max_timestamp
+
+    def first_at_or_after(self, timestamp: int, start_offset: int) -> TimestampOffset | None:
+        """The first record at or past `start_offset` whose timestamp is at least `timestamp`."""
+        entry = self._time_entry(timestamp)
+        # Every batch up to the entry's offset is older, so the search may begin there.
+        first = self.find(max(entry.offset, start_offset))
+        if first is None:
+            return None
+        for position, header in self.walk(first.position):
+            if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+                data = self.file.read(position, header.size_bytes)
+                found = batch.first_at_or_after(data, timestamp, start_offset=start_offset)
+                if found is not None:
+                    return TimestampOffset(found[1], found[0])
+        return None
+
+    def _time_entry(self, timestamp: int) -> TimestampOffset:
+        """The time index entry before `timestamp`, checked against its batch; a wrong index is rebuilt."""
+        try:
+            entry = self.time_index.lookup(timestamp)
+            if entry.timestamp < 0:
+                return entry
+            found = self.find(entry.offset)
+            if found is not None and found.header.max_timestamp == entry.timestamp:
+                return entry
+        except CorruptFileError:
+            pass
+        self.rebuild_indexes()
+        return self.time_index.lookup(timestamp)
+
+    # -- going away ----------------------------------------------------------------------------------------------------
+
+    def change_suffix(self, suffix: str) -> None:
+        """Renames all files of the segment; those that do not exist are passed over."""
+        renames = []
+        for kind in SEGMENT_SUFFIXES:
+            source = self.path(kind)
+            if self._disk.exists(source):
+                renames.append((source, os.path.join(self.directory, file_name(self.base_offset, kind) + suffix)))
+        # The log file goes first when the segment leaves and last when it arrives: without it, the rest is nothing.
+        if self._suffix:
+            renames.reverse()
+        for source, target in renames:
+            self._disk.rename(source, target)
+        self._suffix = suffix
+        self.offset_index.renamed(self.path(INDEX_SUFFIX))
+        self.time_index.renamed(self.path(TIME_INDEX_SUFFIX))
+        self.transaction_index.renamed(self.path(TRANSACTION_INDEX_SUFFIX))
+
+    def unlink(self) -> None:
+        for kind in SEGMENT_SUFFIXES:
+            self._disk.unlink(self.path(kind))
+        self._file = None
+
+    def close(self) -> None:
+        self._file = None
+        self.offset_index.release()
+        self.time_index.release()
