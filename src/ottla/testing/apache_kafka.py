@@ -1,0 +1,346 @@
+"""Apache Kafka itself, as the judge of our bytes: its dump tool and a one-node broker, as child processes.
+
+The jars come from Maven by coordinates and are kept outside the repository, in `$OTTLA_CACHE` or the user's
+cache directory; a lock makes parallel test workers resolve them once. Everything listens on loopback, logs
+into its own directory and is ended by its own process id. Where Java or Maven is absent, `missing_programs()`
+says so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from ottla.errors import OttlaError
+
+# The last line that still knows ZooKeeper and the old formats, and the newest one.
+KAFKA_3_9: Final = "3.9.1"
+KAFKA_4: Final = "4.3.1"
+
+MAVEN_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+MAVEN_TIMEOUT_S: Final = 600
+# The one logger that both lines of Kafka can share: it writes to stderr and is set by system properties.
+LOGGER: Final = ("org.slf4j", "slf4j-simple", "1.7.36")
+
+DUMP_TIMEOUT_S: Final = 120
+START_TIMEOUT_S: Final = 90
+STOP_TIMEOUT_S: Final = 60
+# Short-lived JVMs and small brokers: the first compiler tier and the serial collector cost the least CPU.
+JVM_FLAGS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+READY_LINE: Final = "Kafka Server started"
+# What DumpLogSegments prints when a file is wrong. It ends with exit code 0 all the same.
+COMPLAINTS: Final = (
+    "Mismatches in",
+    "Non-consecutive offsets in",
+    "isvalid: false",
+    "isValid: false",
+    "Found timestamp mismatch in",
+    "Found out of order timestamp in",
+    "indexed offsets are not found in",
+    "invalid bytes at the end of",
+    "Ignoring unknown file",
+)
+
+
+class ApacheKafkaError(OttlaError):
+    """A tool or broker of Apache Kafka did not do what was asked; the message carries its own last words."""
+
+
+def missing_programs() -> list[str]:
+    """The programs that this module needs and that are not on the path."""
+    return [program for program in ("java", "mvn") if shutil.which(program) is None]
+
+
+def cache_directory() -> Path:
+    """Where jars are kept between runs: `$OTTLA_CACHE`, else `ottla` in the user's cache directory."""
+    if chosen := os.environ.get("OTTLA_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
+
+
+@dataclass(frozen=True, slots=True)
+class ApacheKafka:
+    """One version of Apache Kafka: a directory of jars and the commands in it."""
+
+    version: str
+    jars: Path
+
+    @classmethod
+    def resolve(cls, version: str = KAFKA_3_9) -> ApacheKafka:
+        """The given version with all it needs to run, from the cache or from Maven."""
+        home = cache_directory() / "maven"
+        home.mkdir(parents=True, exist_ok=True)
+        jars = home / f"kafka-{version}"
+        with _locked(home / f"kafka-{version}.lock"):
+            if not jars.is_dir():
+                _copy_from_maven(version, jars)
+        return cls(version, jars)
+
+    def dump_log(
+        self,
+        files: Iterable[Path],
+        *,
+        deep: bool = False,
+        print_data: bool = False,
+        index_sanity: bool = False,
+        verify_index: bool = False,
+        extra: Sequence[str] = (),
+    ) -> str:
+        """What Kafka's DumpLogSegments prints of the files, all in one JVM.
+
+        `index_sanity` and `verify_index` check indexes instead of printing their entries. The tool reports
+        damage in words and still ends with 0: `complaints` finds them.
+        """
+        flags = {
+            "--deep-iteration": deep,
+            "--print-data-log": print_data,
+            "--index-sanity-check": index_sanity,
+            "--verify-index-only": verify_index,
+        }
+        arguments = [
+            "--files",
+            ",".join(map(str, files)),
+            *(flag for flag, on in flags.items() if on),
+            *extra,
+        ]
+        command = self._java(self._dump_class, "256m", arguments, {"defaultLogLevel": "warn"})
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, errors="replace", timeout=DUMP_TIMEOUT_S
+        )
+        if done.returncode != 0 or done.stderr.strip():
+            raise ApacheKafkaError(
+                f"DumpLogSegments {self.version} ended with {done.returncode}:"
+                f" {done.stderr[-2000:]} {done.stdout[-2000:]}"
+            )
+        return done.stdout
+
+    @property
+    def _dump_class(self) -> str:
+        return "kafka.tools.DumpLogSegments" if self._is_3 else "org.apache.kafka.tools.DumpLogSegments"
+
+    @property
+    def _is_3(self) -> bool:
+        return self.version.startswith("3.")
+
+    def _java(self, main: str, heap: str, arguments: Iterable[str], log_levels: Mapping[str, str]) -> list[str]:
+        levels = [f"-Dorg.slf4j.simpleLogger.{name}={level}" for name, level in log_levels.items()]
+        return ["java", f"-Xmx{heap}", *JVM_FLAGS, *levels, "-cp", f"{self.jars}/*", main, *arguments]
+
+
+def complaints(dump: str) -> list[str]:
+    """The lines of a dump in which Kafka's tool says that something is wrong."""
+    return [line for line in dump.splitlines() if any(words in line for words in COMPLAINTS)]
+
+
+class KafkaBroker:
+    """One broker of Apache Kafka in KRaft combined mode, on free loopback ports, over a directory of its own.
+
+    As a context manager it starts and always ends. `stop` and `kill` end it the clean and the unclean way,
+    `start` brings it back on the same data. `log_dir` holds the partitions.
+    """
+
+    def __init__(self, kafka: ApacheKafka, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.log_dir = directory / "data"
+        self._kafka = kafka
+        self._properties = directory / "server.properties"
+        self._console = directory / "broker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        broker_port, controller_port = _free_ports(2)
+        self.bootstrap = f"127.0.0.1:{broker_port}"
+        directory.mkdir(parents=True, exist_ok=True)
+        self._properties.write_text(
+            "".join(
+                f"{name}={value}\n"
+                for name, value in {
+                    **_small_broker(self.log_dir, self.bootstrap, f"127.0.0.1:{controller_port}"),
+                    **(settings or {}),
+                }.items()
+            )
+        )
+
+    def __enter__(self) -> KafkaBroker:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    def start(self) -> None:
+        """Format the directory if it is new, start the broker and return once it serves."""
+        assert self._process is None, "the broker runs already"
+        if not (self.log_dir / "meta.properties").exists():
+            self._format()
+        levels = {"defaultLogLevel": "warn", "log.kafka.server.KafkaRaftServer": "info"}
+        with self._console.open("wb") as console:
+            self._process = subprocess.Popen(
+                self._kafka._java("kafka.Kafka", "512m", [str(self._properties)], levels),
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """End the clean way: flushed, with checkpoints and the mark of a clean shutdown."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End at once, as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def console(self) -> str:
+        """What the broker has said since it started."""
+        return self._console.read_text(errors="replace")
+
+    def _format(self) -> None:
+        # Any 16 bytes in the URL-safe alphabet are a cluster id.
+        arguments = [
+            "format",
+            "--cluster-id",
+            "b3R0bGEtaW50ZXJvcC0xMQ",
+            "--config",
+            str(self._properties),
+        ]
+        done = subprocess.run(
+            self._kafka._java("kafka.tools.StorageTool", "128m", arguments, {"defaultLogLevel": "warn"}),
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=START_TIMEOUT_S,
+        )
+        if done.returncode != 0:
+            raise ApacheKafkaError(f"StorageTool ended with {done.returncode}: {done.stderr[-2000:]}")
+
+    def _wait_until_ready(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while READY_LINE not in self.console():
+            if self._process.poll() is not None:
+                raise ApacheKafkaError(f"the broker ended while it started: {self.console()[-4000:]}")
+            if time.monotonic() > deadline:
+                raise ApacheKafkaError(f"the broker is not ready after {START_TIMEOUT_S} s: {self.console()[-4000:]}")
+            time.sleep(0.05)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise ApacheKafkaError(
+                f"the broker did not stop within {STOP_TIMEOUT_S} s: {self.console()[-4000:]}"
+            ) from None
+
+
+def _small_broker(log_dir: Path, broker: str, controller: str) -> dict[str, str]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{broker}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(log_dir),
+        "num.network.threads": "2",
+        "num.io.threads": "2",
+        "auto.create.topics.enable": "false",
+        "offsets.topic.num.partitions": "1",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        # After a kill the controller takes the broker back once its old session is over.
+        "broker.session.timeout.ms": "1000",
+        "broker.heartbeat.interval.ms": "200",
+        "log.cleaner.dedupe.buffer.size": str(4 << 20),
+    }
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now, all different because they are held open together."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _copy_from_maven(version: str, jars: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=jars.parent) as scratch:
+        pom = Path(scratch) / "pom.xml"
+        pom.write_text(_pom(version))
+        copied = Path(scratch) / "jars"
+        done = subprocess.run(
+            [
+                "mvn",
+                "-q",
+                "-B",
+                "-f",
+                pom,
+                MAVEN_COPY,
+                "-DincludeScope=runtime",
+                f"-DoutputDirectory={copied}",
+            ],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=MAVEN_TIMEOUT_S,
+        )
+        if done.returncode != 0:
+            raise ApacheKafkaError(
+                f"Maven could not bring Apache Kafka {version}; is its repository within reach? {done.stdout[-2000:]}"
+            )
+        copied.rename(jars)
+
+
+def _pom(version: str) -> str:
+    artifacts = [("org.apache.kafka", "kafka_2.13", version), LOGGER]
+    if not version.startswith("3."):
+        # From 4.0 on the dump tool lives in a jar of its own.
+        artifacts.append(("org.apache.kafka", "kafka-tools", version))
+    dependencies = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{number}</version></dependency>"
+        for group, artifact, number in artifacts
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        f"<groupId>ottla</groupId><artifactId>interop</artifactId><version>1</version>"
+        f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>"
+    )

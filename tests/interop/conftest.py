@@ -1,0 +1,388 @@
+"""A directory written by Apache Kafka, with what its own clients read from it, made once for a test run.
+
+A broker of 3.9 writes topics of every kind, is killed in the middle (`crashed`), comes back, writes more and
+stops cleanly (`clean`). Both directories are kept together with the truth about them: what a consumer of
+librdkafka read just before the broker went away.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import pickle
+import random
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.testing.apache_kafka import KAFKA_3_9, KAFKA_4, ApacheKafka, KafkaBroker, missing_programs
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+COMPACTED = ("compacted", "compacted-transactions")
+SMALL_SEGMENTS = {"segment.bytes": "16384", "index.interval.bytes": "1024"}
+# A fixed past instant, so that every record's time is known.
+EPOCH_MS = 1_700_000_000_000
+WAIT_S = 60
+
+BROKER_SETTINGS = {
+    # The records bear times of the past: only deletion by request may take them.
+    "log.retention.ms": "-1",
+    # Index files are made at full size: keep them small, they are copied.
+    "log.index.size.max.bytes": "65536",
+    "log.cleaner.backoff.ms": "100",
+    # Deleted records leave the disk, and the checkpoint of log start offsets is written, within a second.
+    "log.initial.task.delay.ms": "100",
+    "log.retention.check.interval.ms": "300",
+    "log.flush.start.offset.checkpoint.interval.ms": "300",
+}
+
+TOPICS: dict[str, dict[str, str]] = {
+    **{f"producer-{codec}": SMALL_SEGMENTS for codec in CODECS},
+    **{f"broker-{codec}": {**SMALL_SEGMENTS, "compression.type": codec} for codec in CODECS if codec != "none"},
+    "odd-records": {},
+    "append-time": {"message.timestamp.type": "LogAppendTime"},
+    "shuffled-times": SMALL_SEGMENTS,
+    "transactions": SMALL_SEGMENTS,
+    "open-transaction": {},
+    "trimmed": SMALL_SEGMENTS,
+    **{
+        topic: {
+            **SMALL_SEGMENTS,
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.01",
+            "segment.ms": "1000",
+        }
+        for topic in COMPACTED
+    },
+}
+TRIM_BEFORE = 333
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """One record as a Kafka client hands it out."""
+
+    offset: int
+    timestamp: int
+    is_append_time: bool
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(slots=True)
+class PartitionTruth:
+    """What Kafka says of one partition (every topic has one)."""
+
+    log_start_offset: int
+    high_watermark: int
+    records: list[ReadRecord] = field(default_factory=list)
+    committed: list[ReadRecord] = field(default_factory=list)
+    leader_epochs: dict[int, int] = field(default_factory=dict)  # offset -> leader epoch of its batch
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaDirectory:
+    """A `log.dirs` that Apache Kafka left behind, and the truth about it by topic."""
+
+    path: Path
+    topics: dict[str, PartitionTruth]
+
+    def partition(self, topic: str) -> Path:
+        return self.path / f"{topic}-0"
+
+    def copy_to(self, target: Path) -> KafkaDirectory:
+        """A copy to open: opening a log may mend it, and others need the original."""
+        shutil.copytree(self.path, target)
+        return KafkaDirectory(target, self.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaDirectories:
+    crashed: KafkaDirectory
+    clean: KafkaDirectory
+
+
+@pytest.fixture(scope="session")
+def kafka() -> ApacheKafka:
+    return _resolve(KAFKA_3_9)
+
+
+@pytest.fixture(scope="session")
+def newest_kafka() -> ApacheKafka:
+    return _resolve(KAFKA_4)
+
+
+@pytest.fixture(scope="session")
+def kafka_directories(kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> KafkaDirectories:
+    """Written by the first worker that asks; the others wait for it and share the files."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base if worker_id == "master" else base.parent
+    result = shared / "kafka-directories.pickle"
+    with (shared / "kafka-directories.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not result.exists():
+            result.write_bytes(pickle.dumps(_write_directories(kafka, shared / "kafka-directories")))
+    return pickle.loads(result.read_bytes())
+
+
+@pytest.fixture
+def crashed(kafka_directories: KafkaDirectories, tmp_path: Path) -> KafkaDirectory:
+    return kafka_directories.crashed.copy_to(tmp_path / "crashed")
+
+
+@pytest.fixture
+def clean(kafka_directories: KafkaDirectories, tmp_path: Path) -> KafkaDirectory:
+    return kafka_directories.clean.copy_to(tmp_path / "clean")
+
+
+def _resolve(version: str) -> ApacheKafka:
+    if missing := missing_programs():
+        pytest.skip(f"Apache Kafka needs {' and '.join(missing)}, not installed here")
+    return ApacheKafka.resolve(version)
+
+
+def _write_directories(kafka: ApacheKafka, home: Path) -> KafkaDirectories:
+    broker = KafkaBroker(kafka, home / "broker", BROKER_SETTINGS)
+    with broker:
+        _create_topics(broker.bootstrap)
+        # Held here: a producer that goes away would abort its open transaction.
+        open_transaction = _write_first_part(broker)
+        truth = _read_everything(broker.bootstrap)
+        broker.kill()
+        crashed = KafkaDirectory(home / "crashed", truth)
+        shutil.copytree(broker.log_dir, crashed.path)
+
+        # A clean stop hands leadership away, so what is written next has a leader epoch of its own.
+        for step in (broker.start, broker.stop, broker.start):
+            step()
+        _write_second_part(broker)
+        clean = KafkaDirectory(broker.log_dir, _read_everything(broker.bootstrap))
+        del open_transaction
+    return KafkaDirectories(crashed, clean)
+
+
+def _create_topics(bootstrap: str) -> None:
+    wanted = [NewTopic(name, 1, 1, config=config) for name, config in TOPICS.items()]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for created in admin.create_topics(wanted).values():
+        created.result(WAIT_S)
+
+
+def _write_first_part(broker: KafkaBroker) -> Producer:
+    producer = _producer(broker)
+    _send_all(producer, [f"broker-{codec}" for codec in CODECS[1:]], range(400))
+    _send_odd_records(producer)
+    _send_all(producer, ["append-time"], range(50))
+    times = list(range(400))
+    random.Random(7).shuffle(times)
+    _send_all(producer, ["shuffled-times"], times)
+    _send_all(producer, ["trimmed"], range(500))
+    _send_updates(producer, "compacted")
+    _flush(producer)
+    _send_with_each_codec(broker, range(400))
+    for topic in ("transactions", "compacted-transactions"):
+        _run_transactions(broker, topic)
+    _trim(broker, "trimmed", TRIM_BEFORE)
+    time.sleep(1.1)  # segment.ms: the next record starts a new segment and the old one may be compacted
+    _send_all(producer, COMPACTED, range(1))
+    _flush(producer)
+    for topic in COMPACTED:
+        _wait_for_compaction(broker, topic)
+    return _begin_transaction_that_stays_open(broker, producer)
+
+
+def _write_second_part(broker: KafkaBroker) -> None:
+    _send_with_each_codec(broker, range(400, 450))
+    producer = _producer(broker)
+    _send_all(producer, ["append-time"], range(50, 60))
+    _flush(producer)
+    _run_transactions(broker, "transactions", first=1000)
+
+
+def _producer(broker: KafkaBroker, **settings: object) -> Producer:
+    return Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "linger.ms": 20,
+            "batch.num.messages": 25,
+            "enable.idempotence": True,
+            # Its complaints about a broker that was killed on purpose are no news.
+            "log_level": 2,
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+    )
+
+
+def _value(number: int) -> bytes:
+    """Compressible and incompressible in equal parts, and known from the number alone."""
+    return b"value %d " % number + b"." * 60 + random.Random(number).randbytes(60)
+
+
+def _send(producer: Producer, topic: str, number: int, key: bytes | None = None) -> None:
+    producer.produce(
+        topic,
+        key=b"key %d" % number if key is None else key,
+        value=_value(number),
+        headers=[("number", b"%d" % number)],
+        timestamp=EPOCH_MS + number * 1000,
+    )
+
+
+def _send_all(producer: Producer, topics: Iterable[str], numbers: Sequence[int]) -> None:
+    for topic in topics:
+        for number in numbers:
+            _send(producer, topic, number)
+
+
+def _send_with_each_codec(broker: KafkaBroker, numbers: Sequence[int]) -> None:
+    producers = {codec: _producer(broker, compression_type=codec) for codec in CODECS}
+    for codec, producer in producers.items():
+        _send_all(producer, [f"producer-{codec}"], numbers)
+    for producer in producers.values():
+        _flush(producer)
+
+
+def _flush(producer: Producer) -> None:
+    assert producer.flush(WAIT_S) == 0
+
+
+def _send_odd_records(producer: Producer) -> None:
+    pairs = [(None, None), (b"", b""), (None, b"value"), (b"key", None), (bytes(range(256)), b"\xff" * 9)]
+    for number, (key, value) in enumerate(pairs):
+        headers = [("", b""), ("null", None), ("twice", b"1"), ("twice", b"2"), ("snow☃", b"\x00")][:number]
+        producer.produce("odd-records", key=key, value=value, headers=headers, timestamp=EPOCH_MS - number)
+    producer.produce("odd-records", value=bytes(200_000), timestamp=EPOCH_MS)
+
+
+def _send_updates(producer: Producer, topic: str) -> None:
+    """Twenty keys written over and over; every fifth ends with a tombstone."""
+    for number in range(600):
+        _send(producer, topic, number, key=b"key %d" % (number % 20))
+    for number in range(0, 20, 5):
+        producer.produce(topic, key=b"key %d" % number, value=None, timestamp=EPOCH_MS + 700_000)
+
+
+def _run_transactions(broker: KafkaBroker, topic: str, first: int = 0) -> None:
+    """Two producers, one always commits and one always aborts, with their records interleaved."""
+    committer = _producer(broker, transactional_id=f"{topic}-committer", compression_type="lz4")
+    aborter = _producer(broker, transactional_id=f"{topic}-aborter")
+    for producer in (committer, aborter):
+        producer.init_transactions(WAIT_S)
+    for number in range(first, first + 200, 20):
+        for producer in (committer, aborter):
+            producer.begin_transaction()
+        for step in range(20):
+            _send(aborter if step % 3 == 0 else committer, topic, number + step, key=b"key %d" % step)
+            if step % 7 == 0:
+                for producer in (committer, aborter):
+                    _flush(producer)
+        committer.commit_transaction(WAIT_S)
+        aborter.abort_transaction(WAIT_S)
+
+
+def _begin_transaction_that_stays_open(broker: KafkaBroker, bystander: Producer) -> Producer:
+    producer = _producer(broker, transactional_id="never-ends", transaction_timeout_ms=600_000)
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    for writer, numbers in (
+        (bystander, range(10)),
+        (producer, range(10, 20)),
+        (bystander, range(20, 30)),
+    ):
+        _send_all(writer, ["open-transaction"], numbers)
+        _flush(writer)
+    return producer
+
+
+def _trim(broker: KafkaBroker, topic: str, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for deleted in admin.delete_records([TopicPartition(topic, 0, before)]).values():
+        assert deleted.result(WAIT_S).low_watermark == before
+    _wait_until(lambda: _checkpoint(broker, "log-start-offset-checkpoint").get(topic) == before)
+    _wait_until(lambda: _segment_offsets(broker, topic)[0] > 0)
+
+
+def _wait_for_compaction(broker: KafkaBroker, topic: str) -> None:
+    """Until everything below the active segment was cleaned."""
+    _wait_until(
+        lambda: _checkpoint(broker, "cleaner-offset-checkpoint").get(topic) == _segment_offsets(broker, topic)[-1]
+    )
+
+
+def _checkpoint(broker: KafkaBroker, name: str) -> dict[str, int]:
+    try:
+        text = (broker.log_dir / name).read_text()
+    except FileNotFoundError:
+        return {}
+    return {topic: int(offset) for topic, offset in re.findall(r"^(\S+) 0 (\d+)$", text, re.MULTILINE)}
+
+
+def _segment_offsets(broker: KafkaBroker, topic: str) -> list[int]:
+    return sorted(int(path.stem) for path in (broker.log_dir / f"{topic}-0").glob("*.log"))
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "the broker did not come so far in time"
+        time.sleep(0.1)
+
+
+def _read_everything(bootstrap: str) -> dict[str, PartitionTruth]:
+    truth: dict[str, PartitionTruth] = {}
+    consumer = _consumer(bootstrap, "read_uncommitted")
+    for topic in TOPICS:
+        start, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_S)
+        truth[topic] = PartitionTruth(start, end)
+    for message in _read_all(consumer):
+        partition = truth[message.topic()]
+        partition.records.append(_record(message))
+        partition.leader_epochs[message.offset()] = message.leader_epoch()
+    for message in _read_all(_consumer(bootstrap, "read_committed")):
+        truth[message.topic()].committed.append(_record(message))
+    return truth
+
+
+def _consumer(bootstrap: str, isolation_level: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "interop",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation_level,
+        }
+    )
+
+
+def _read_all(consumer: Consumer) -> Iterator[Message]:
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in TOPICS])
+    unread = set(TOPICS)
+    while unread:
+        message = consumer.poll(WAIT_S)
+        assert message is not None, f"nothing more came, and these have no end yet: {unread}"
+        if message.error() is None:
+            yield message
+        else:
+            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            unread.discard(message.topic())
+    consumer.close()
+
+
+def _record(message: Message) -> ReadRecord:
+    timestamp_type, timestamp = message.timestamp()
+    return ReadRecord(
+        offset=message.offset(),
+        timestamp=timestamp,
+        is_append_time=timestamp_type == 2,
+        key=message.key(),
+        value=message.value(),
+        headers=tuple(message.headers() or ()),
+    )
