@@ -12,12 +12,14 @@ def extensions() -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    # The address sanitizer build of `make asan` comes in through these two.
+    # The address sanitizer build of tests/fuzz/asan.sh comes in through these two.
     compile_args = ["-O3", *os.environ.get("OTTLA_CFLAGS", "").split()]
     link_args = os.environ.get("OTTLA_LDFLAGS", "").split()
     native = Extension(
         "ottla.records._native",
         ["src/ottla/records/_native.pyx"],
+        depends=["src/ottla/records/_crc32c.h"],
+        include_dirs=["src/ottla/records"],
         extra_compile_args=compile_args,
         extra_link_args=link_args,
         optional=True,

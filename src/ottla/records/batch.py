@@ -143,7 +143,7 @@ def _section(data: Buffer, position: int, header: BatchHeader, limit: int) -> Bu
 
 
 def records_of(data: Buffer, position: int = 0, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """The records of the batch at `position`: a view of `data`, or the at most `limit` bytes they unfold to."""
+    """The records of the batch at `position`: a view of `data`, or the up to `limit` bytes they unfold to."""
     return _section(data, position, read_header(data, position), limit)
 
 
@@ -164,10 +164,8 @@ def iterate(data: Buffer, position: int = 0) -> Iterator[Record]:
     return map(Record._make, zip(*decode(data, position), strict=True))
 
 
-def first_at_or_after(
-    data: Buffer, timestamp: int, position: int = 0, start_offset: int = 0
-) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record of this batch from `start_offset` on not before `timestamp`."""
+def first_at_or_after(data: Buffer, timestamp: int, position: int = 0, start_offset: int = 0) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record of this batch, from `start_offset`, not before `timestamp`."""
     header = read_header(data, position)
     return codec.first_at_or_after(
         _section(data, position, header, DECOMPRESSED_BYTES_MAX),
@@ -208,9 +206,7 @@ def build(
         raise ValueError("a batch is built of at least one record; `rebuild` makes an empty one")
     first_timestamp, max_timestamp = _timestamp_range(timestamps)
     base_timestamp = first_timestamp if delete_horizon_ms is None else delete_horizon_ms
-    batch = codec.encode_records(
-        keys, values, timestamps, headers, offset_deltas, base_timestamp, HEADER_BYTES
-    )
+    batch = codec.encode_records(keys, values, timestamps, headers, offset_deltas, base_timestamp, HEADER_BYTES)
     attributes = (
         (LOG_APPEND_TIME_BIT if log_append_time else 0)
         | (TRANSACTIONAL_BIT if is_transactional else 0)
@@ -282,9 +278,7 @@ def rebuild(
     """
     header = header._replace(record_count=record_count, max_timestamp=max_timestamp)
     if delete_horizon_ms is not None:
-        header = header._replace(
-            base_timestamp=delete_horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT
-        )
+        header = header._replace(base_timestamp=delete_horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT)
     batch = bytearray(HEADER_BYTES)
     batch += records
     return _finish(batch, header, header.compression if compression is None else compression, level)

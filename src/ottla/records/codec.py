@@ -30,7 +30,9 @@ KeyOffsetMap = core.KeyOffsetMap
 check_batch = core.check_batch
 check_records = core.check_records
 crc32c = core.crc32c
+decode_columns = core.decode_columns
 decode_records = core.decode_records
+encode_columns = core.encode_columns
 encode_records = core.encode_records
 first_at_or_after = core.first_at_or_after
 read_header = core.read_header
@@ -44,7 +46,9 @@ __all__ = [
     "check_records",
     "core",
     "crc32c",
+    "decode_columns",
     "decode_records",
+    "encode_columns",
     "encode_records",
     "first_at_or_after",
     "read_header",

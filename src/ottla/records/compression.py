@@ -56,9 +56,7 @@ def decompress(compression: Compression, data: Buffer, limit: int = DECOMPRESSED
 
 
 def _too_large(limit: int) -> RecordsError:
-    return RecordsError(
-        ErrorCode.MESSAGE_TOO_LARGE, f"the records unfold to more than the {limit} bytes allowed"
-    )
+    return RecordsError(ErrorCode.MESSAGE_TOO_LARGE, f"the records unfold to more than the {limit} bytes allowed")
 
 
 def _broken(codec: str, reason: object) -> RecordsError:

@@ -16,9 +16,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from enum import IntEnum, StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import ErrorCode, RecordsError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = 61
@@ -201,6 +204,45 @@ class Columns(NamedTuple):
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: list[RecordHeaders]
+
+
+class BinaryColumn(NamedTuple):
+    """An Arrow array of binary or string as its raw buffers: one more int32 offset than it has rows, and data.
+
+    Row n is null if bit `first_bit + n` of `validity`, counted from the lowest of each byte, is not set.
+    """
+
+    offsets: Buffer
+    data: Buffer
+    validity: Buffer | None = None  # None: no row is null
+    first_bit: int = 0
+
+
+class HeadersColumn(NamedTuple):
+    """An Arrow array of list<struct<key, value>>: int32 offsets into the columns of all headers."""
+
+    offsets: Buffer
+    keys: BinaryColumn
+    values: BinaryColumn
+    validity: Buffer | None = None
+    first_bit: int = 0
+
+
+class EncodedColumns(NamedTuple):
+    records: bytearray
+    base_timestamp: int
+    max_timestamp: int
+
+
+class DecodedColumns(NamedTuple):
+    """The records of a batch as Arrow's buffers; offsets and timestamps are int64."""
+
+    record_count: int
+    offsets: Buffer
+    timestamps: Buffer
+    keys: BinaryColumn
+    values: BinaryColumn
+    headers: HeadersColumn | None  # None: no record has any
 
 
 class Retained(NamedTuple):

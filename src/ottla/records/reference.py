@@ -12,9 +12,9 @@ import secrets
 import struct
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.errors import RecordsError
 from ottla.records.layout import (
     ATTRIBUTES_AT,
     COMPRESSION_MASK,
@@ -35,9 +35,13 @@ from ottla.records.layout import (
     RECORD_BYTES_MIN,
     RECORD_HEADER_BYTES_MIN,
     BatchHeader,
+    BinaryColumn,
     Checked,
     Columns,
     Compression,
+    DecodedColumns,
+    EncodedColumns,
+    HeadersColumn,
     Problem,
     RecordHeaders,
     Retained,
@@ -278,9 +282,7 @@ def _varint(view: memoryview, position: int, end: int, bits: int, index: int) ->
     return (result >> 1) ^ -(result & 1), position
 
 
-def _nullable(
-    view: memoryview, position: int, end: int, problem: Problem, index: int
-) -> tuple[memoryview | None, int]:
+def _nullable(view: memoryview, position: int, end: int, problem: Problem, index: int) -> tuple[memoryview | None, int]:
     """Bytes behind their length, None for a length of -1."""
     length, position = _varint(view, position, end, 32, index)
     if length == -1:
@@ -448,6 +450,124 @@ def encode_records(
     return out
 
 
+# --- Arrow columns ----------------------------------------------------------------------------------------
+
+
+def _cells(column: BinaryColumn, row_count: int) -> list[bytes | None]:
+    with _view(column.offsets) as offsets_view, _view(column.data) as data:
+        offsets = _int32s(offsets_view, row_count + 1)
+        if any(start > end for start, end in pairwise(offsets)) or offsets[0] < 0 or offsets[-1] > len(data):
+            raise ValueError("the offsets of an Arrow column do not fit its data")
+        valid = _valid_rows(column.validity, column.first_bit, row_count)
+        return [bytes(data[offsets[row] : offsets[row + 1]]) if valid[row] else None for row in range(row_count)]
+
+
+def _int32s(view: memoryview, count: int) -> tuple[int, ...]:
+    if len(view) < 4 * count:
+        raise ValueError("the offsets of an Arrow column are fewer than its rows")
+    return struct.unpack_from(f"={count}i", view)
+
+
+def _valid_rows(validity: Buffer | None, first_bit: int, row_count: int) -> list[bool]:
+    if validity is None:
+        return [True] * row_count
+    with _view(validity) as view:
+        if first_bit < 0 or len(view) * 8 < first_bit + row_count:
+            raise ValueError("the validity bits of an Arrow column are fewer than its rows")
+        return [bool(view[bit >> 3] >> (bit & 7) & 1) for bit in range(first_bit, first_bit + row_count)]
+
+
+def _header_lists(column: HeadersColumn, row_count: int) -> list[list[tuple[bytes, bytes | None]]]:
+    with _view(column.offsets) as offsets_view:
+        offsets = _int32s(offsets_view, row_count + 1)
+    if any(start > end for start, end in pairwise(offsets)) or offsets[0] < 0:
+        raise ValueError("the offsets of an Arrow column do not fit its data")
+    keys = _cells(column.keys, offsets[-1])
+    values = _cells(column.values, offsets[-1])
+    valid = _valid_rows(column.validity, column.first_bit, row_count)
+    lists: list[list[tuple[bytes, bytes | None]]] = []
+    for row in range(row_count):
+        headers = []
+        for at in range(offsets[row], offsets[row + 1]) if valid[row] else ():
+            key = keys[at]
+            if key is None:
+                raise refusal(Problem.HEADER_KEY, row)
+            headers.append((key, values[at]))
+        lists.append(headers)
+    return lists
+
+
+def encode_columns(
+    row_count: int,
+    keys: BinaryColumn | None,
+    values: BinaryColumn,
+    timestamps: Buffer | int,
+    headers: HeadersColumn | None,
+    prefix_bytes: int,
+) -> EncodedColumns:
+    """The section of the records in these Arrow columns, behind `prefix_bytes` zero bytes for a header."""
+    if row_count < 1:
+        raise ValueError("a batch is built of at least one record")
+    if isinstance(timestamps, int):
+        times = (timestamps,) * row_count
+    else:
+        with _view(timestamps) as view:
+            if len(view) < 8 * row_count:
+                raise ValueError("there are fewer timestamps than rows")
+            times = struct.unpack_from(f"={row_count}q", view)
+    records = encode_records(
+        None if keys is None else _cells(keys, row_count),
+        _cells(values, row_count),
+        times,
+        None if headers is None else _header_lists(headers, row_count),
+        None,
+        times[0],
+        prefix_bytes,
+    )
+    return EncodedColumns(records, times[0], max(times))
+
+
+def _binary_column(cells: Sequence[bytes | None]) -> BinaryColumn:
+    offsets = [0]
+    validity = bytearray((len(cells) + 7) // 8)
+    for row, cell in enumerate(cells):
+        offsets.append(offsets[-1] + len(cell or b""))
+        if cell is not None:
+            validity[row >> 3] |= 1 << (row & 7)
+    return BinaryColumn(
+        struct.pack(f"={len(offsets)}i", *offsets),
+        b"".join(cell for cell in cells if cell),
+        validity if None in cells else None,
+    )
+
+
+def decode_columns(
+    records: Buffer, record_count: int, base_offset: int, base_timestamp: int, append_time: int | None
+) -> DecodedColumns:
+    """The records of a section as Arrow's buffers."""
+    with _view(records) as view:
+        if len(view) > INT32_MAX:  # the offsets of an Arrow column could not say so
+            raise refusal(Problem.TOO_LARGE)
+    columns = decode_records(records, record_count, base_offset, base_timestamp, append_time)
+    headers = None
+    if any(columns.headers):
+        flat = [header for of_record in columns.headers for header in of_record]
+        ends = accumulate((len(of_record) for of_record in columns.headers), initial=0)
+        headers = HeadersColumn(
+            struct.pack(f"={record_count + 1}i", *ends),
+            _binary_column([key.encode("utf-8", "surrogateescape") for key, _ in flat]),
+            _binary_column([value for _, value in flat]),
+        )
+    return DecodedColumns(
+        record_count,
+        struct.pack(f"={record_count}q", *columns.offsets),
+        struct.pack(f"={record_count}q", *columns.timestamps),
+        _binary_column(columns.keys),
+        _binary_column(columns.values),
+        headers,
+    )
+
+
 # --- compaction ---------------------------------------------------------------------------------------------
 
 KEY_MAP_SLOT_BYTES = 24
@@ -465,9 +585,7 @@ class KeyOffsetMap:
     def __init__(self, memory_bytes: int, secret: bytes | None = None) -> None:
         self.capacity = int(memory_bytes // KEY_MAP_SLOT_BYTES * KEY_MAP_LOAD_FACTOR)
         if self.capacity < 1:
-            raise ValueError(
-                f"{memory_bytes} bytes hold no key: at least {2 * KEY_MAP_SLOT_BYTES} are needed"
-            )
+            raise ValueError(f"{memory_bytes} bytes hold no key: at least {2 * KEY_MAP_SLOT_BYTES} are needed")
         self.is_full = False  # a record did not fit: the last `note` stopped before it
         self._secret = secrets.token_bytes(16) if secret is None else secret
         self._offsets: dict[bytes, int] = {}
@@ -569,18 +687,3 @@ def first_at_or_after(
             if found >= timestamp and offset >= start_offset:
                 return offset, found
     return None
-
-
-__all__ = [
-    "KeyOffsetMap",
-    "RecordsError",
-    "check_batch",
-    "check_records",
-    "crc32c",
-    "decode_records",
-    "encode_records",
-    "first_at_or_after",
-    "read_header",
-    "retain",
-    "scan",
-]

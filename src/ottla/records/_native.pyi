@@ -1,0 +1,17 @@
+# The compiled core has the interface of the reference, by definition.
+from typing_extensions import Buffer
+
+from ottla.records.reference import KeyOffsetMap as KeyOffsetMap
+from ottla.records.reference import check_batch as check_batch
+from ottla.records.reference import check_records as check_records
+from ottla.records.reference import crc32c as crc32c
+from ottla.records.reference import decode_columns as decode_columns
+from ottla.records.reference import decode_records as decode_records
+from ottla.records.reference import encode_columns as encode_columns
+from ottla.records.reference import encode_records as encode_records
+from ottla.records.reference import first_at_or_after as first_at_or_after
+from ottla.records.reference import read_header as read_header
+from ottla.records.reference import retain as retain
+from ottla.records.reference import scan as scan
+
+def crc32c_portable(data: Buffer, value: int = 0) -> int: ...
