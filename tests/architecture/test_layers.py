@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "ottla"
 
 # From the ground up. Packages on one line are strangers to each other.
 LAYERS = [
-    {"errors", "ids", "config"},
+    {"errors", "ids", "hashing", "config"},
     {"protocol"},
     {"records"},
     {"replication", "cluster", "groups", "transactions", "security"},
@@ -18,7 +18,7 @@ LAYERS = [
     {"testing"},
     {"cli", "console", "spark"},
 ]
-# Within the first layer the order is free: these three know each other.
+# Within the first layer the order is free: these know each other.
 GROUND = LAYERS[0]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

@@ -30,9 +30,7 @@ def decode(cls: type[Message], buffer: bytes | memoryview, version: int, positio
     return message
 
 
-def decode_at(
-    cls: type[Message], buffer: bytes | memoryview, version: int, position: int = 0
-) -> tuple[Message, int]:
+def decode_at(cls: type[Message], buffer: bytes | memoryview, version: int, position: int = 0) -> tuple[Message, int]:
     """The message that starts at `position`, and the position after it."""
     return _decoder(cls, buffer, version)(buffer, position)
 

@@ -73,11 +73,7 @@ def compile_encoder(cls: type, version: int) -> Encoder:
 def source_of(cls: type, version: int) -> str:
     """The source of the decoder (for bytes) and of the encoder of one version."""
     schema = _checked_schema(cls, version)
-    return (
-        _DecoderWriter(schema, version, BYTES_SLICES).write(cls)
-        + "\n\n"
-        + _EncoderWriter(schema, version).write()
-    )
+    return _DecoderWriter(schema, version, BYTES_SLICES).write(cls) + "\n\n" + _EncoderWriter(schema, version).write()
 
 
 def _checked_schema(cls: type, version: int) -> MessageSchema:
@@ -211,9 +207,7 @@ class _DecoderWriter(_Writer):
             self.read_fixed("B", "n")
             self.flush()
             with self.block("if n > 127:"):
-                self.emit(
-                    f"n, p = {'read_string_length' if primitive is STRING else 'read_uvarint'}(b, p - 1)"
-                )
+                self.emit(f"n, p = {'read_string_length' if primitive is STRING else 'read_uvarint'}(b, p - 1)")
             is_present, is_null, size = "n", "", "n - 1"
         else:
             self.read_fixed("h" if primitive is STRING else "i", "n")
@@ -238,9 +232,7 @@ class _DecoderWriter(_Writer):
             if not is_null:
                 return
         with self.block("else:"):
-            self.refuse(
-                f"the length of {field.name} is negative" if is_null else f"{field.name} must not be null"
-            )
+            self.refuse(f"the length of {field.name} is negative" if is_null else f"{field.name} must not be null")
 
     def read_nested(self, field: Field, target: str, nullable: bool, depth: int) -> None:
         assert field.struct is not None
@@ -358,8 +350,8 @@ class _EncoderWriter(_Writer):
 
     def write(self) -> str:
         with self.block(f"def {self.function}(o, parts):"):
-            self.emit("add = parts.append")
             with self.block("try:"):
+                self.emit("add = parts.append")
                 self.write_struct(self.schema, "o", depth=1)
                 self.flush()
             # A value of the wrong type or size is found by the call that packs it; the traceback shows its
@@ -412,9 +404,7 @@ class _EncoderWriter(_Writer):
             self.flush()
             return
         if self.run:
-            self.emit(
-                f"{self.add}({self.pack_run('n')} if n < 128 else {self.pack_run()} + encode_uvarint(n))"
-            )
+            self.emit(f"{self.add}({self.pack_run('n')} if n < 128 else {self.pack_run()} + encode_uvarint(n))")
             self.run.clear()
         else:
             self.emit(f"{self.add}(UVARINT_BYTE[n] if n < 128 else encode_uvarint(n))")
@@ -504,9 +494,7 @@ class _EncoderWriter(_Writer):
     def write_tags(self, tagged: list[Field], source: str, depth: int) -> None:
         self.flush()
         values = [f"{source}.{field.name}" for field in tagged]
-        conditions = [
-            self.differs_from_default(field, value) for field, value in zip(tagged, values, strict=True)
-        ]
+        conditions = [self.differs_from_default(field, value) for field, value in zip(tagged, values, strict=True)]
         with self.block(f"if {' or '.join(conditions)}:"):
             self.emit(f"tags{depth} = []")
             for field, value, condition in zip(tagged, values, conditions, strict=True):

@@ -287,9 +287,7 @@ def _wire_type(annotation: Any) -> Primitive | type:
 def _equal(self: object, other: object) -> bool:
     if type(self) is not type(other):
         return False
-    return all(
-        getattr(self, field.name) == getattr(other, field.name) for field in schema_of(type(self)).fields
-    )
+    return all(getattr(self, field.name) == getattr(other, field.name) for field in schema_of(type(self)).fields)
 
 
 def _represent(self: object) -> str:

@@ -149,9 +149,7 @@ def read_string_length(buffer: bytes | memoryview, position: int) -> tuple[int, 
     """The length plus one of a compact string that does not fit in one byte, and the position after it."""
     length_plus_one, position = read_uvarint(buffer, position)
     if length_plus_one > STRING_BYTES_MAX + 1:
-        raise ProtocolError(
-            f"a string of {length_plus_one - 1} bytes: at most {STRING_BYTES_MAX} are allowed"
-        )
+        raise ProtocolError(f"a string of {length_plus_one - 1} bytes: at most {STRING_BYTES_MAX} are allowed")
     return length_plus_one, position
 
 

@@ -1,0 +1,58 @@
+"""Every message in every version comes back as it went out."""
+
+from random import Random
+
+import pytest
+
+from ottla.protocol.codec import decode, decode_at, encode, encode_parts
+from ottla.protocol.schema import message_schema_of
+from ottla.protocol.versions import all_messages
+from ottla.testing.messages import random_message, smallest_message
+
+MESSAGES = all_messages()
+SEEDS = range(6)
+
+
+def by_name(cls: type) -> str:
+    return cls.__name__
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=by_name)
+def test_random_content_comes_back_from_bytes_and_from_views(cls: type) -> None:
+    for version in message_schema_of(cls).versions:
+        for seed in SEEDS:
+            message = random_message(cls, version, Random(f"{cls.__name__} {version} {seed}"))
+            encoded = encode(message, version)
+            assert decode_at(cls, encoded, version) == (message, len(encoded))
+            assert decode_at(cls, memoryview(encoded), version) == (message, len(encoded))
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=by_name)
+def test_the_smallest_message_comes_back(cls: type) -> None:
+    for version in message_schema_of(cls).versions:
+        message = smallest_message(cls, version)
+        encoded = encode(message, version)
+        assert decode_at(cls, encoded, version) == (message, len(encoded))
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=by_name)
+def test_bytes_after_a_message_are_ignored(cls: type) -> None:
+    """librdkafka 2.0.2 sends some after ListGroups v4 and OffsetFetch v7."""
+    for version in message_schema_of(cls).versions:
+        message = random_message(cls, version, Random(1))
+        assert decode(cls, encode(message, version) + b"\xff\x00trailing", version) == message
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=by_name)
+def test_a_message_is_found_at_its_position(cls: type) -> None:
+    version = message_schema_of(cls).versions.last
+    message = random_message(cls, version, Random(2))
+    encoded = encode(message, version)
+    assert decode_at(cls, b"before" + encoded, version, 6) == (message, 6 + len(encoded))
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=by_name)
+def test_the_parts_of_a_message_in_memory_are_its_bytes(cls: type) -> None:
+    version = message_schema_of(cls).versions.last
+    message = random_message(cls, version, Random(3))
+    assert b"".join(encode_parts(message, version)) == encode(message, version)  # type: ignore[arg-type]
