@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from ottla.records import codec
 from ottla.records.compression import DECOMPRESSED_BYTES_MAX, compress, decompress
@@ -181,13 +181,52 @@ def first_at_or_after(data: Buffer, timestamp: int, position: int = 0, start_off
 # --- build --------------------------------------------------------------------------------------------------
 
 
+class BatchOptions(TypedDict, total=False):
+    """What the header of a new batch says besides its records; see `wrap` for the defaults."""
+
+    compression: Compression
+    level: int | None
+    base_offset: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    is_transactional: bool
+    is_control: bool
+    log_append_time: bool
+    delete_horizon_ms: int | None
+
+
 def build(
     keys: Sequence[Buffer | None] | None,
     values: Sequence[Buffer | None],
     timestamps: int | Sequence[int],
     *,
     headers: Sequence[Sequence[tuple[str | bytes, Buffer | None]]] | None = None,
+    offset_deltas: Sequence[int] | None = None,
+    **options: Unpack[BatchOptions],
+) -> bytearray:
+    """A batch of these records. `keys` None: no record has one; a single timestamp: all have it."""
+    count = len(values)
+    if not count:
+        raise ValueError("a batch is built of at least one record; `rebuild` makes an empty one")
+    first_timestamp, max_timestamp = _timestamp_range(timestamps)
+    delete_horizon_ms = options.get("delete_horizon_ms")
+    base_timestamp = first_timestamp if delete_horizon_ms is None else delete_horizon_ms
+    records = codec.encode_records(keys, values, timestamps, headers, offset_deltas, base_timestamp, HEADER_BYTES)
+    last_offset_delta = count - 1 if offset_deltas is None else offset_deltas[-1]
+    return wrap(records, count, last_offset_delta, base_timestamp, max_timestamp, **options)
+
+
+def wrap(
+    batch: bytearray,
+    record_count: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    *,
     compression: Compression = Compression.NONE,
+    level: int | None = None,
     base_offset: int = 0,
     leader_epoch: int = -1,
     producer_id: int = -1,
@@ -197,16 +236,8 @@ def build(
     is_control: bool = False,
     log_append_time: bool = False,
     delete_horizon_ms: int | None = None,
-    offset_deltas: Sequence[int] | None = None,
-    level: int | None = None,
 ) -> bytearray:
-    """A batch of these records. `keys` None: no record has one; a single timestamp: all have it."""
-    count = len(values)
-    if not count:
-        raise ValueError("a batch is built of at least one record; `rebuild` makes an empty one")
-    first_timestamp, max_timestamp = _timestamp_range(timestamps)
-    base_timestamp = first_timestamp if delete_horizon_ms is None else delete_horizon_ms
-    batch = codec.encode_records(keys, values, timestamps, headers, offset_deltas, base_timestamp, HEADER_BYTES)
+    """Makes a batch of the encoded records in `batch`, which leave room for the header in front of them."""
     attributes = (
         (LOG_APPEND_TIME_BIT if log_append_time else 0)
         | (TRANSACTIONAL_BIT if is_transactional else 0)
@@ -220,13 +251,13 @@ def build(
         magic=MAGIC,
         crc=0,
         attributes=attributes,
-        last_offset_delta=count - 1 if offset_deltas is None else offset_deltas[-1],
+        last_offset_delta=last_offset_delta,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        record_count=count,
+        record_count=record_count,
     )
     return _finish(batch, header, compression, level)
 
@@ -307,7 +338,9 @@ def recompress(
 __all__ = [
     "HEADER_BYTES",
     "LENGTH_PREFIX",
+    "MAGIC",
     "BatchHeader",
+    "BatchOptions",
     "Checked",
     "Columns",
     "Compression",
@@ -328,4 +361,5 @@ __all__ = [
     "stamp",
     "stamp_append_time",
     "stamp_max_timestamp",
+    "wrap",
 ]

@@ -207,7 +207,8 @@ class Columns(NamedTuple):
 
 
 class BinaryColumn(NamedTuple):
-    """An Arrow array of binary or string as its raw buffers: one more int32 offset than it has rows, and data.
+    """An Arrow array of binary or string as its raw buffers: one more int32 offset than it has rows, and
+    data.
 
     Row n is null if bit `first_bit + n` of `validity`, counted from the lowest of each byte, is not set.
     """

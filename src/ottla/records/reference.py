@@ -450,7 +450,7 @@ def encode_records(
     return out
 
 
-# --- Arrow columns ----------------------------------------------------------------------------------------
+# --- Arrow columns ------------------------------------------------------------------------------------------
 
 
 def _cells(column: BinaryColumn, row_count: int) -> list[bytes | None]:
