@@ -76,7 +76,7 @@ class ReadRecord:
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class PartitionTruth:
     """What Kafka says of one partition (every topic has one)."""
 
@@ -85,14 +85,19 @@ class PartitionTruth:
     records: list[ReadRecord] = field(default_factory=list)
     committed: list[ReadRecord] = field(default_factory=list)
     leader_epochs: dict[int, int] = field(default_factory=dict)  # offset -> leader epoch of its batch
+    offset_for_time: dict[int, int] = field(default_factory=dict)  # timestamp -> first offset not before it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class KafkaDirectory:
     """A `log.dirs` that Apache Kafka left behind, and the truth about it by topic."""
 
     path: Path
     topics: dict[str, PartitionTruth]
+
+    @staticmethod
+    def config(topic: str) -> dict[str, str]:
+        return TOPICS[topic]
 
     def partition(self, topic: str) -> Path:
         return self.path / f"{topic}-0"
@@ -345,9 +350,27 @@ def _read_everything(bootstrap: str) -> dict[str, PartitionTruth]:
         partition = truth[message.topic()]
         partition.records.append(_record(message))
         partition.leader_epochs[message.offset()] = message.leader_epoch()
-    for message in _read_all(_consumer(bootstrap, "read_committed")):
+    consumer.close()
+    committed = _consumer(bootstrap, "read_committed")
+    for message in _read_all(committed):
         truth[message.topic()].committed.append(_record(message))
+    _ask_for_times(committed, truth)
+    committed.close()
     return truth
+
+
+def _ask_for_times(consumer: Consumer, truth: dict[str, PartitionTruth]) -> None:
+    """A few moments of each topic: before, within and past its records."""
+    for fraction in (0, 0.25, 0.5, 0.75, 1):
+        asked = {}
+        for topic, partition in truth.items():
+            times = sorted(record.timestamp for record in partition.committed)
+            asked[topic] = times[int(fraction * (len(times) - 1))] - (1 if fraction == 0 else 0)
+        wanted = [TopicPartition(topic, 0, timestamp) for topic, timestamp in asked.items()]
+        for found in consumer.offsets_for_times(wanted, timeout=WAIT_S):
+            # Kafka gives up at a segment that compaction emptied, and answers -1: nothing to learn from it.
+            if found.offset >= 0:
+                truth[found.topic].offset_for_time[asked[found.topic]] = found.offset
 
 
 def _consumer(bootstrap: str, isolation_level: str) -> Consumer:
@@ -373,7 +396,6 @@ def _read_all(consumer: Consumer) -> Iterator[Message]:
         else:
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
             unread.discard(message.topic())
-    consumer.close()
 
 
 def _record(message: Message) -> ReadRecord:
