@@ -12,6 +12,7 @@ rules that the rest of storage relies on, and that a simulated disk keeps as wel
 from __future__ import annotations
 
 import errno
+import fcntl
 import mmap
 import os
 from collections.abc import Sequence
@@ -80,6 +81,10 @@ class Disk(Protocol):
         ...
 
     def sync_directory(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> File:
+        """Takes the lock file `path` for this process until the file is closed; StorageError if another has it."""
+        ...
 
 
 def read_file(disk: Disk, path: str) -> bytes:
@@ -260,3 +265,15 @@ class RealDisk:
                 os.close(descriptor)
         except OSError as error:
             raise storage_error(path, "sync", error) from error
+
+    def lock(self, path: str) -> RealFile:
+        file = self.open(path, create=True, writable=True)
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.close()
+            raise StorageError(path, "is held by another process: a directory belongs to one broker") from error
+        except OSError as error:
+            file.close()
+            raise storage_error(path, "lock", error) from error
+        return file

@@ -580,9 +580,10 @@ class Log:
     def replace_segments(self, cleaned: list[Segment], old: list[Segment], now_ms: int) -> None:
         """Puts compacted segments (`.cleaned`, complete and synced) in the place of those they were made of.
 
-        Crash-safe at each step: see `recovery.finish_swaps`, which completes or undoes what this began.
+        Crash-safe at each step: see `recovery.finish_swaps`, which completes or undoes what this began. The old ones
+        go in rising order: what a crash leaves of them is never older than what it took.
         """
-        # Rising offsets last: as long as a `.cleaned` is left in front of it, a `.swap` is known to be incomplete.
+        # The lowest offset last: as long as a `.cleaned` stands in front of it, a `.swap` is known to be incomplete.
         for segment in reversed(cleaned):
             segment.change_suffix(SWAP_SUFFIX)
         self.disk.sync_directory(self.directory)

@@ -415,6 +415,12 @@ class Segment:
             self._max_timestamp = self.time_index.last()
         return self._max_timestamp
 
+    def first_timestamp_on_disk(self) -> int:
+        """The largest timestamp of the first batch, which tells the age of the segment; -1 where it is empty."""
+        if self.first_timestamp is None and self.size_bytes:
+            self.first_timestamp = self.header_at(0).max_timestamp
+        return NO_TIMESTAMP if self.first_timestamp is None else self.first_timestamp
+
     def first_at_or_after(self, timestamp: int, start_offset: int) -> TimestampOffset | None:
         """The first record at or past `start_offset` whose timestamp is at least `timestamp`."""
         entry = self._time_entry(timestamp)

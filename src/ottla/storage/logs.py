@@ -1,0 +1,326 @@
+"""All logs of a broker, in one or several directories.
+
+Owns the directories: their locks, their checkpoints, their clean-shutdown marks, which partitions they hold and whether
+they still work. A directory that fails takes only its own logs offline. Upkeep (retention, unlinking, checkpoints) is
+offered as plain calls; when they are made is the business of the layer above.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from ottla.config import LogConfig
+from ottla.errors import CorruptFileError, StorageError
+from ottla.ids import TopicPartition
+from ottla.storage import checkpoints
+from ottla.storage.disk import Disk, File
+from ottla.storage.log import Log
+from ottla.storage.recovery import RecoveryReport, open_log
+
+logger = logging.getLogger(__name__)
+
+LOCK_FILE = ".lock"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"  # Kafka's name, so that either opens what the other closed
+DELETE_SUFFIX = "-delete"
+
+_FILE_NAME_LENGTH_MAX = 255
+_PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d+)")
+_DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
+
+
+@dataclass(slots=True)
+class LogDirectory:
+    """One of `log.dirs`. `failure` says why it is offline."""
+
+    path: str
+    lock: File | None = None
+    failure: StorageError | None = None
+    logs: dict[TopicPartition, Log] = field(default_factory=dict)
+    clean_offsets: dict[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def is_online(self) -> bool:
+        return self.failure is None
+
+    def file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+
+class Logs:
+    """The logs of one broker, by topic and partition."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        paths: list[str],
+        config_of: Callable[[str], LogConfig],
+        *,
+        dice: random.Random | None = None,
+    ) -> None:
+        assert paths, "a broker has at least one log directory"
+        self._disk = disk
+        self._config_of = config_of
+        self._dice = random.Random() if dice is None else dice
+        self.directories = [LogDirectory(path) for path in paths]
+        self.reports: dict[TopicPartition, RecoveryReport] = {}
+        self.unreadable: dict[TopicPartition, CorruptFileError] = {}  # logs that could not be opened, and why
+        self._doomed: list[tuple[int, LogDirectory, str]] = []
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def open(self, now_ms: int) -> None:
+        """Locks the directories and opens what is in them. Every directory that fails goes offline by itself."""
+        for directory in self.directories:
+            try:
+                self._disk.make_directory(directory.path)
+                directory.lock = self._disk.lock(directory.file(LOCK_FILE))
+            except StorageError as error:
+                self.close_locks()
+                raise StorageError(directory.path, f"cannot be used as a log directory: {error}") from error
+        for directory in self.directories:
+            try:
+                self._open_directory(directory, now_ms)
+            except StorageError as error:
+                self.fail(directory, error)
+
+    def _open_directory(self, directory: LogDirectory, now_ms: int) -> None:
+        is_clean = self._disk.exists(directory.file(CLEAN_SHUTDOWN_FILE))
+        recovery_points = self._read_offsets(directory, checkpoints.RECOVERY_POINTS)
+        start_offsets = self._read_offsets(directory, checkpoints.LOG_START_OFFSETS)
+        directory.clean_offsets = self._read_offsets(directory, checkpoints.CLEANER_OFFSETS)
+        # From here on a crash must not be taken for a clean stop.
+        self._disk.unlink(directory.file(CLEAN_SHUTDOWN_FILE))
+        self._disk.sync_directory(directory.path)
+        for name in self._disk.list_directory(directory.path):
+            path = directory.file(name)
+            if not self._disk.is_directory(path):
+                continue
+            if _DELETED_DIRECTORY.fullmatch(name):
+                self._doomed.append((now_ms, directory, path))
+                continue
+            partition = partition_of(name)
+            if partition is None:
+                logger.warning("%s: is no partition's directory; left alone", path)
+                continue
+            report = self.reports[partition] = RecoveryReport()
+            try:
+                directory.logs[partition] = open_log(
+                    self._disk,
+                    path,
+                    partition,
+                    self._config_of(partition.topic),
+                    now_ms=now_ms,
+                    is_clean=is_clean,
+                    recovery_point=recovery_points.get(partition, 0),
+                    log_start_offset=start_offsets.get(partition, 0),
+                    dice=self._dice,
+                    report=report,
+                )
+            except CorruptFileError as error:
+                logger.error("%s; this partition is not served", error)
+                self.unreadable[partition] = error
+        # What the checkpoints said of partitions that are gone must not reach later ones of the same name.
+        self._write_checkpoints(directory)
+
+    def _read_offsets(self, directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
+        """A checkpoint; a damaged one counts as empty, which costs time (a longer check) and never data."""
+        try:
+            return checkpoints.read_offsets(self._disk, directory.file(name))
+        except CorruptFileError as error:
+            logger.warning("%s; it is made anew", error)
+            return {}
+
+    def close(self) -> None:
+        """Closes every log in order and leaves the mark of a clean shutdown in each directory that still works."""
+        for directory in self.directories:
+            if not directory.is_online:
+                continue
+            try:
+                for log in directory.logs.values():
+                    log.close()
+                self._write_checkpoints(directory)
+                mark = self._disk.open(directory.file(CLEAN_SHUTDOWN_FILE), create=True, writable=True)
+                try:
+                    mark.write(0, b'{"version":0,"brokerEpoch":-1}')
+                    mark.sync()
+                finally:
+                    mark.close()
+                self._disk.sync_directory(directory.path)
+            except StorageError as error:
+                self.fail(directory, error)
+        self.close_locks()
+
+    def close_locks(self) -> None:
+        for directory in self.directories:
+            if directory.lock is not None:
+                directory.lock.close()
+                directory.lock = None
+
+    def fail(self, directory: LogDirectory, error: StorageError) -> list[TopicPartition]:
+        """Takes a directory offline after an error of its disk and returns the partitions that went with it."""
+        logger.error("%s; the log directory %s is offline", error, directory.path)
+        directory.failure = error
+        lost = list(directory.logs)
+        for log in directory.logs.values():
+            log.abandon()
+        directory.logs.clear()
+        return lost
+
+    # -- finding -------------------------------------------------------------------------------------------------------
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        for directory in self.directories:
+            log = directory.logs.get(partition)
+            if log is not None:
+                return log
+        return None
+
+    def directory_of(self, partition: TopicPartition) -> LogDirectory | None:
+        return next((directory for directory in self.directories if partition in directory.logs), None)
+
+    def __iter__(self) -> Iterator[Log]:
+        for directory in self.directories:
+            yield from directory.logs.values()
+
+    def __len__(self) -> int:
+        return sum(len(directory.logs) for directory in self.directories)
+
+    # -- making and deleting -------------------------------------------------------------------------------------------
+
+    def create(self, partition: TopicPartition, *, now_ms: int, topic_id: UUID | None = None) -> Log:
+        """The log of a new partition, in the working directory that has the fewest."""
+        existing = self.get(partition)
+        if existing is not None:
+            return existing
+        if partition in self.unreadable:
+            raise self.unreadable[partition]
+        online = [directory for directory in self.directories if directory.is_online]
+        if not online:
+            raise StorageError(self.directories[0].path, "no log directory is online: there is nowhere to put a log")
+        directory = min(online, key=lambda candidate: len(candidate.logs))
+        path = directory.file(str(partition))
+        log = open_log(self._disk, path, partition, self._config_of(partition.topic), now_ms=now_ms, dice=self._dice)
+        if topic_id is not None:
+            checkpoints.write_topic_id(self._disk, path, topic_id)
+        self._disk.sync_directory(directory.path)
+        directory.logs[partition] = log
+        return log
+
+    def delete(self, partition: TopicPartition, *, now_ms: int) -> None:
+        """Takes a log away at once; its files follow after `file.delete.delay.ms`."""
+        directory = self.directory_of(partition)
+        if directory is None:
+            return
+        log = directory.logs.pop(partition)
+        directory.clean_offsets.pop(partition, None)
+        log.abandon()
+        path = directory.file(deleted_name(partition, self._dice))
+        self._disk.rename(log.directory, path)
+        self._disk.sync_directory(directory.path)
+        # Gone from the checkpoints as well, or a topic of the same name would inherit its offsets after a crash.
+        self._write_checkpoints(directory)
+        self._doomed.append((now_ms + log.config.file_delete_delay_ms, directory, path))
+
+    def truncate(self, partition: TopicPartition, offset: int, *, now_ms: int) -> None:
+        """Cuts a log and makes its lower recovery point durable before anything is appended behind the cut.
+
+        Otherwise a crash could take new, unsynced segments below the old recovery point for flushed ones.
+        """
+        directory = self.directory_of(partition)
+        assert directory is not None, f"{partition} has no log here"
+        directory.logs[partition].truncate_to(offset, now_ms=now_ms)
+        directory.clean_offsets[partition] = min(offset, directory.clean_offsets.get(partition, 0))
+        self._write_checkpoints(directory)
+
+    def unlink_due(self, now_ms: int) -> int:
+        """Removes the files of deleted segments and logs whose time has come; how many of either."""
+        count = 0
+        for log in self:
+            count += log.unlink_due(now_ms)
+        due = [(directory, path) for due_ms, directory, path in self._doomed if due_ms <= now_ms]
+        self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
+        for directory, path in due:
+            if directory.is_online:
+                self._remove_tree(path)
+                count += 1
+        return count
+
+    def _remove_tree(self, path: str) -> None:
+        for name in self._disk.list_directory(path):
+            self._disk.unlink(os.path.join(path, name))
+        self._disk.remove_directory(path)
+
+    # -- upkeep --------------------------------------------------------------------------------------------------------
+
+    def delete_expired(self, now_ms: int, high_watermark_of: Callable[[Log], int]) -> int:
+        """Applies retention to every log and returns how many segments went."""
+        return sum(log.delete_expired(now_ms, high_watermark_of(log)) for log in self)
+
+    def write_checkpoints(self) -> None:
+        """Makes recovery points, log start offsets and clean offsets of every directory durable."""
+        for directory in self.directories:
+            if directory.is_online:
+                self._write_checkpoints(directory)
+
+    def _write_checkpoints(self, directory: LogDirectory) -> None:
+        logs = directory.logs.items()
+        points = {partition: log.recovery_point for partition, log in logs}
+        # An offset that the segments tell by themselves need not be written down, as in Kafka.
+        starts = {
+            partition: log.log_start_offset
+            for partition, log in logs
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        checkpoints.write_offsets(self._disk, directory.file(checkpoints.RECOVERY_POINTS), points)
+        checkpoints.write_offsets(self._disk, directory.file(checkpoints.LOG_START_OFFSETS), starts)
+        clean = {
+            partition: offset for partition, offset in directory.clean_offsets.items() if partition in directory.logs
+        }
+        checkpoints.write_offsets(self._disk, directory.file(checkpoints.CLEANER_OFFSETS), clean)
+
+    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        for directory in self.directories:
+            if directory.is_online:
+                own = {
+                    partition: high_watermarks[partition]
+                    for partition in directory.logs
+                    if partition in high_watermarks
+                }
+                checkpoints.write_offsets(self._disk, directory.file(checkpoints.HIGH_WATERMARKS), own)
+
+    def read_high_watermarks(self) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for directory in self.directories:
+            if directory.is_online:
+                found.update(self._read_offsets(directory, checkpoints.HIGH_WATERMARKS))
+        return found
+
+    # -- compaction ----------------------------------------------------------------------------------------------------
+
+    def clean_offset(self, partition: TopicPartition) -> int:
+        """Up to where a log was compacted."""
+        directory = self.directory_of(partition)
+        return 0 if directory is None else directory.clean_offsets.get(partition, 0)
+
+    def set_clean_offset(self, partition: TopicPartition, offset: int) -> None:
+        directory = self.directory_of(partition)
+        if directory is not None:
+            directory.clean_offsets[partition] = offset
+
+
+def partition_of(name: str) -> TopicPartition | None:
+    """The partition whose directory has this name."""
+    matched = _PARTITION_DIRECTORY.fullmatch(name)
+    return TopicPartition(matched[1], int(matched[2])) if matched else None
+
+
+def deleted_name(partition: TopicPartition, dice: random.Random) -> str:
+    """A name under which a deleted partition's directory waits for its end, unlike any other, as long as may be."""
+    suffix = f".{dice.getrandbits(128):032x}{DELETE_SUFFIX}"
+    return str(partition)[: _FILE_NAME_LENGTH_MAX - len(suffix)] + suffix
