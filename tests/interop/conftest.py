@@ -13,7 +13,7 @@ import random
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -145,6 +145,12 @@ def crashed(kafka_directories: KafkaDirectories, tmp_path: Path) -> KafkaDirecto
 @pytest.fixture
 def clean(kafka_directories: KafkaDirectories, tmp_path: Path) -> KafkaDirectory:
     return kafka_directories.clean.copy_to(tmp_path / "clean")
+
+
+@pytest.fixture(scope="session")
+def consume_all() -> Callable[[str, Mapping[str, int], str], Iterator[Message]]:
+    """Reads topics of one partition from given offsets to their end, with a given isolation level."""
+    return _consume_all
 
 
 def _resolve(version: str) -> ApacheKafka:
@@ -342,20 +348,19 @@ def _wait_until(condition: Callable[[], bool]) -> None:
 
 def _read_everything(bootstrap: str) -> dict[str, PartitionTruth]:
     truth: dict[str, PartitionTruth] = {}
-    consumer = _consumer(bootstrap, "read_uncommitted")
+    asking = _consumer(bootstrap, "read_uncommitted")
     for topic in TOPICS:
-        start, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_S)
+        start, end = asking.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_S)
         truth[topic] = PartitionTruth(start, end)
-    for message in _read_all(consumer):
+    everywhere = dict.fromkeys(TOPICS, OFFSET_BEGINNING)
+    for message in _consume_all(bootstrap, everywhere, "read_uncommitted"):
         partition = truth[message.topic()]
         partition.records.append(_record(message))
         partition.leader_epochs[message.offset()] = message.leader_epoch()
-    consumer.close()
-    committed = _consumer(bootstrap, "read_committed")
-    for message in _read_all(committed):
+    for message in _consume_all(bootstrap, everywhere, "read_committed"):
         truth[message.topic()].committed.append(_record(message))
-    _ask_for_times(committed, truth)
-    committed.close()
+    _ask_for_times(asking, truth)
+    asking.close()
     return truth
 
 
@@ -385,9 +390,10 @@ def _consumer(bootstrap: str, isolation_level: str) -> Consumer:
     )
 
 
-def _read_all(consumer: Consumer) -> Iterator[Message]:
-    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in TOPICS])
-    unread = set(TOPICS)
+def _consume_all(bootstrap: str, starts: Mapping[str, int], isolation_level: str) -> Iterator[Message]:
+    consumer = _consumer(bootstrap, isolation_level)
+    consumer.assign([TopicPartition(topic, 0, offset) for topic, offset in starts.items()])
+    unread = set(starts)
     while unread:
         message = consumer.poll(WAIT_S)
         assert message is not None, f"nothing more came, and these have no end yet: {unread}"
@@ -396,6 +402,7 @@ def _read_all(consumer: Consumer) -> Iterator[Message]:
         else:
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
             unread.discard(message.topic())
+    consumer.close()
 
 
 def _record(message: Message) -> ReadRecord:
