@@ -1,6 +1,7 @@
 """Builds the compiled core. It is optional: without a compiler the package installs and runs on the reference."""
 
 import os
+from glob import glob
 
 from setuptools import Extension, setup
 
@@ -18,7 +19,7 @@ def extensions() -> list[Extension]:
     native = Extension(
         "ottla.records._native",
         ["src/ottla/records/_native.pyx"],
-        depends=["src/ottla/records/_crc32c.h"],
+        depends=[*glob("src/ottla/records/_*.h"), *glob("src/ottla/records/_*.pxi")],
         include_dirs=["src/ottla/records"],
         extra_compile_args=compile_args,
         extra_link_args=link_args,

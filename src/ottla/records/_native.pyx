@@ -43,33 +43,55 @@ cdef extern from "_crc32c.h" nogil:
     int32_t big_endian_32(const uint8_t *data)
     int16_t big_endian_16(const uint8_t *data)
 
+cdef extern from "_record.h" nogil:
+    enum:
+        RECORD_BYTES_MIN
+        HEADER_COUNT "PROBLEM_HEADER_COUNT"
+        HEADER_KEY "PROBLEM_HEADER_KEY"
+
+    ctypedef struct RawRecord:
+        const uint8_t *start
+        const uint8_t *end
+        const uint8_t *after_timestamp
+        const uint8_t *key
+        const uint8_t *value
+        const uint8_t *headers
+        int64_t timestamp_delta
+        int32_t offset_delta
+        int32_t key_size
+        int32_t value_size
+        int32_t header_count
+        uint8_t attributes
+
+    ctypedef struct RawHeader:
+        const uint8_t *key
+        const uint8_t *value
+        int32_t key_size
+        int32_t value_size
+
+    int read_record(const uint8_t *at, const uint8_t *section_end, RawRecord *record)
+    int read_record_header(const uint8_t **at, const uint8_t *end, RawHeader *header)
+    int varint_size(int64_t value)
+    int64_t nullable_size(const uint8_t *data, int64_t size)
+    uint8_t *write_varint(uint8_t *to, int64_t value)
+    uint8_t *write_nullable(uint8_t *to, const uint8_t *data, int64_t size)
+
 cdef extern from *:
     """
     /* An empty instance of a NamedTuple class, as tuple.__new__ makes it. */
     static inline PyObject *new_named_tuple(PyObject *type, Py_ssize_t size) {
         return ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, size);
     }
-    static inline uint64_t high_of_product(uint64_t a, uint64_t b) {
-        return (uint64_t)((unsigned __int128)a * b >> 64);
-    }
     static inline int add_overflows(int64_t a, int64_t b, int64_t *sum) { return __builtin_add_overflow(a, b, sum); }
     static inline int subtract_overflows(int64_t a, int64_t b, int64_t *out) { return __builtin_sub_overflow(a, b, out); }
-    static inline uint64_t rotate(uint64_t word, int bits) { return word << bits | word >> (64 - bits); }
-    static inline uint64_t little_endian_64(const uint8_t *bytes) {
-        uint64_t word = load_64(bytes);
-        return OTTLA_BIG_ENDIAN ? __builtin_bswap64(word) : word;
-    }
     """
     object new_named_tuple(object type, Py_ssize_t size)
-    uint64_t high_of_product(uint64_t a, uint64_t b) nogil
     bint add_overflows(int64_t a, int64_t b, int64_t *sum) nogil
     bint subtract_overflows(int64_t a, int64_t b, int64_t *out) nogil
-    uint64_t rotate(uint64_t word, int bits) nogil
-    uint64_t little_endian_64(const uint8_t *data) nogil
 
 crc32c_prepare()
 
-# The numbers of `layout.Problem`; 0 is none.
+# The numbers of `layout.Problem` that are found here; _record.h has those of a record. 0 is none.
 cdef enum:
     SHORT = 1
     LENGTH = 2
@@ -82,13 +104,6 @@ cdef enum:
     COUNT = 9
     CONTROL = 10
     SEQUENCE = 11
-    VARINT = 20
-    RECORD_LENGTH = 21
-    KEY_LENGTH = 22
-    VALUE_LENGTH = 23
-    HEADER_COUNT = 24
-    HEADER_KEY = 25
-    HEADER_VALUE = 26
     OFFSET_DELTA = 27
     TIMESTAMP = 28
     TRAILING = 29
@@ -106,8 +121,6 @@ cdef enum:
     LOG_APPEND_TIME_BIT = 0x08
     CONTROL_BIT = 0x20
     KNOWN_ATTRIBUTES = 0x7F
-    RECORD_BYTES_MIN = 7
-    RECORD_HEADER_BYTES_MIN = 2
     VARINT_BYTES_MAX = 5
     # Beside key, value and headers: length, attributes, timestamp delta, offset delta, two lengths, header count.
     RECORD_OVERHEAD_MAX = 5 + 1 + 10 + 5 + 5 + 5 + 5
@@ -185,7 +198,7 @@ cdef inline void load_header(const uint8_t *data, Header *header) noexcept nogil
     header.record_count = big_endian_32(data + 57)
 
 
-cdef inline void put(object target, Py_ssize_t index, object value):
+cdef inline void put(object target, Py_ssize_t index, object value) noexcept:
     Py_INCREF(value)
     PyTuple_SET_ITEM(target, index, value)
 
@@ -380,165 +393,12 @@ def scan(data, Py_ssize_t position, Py_ssize_t end, bint check_crc, Py_ssize_t b
 
 # --- records ------------------------------------------------------------------------------------------------
 
-# A record as it lies in its section. A null key or value has no pointer.
-cdef struct RawRecord:
-    const uint8_t *start
-    const uint8_t *end
-    const uint8_t *after_timestamp
-    const uint8_t *key
-    const uint8_t *value
-    const uint8_t *headers
-    int64_t timestamp_delta
-    int32_t offset_delta
-    int32_t key_size
-    int32_t value_size
-    int32_t header_count
-    uint8_t attributes
-
-
 # What a walk over records has seen, and where it failed.
 cdef struct Walk:
     int64_t index
     int64_t max_timestamp
     int64_t null_key_index
     int32_t offset_of_max
-
-
-cdef inline const uint8_t *read_long_varint(const uint8_t *at, const uint8_t *end, int bits, uint64_t *out) noexcept nogil:
-    """The position behind the number, NULL if it runs past `end` or past its width."""
-    cdef uint64_t result = 0
-    cdef uint64_t byte
-    cdef int shift = 0
-    while True:
-        if at >= end or shift >= bits:
-            return NULL
-        byte = at[0]
-        at += 1
-        # The last byte of a full-width number has room for few bits.
-        if shift + 7 > bits and (byte & 0x7F) >> (bits - shift):
-            return NULL
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            out[0] = result
-            return at
-        shift += 7
-
-
-cdef inline const uint8_t *read_varint(const uint8_t *at, const uint8_t *end, int32_t *out) noexcept nogil:
-    cdef uint64_t raw
-    # Nearly all numbers of a record have one byte, its length often two.
-    if at < end and at[0] < 0x80:
-        raw = at[0]
-        at += 1
-    elif end - at >= 2 and at[1] < 0x80:
-        raw = (at[0] & 0x7F) | <uint64_t>at[1] << 7
-        at += 2
-    else:
-        at = read_long_varint(at, end, 32, &raw)
-        if at == NULL:
-            return NULL
-    out[0] = <int32_t>((raw >> 1) ^ (~(raw & 1) + 1))
-    return at
-
-
-cdef inline const uint8_t *read_varlong(const uint8_t *at, const uint8_t *end, int64_t *out) noexcept nogil:
-    cdef uint64_t raw
-    if at < end and at[0] < 0x80:
-        raw = at[0]
-        at += 1
-    else:
-        at = read_long_varint(at, end, 64, &raw)
-        if at == NULL:
-            return NULL
-    out[0] = <int64_t>((raw >> 1) ^ (~(raw & 1) + 1))
-    return at
-
-
-cdef inline int read_nullable(
-    const uint8_t **at, const uint8_t *end, const uint8_t **data, int32_t *size, int problem
-) noexcept nogil:
-    """Bytes behind their length; no pointer and size 0 for a length of -1."""
-    cdef int32_t length = 0
-    cdef const uint8_t *behind = read_varint(at[0], end, &length)
-    if behind == NULL:
-        return VARINT
-    if length < 0:
-        data[0] = NULL
-        size[0] = 0
-        at[0] = behind
-        return 0 if length == -1 else problem
-    if length > end - behind:
-        return problem
-    data[0] = behind
-    size[0] = length
-    at[0] = behind + length
-    return 0
-
-
-cdef inline int read_record_header(
-    const uint8_t **at, const uint8_t *end,
-    const uint8_t **key, int32_t *key_size, const uint8_t **value, int32_t *value_size,
-) noexcept nogil:
-    cdef int problem = read_nullable(at, end, key, key_size, HEADER_KEY)
-    if problem:
-        return problem
-    if key[0] == NULL:
-        return HEADER_KEY
-    return read_nullable(at, end, value, value_size, HEADER_VALUE)
-
-
-cdef int skip_headers(const uint8_t *at, const uint8_t *end, int32_t count, const uint8_t **behind) noexcept nogil:
-    cdef const uint8_t *unused
-    cdef int32_t size
-    cdef int problem
-    for _ in range(count):
-        problem = read_record_header(&at, end, &unused, &size, &unused, &size)
-        if problem:
-            return problem
-    behind[0] = at
-    return 0
-
-
-cdef inline int read_record(const uint8_t *at, const uint8_t *section_end, RawRecord *record) noexcept nogil:
-    cdef int32_t length = 0
-    cdef int problem
-    cdef const uint8_t *end
-    cdef const uint8_t *behind_headers = NULL
-    record.start = at
-    at = read_varint(at, section_end, &length)
-    if at == NULL:
-        return VARINT
-    if length < RECORD_BYTES_MIN - 1 or length > section_end - at:
-        return RECORD_LENGTH
-    end = at + length
-    record.end = end
-    record.attributes = at[0]
-    at = read_varlong(at + 1, end, &record.timestamp_delta)
-    if at == NULL:
-        return VARINT
-    record.after_timestamp = at
-    at = read_varint(at, end, &record.offset_delta)
-    if at == NULL:
-        return VARINT
-    problem = read_nullable(&at, end, &record.key, &record.key_size, KEY_LENGTH)
-    if problem:
-        return problem
-    problem = read_nullable(&at, end, &record.value, &record.value_size, VALUE_LENGTH)
-    if problem:
-        return problem
-    at = read_varint(at, end, &record.header_count)
-    if at == NULL:
-        return VARINT
-    record.headers = at
-    if record.header_count:
-        if record.header_count < 0 or record.header_count > (end - at) // RECORD_HEADER_BYTES_MIN:
-            return HEADER_COUNT
-        # A variable of its own: one whose address leaves this function could not stay in a register.
-        problem = skip_headers(at, end, record.header_count, &behind_headers)
-        if problem:
-            return problem
-        at = behind_headers
-    return 0 if at == end else RECORD_LENGTH
 
 
 cdef inline int offset_problem(const RawRecord *record, int64_t base_offset) noexcept nogil:
@@ -596,19 +456,15 @@ cdef int check_walk(
 
 cdef tuple decode_headers(const uint8_t *at, const uint8_t *end, int32_t count):
     """The headers of a record that was read; checked again, for the bytes may not be ours alone."""
-    cdef const uint8_t *key
-    cdef const uint8_t *value
-    cdef int32_t key_size, value_size
+    cdef RawHeader header
     cdef list headers = []
     cdef int problem
     for _ in range(count):
-        problem = read_record_header(&at, end, &key, &key_size, &value, &value_size)
+        problem = read_record_header(&at, end, &header)
         if problem:
             raise_problem(problem)
-        headers.append((
-            PyUnicode_DecodeUTF8(<const char *>key, key_size, "surrogateescape"),
-            None if value == NULL else PyBytes_FromStringAndSize(<const char *>value, value_size),
-        ))
+        key = PyUnicode_DecodeUTF8(<const char *>header.key, header.key_size, "surrogateescape")
+        headers.append((key, owned(header.value, header.value_size)))
     return tuple(headers)
 
 
@@ -616,7 +472,7 @@ cdef inline object owned(const uint8_t *data, int32_t size):
     return None if data == NULL else PyBytes_FromStringAndSize(<const char *>data, size)
 
 
-cdef inline void set_item(list target, Py_ssize_t index, object value):
+cdef inline void set_item(list target, Py_ssize_t index, object value) noexcept:
     Py_INCREF(value)
     PyList_SET_ITEM(target, index, value)
 
@@ -626,19 +482,18 @@ def decode_records(records, int32_t record_count, int64_t base_offset, int64_t b
     cdef const uint8_t *at = view.data
     cdef const uint8_t *end = at + view.size
     cdef RawRecord record
-    cdef int64_t index, timestamp, first = 0, previous_timestamp = 0
+    cdef int64_t index, timestamp, first = 0, shared_timestamp = 0
     cdef int problem
     cdef bint has_gaps = False, is_append_time = append_time is not None
-    cdef object timestamp_object = append_time
     if record_count < 0 or record_count > view.size // RECORD_BYTES_MIN:
         raise_problem(COUNT)
-    # On an exception the lists die with places still unset, which the list type allows.
-    cdef list timestamps = PyList_New(record_count)
-    cdef list keys = PyList_New(record_count)
+    # On an exception this list dies with places still unset, which the list type allows.
     cdef list values = PyList_New(record_count)
-    cdef list headers = PyList_New(record_count)
+    # These are mostly the same all over, so they are filled at once and mended where a record differs.
+    cdef list keys = [None] * record_count
+    cdef list headers = [()] * record_count
+    cdef list timestamps = [append_time] * record_count
     cdef list offsets = []
-    cdef tuple no_headers = ()
     for index in range(record_count):
         problem = read_record(at, end, &record)
         if not problem and add_overflows(base_timestamp, record.timestamp_delta, &timestamp):
@@ -647,17 +502,17 @@ def decode_records(records, int32_t record_count, int64_t base_offset, int64_t b
             problem = offset_problem(&record, base_offset)
         if problem:
             raise_problem(problem, index)
-        if not is_append_time and (index == 0 or timestamp != previous_timestamp):
-            # Records written together share their time: they share the object too.
-            timestamp_object = timestamp
-            previous_timestamp = timestamp
-        set_item(timestamps, index, timestamp_object)
-        set_item(keys, index, owned(record.key, record.key_size))
+        if not is_append_time:
+            if index == 0:
+                shared_timestamp = timestamp
+                timestamps = [timestamp] * record_count
+            elif timestamp != shared_timestamp:
+                timestamps[index] = timestamp
+        if record.key != NULL:
+            keys[index] = owned(record.key, record.key_size)
         set_item(values, index, owned(record.value, record.value_size))
         if record.header_count:
-            set_item(headers, index, decode_headers(record.headers, record.end, record.header_count))
-        else:
-            set_item(headers, index, no_headers)
+            headers[index] = decode_headers(record.headers, record.end, record.header_count)
         if index == 0:
             first = record.offset_delta
         elif not has_gaps and record.offset_delta != first + index:
@@ -672,44 +527,6 @@ def decode_records(records, int32_t record_count, int64_t base_offset, int64_t b
         first = base_offset + first if record_count else 0
         return Columns(range(first, first + record_count), timestamps, keys, values, headers)
     return Columns(offsets, timestamps, keys, values, headers)
-
-
-cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
-    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-
-
-cdef inline int varint_size(uint64_t raw) noexcept nogil:
-    cdef int size = 1
-    while raw > 0x7F:
-        raw >>= 7
-        size += 1
-    return size
-
-
-cdef inline uint8_t *write_raw_varint(uint8_t *at, uint64_t raw) noexcept nogil:
-    while raw > 0x7F:
-        at[0] = <uint8_t>(raw | 0x80)
-        raw >>= 7
-        at += 1
-    at[0] = <uint8_t>raw
-    return at + 1
-
-
-cdef inline uint8_t *write_varint(uint8_t *at, int64_t value) noexcept nogil:
-    return write_raw_varint(at, zigzag(value))
-
-
-cdef inline uint8_t *write_nullable(uint8_t *at, const uint8_t *data, int64_t size) noexcept nogil:
-    if data == NULL:
-        at[0] = 1  # a length of -1
-        return at + 1
-    at = write_varint(at, size)
-    memcpy(at, data, size)
-    return at + size
-
-
-cdef inline int64_t nullable_size(const uint8_t *data, int64_t size) noexcept nogil:
-    return 1 if data == NULL else varint_size(zigzag(size)) + size
 
 
 cdef class _Section:
@@ -820,7 +637,7 @@ def encode_records(keys, values, timestamps, headers, offset_deltas, int64_t bas
             headers_data = <const uint8_t *>PyBytes_AS_STRING(header_bytes)
             headers_size = PyBytes_GET_SIZE(header_bytes)
         body = (
-            1 + varint_size(zigzag(timestamp_delta)) + varint_size(zigzag(offset_delta))
+            1 + varint_size(timestamp_delta) + varint_size(offset_delta)
             + nullable_size(key_data, key_size) + nullable_size(value_data, value_size) + headers_size
         )
         if body > INT32_MAX:
@@ -858,626 +675,6 @@ cdef int64_t as_offset_delta(object value, int64_t index) except? -2:
     return delta
 
 
-# --- Arrow columns ------------------------------------------------------------------------------------------
-
-cdef enum:
-    # Not a `Problem`: the caller's columns are wrong, not a peer's bytes.
-    MISFIT = -1
-
-cdef uint8_t nothing = 0  # stands for the data of an empty buffer, whose pointer may be NULL
-
-
-cdef struct Column:
-    const uint8_t *offsets
-    const uint8_t *data
-    const uint8_t *validity
-    Py_ssize_t data_size
-    Py_ssize_t first_bit
-
-
-cdef class _ColumnViews:
-    """Holds the buffers of a `BinaryColumn` or of the lists of a `HeadersColumn`, checked to cover its rows."""
-
-    cdef Column column
-    cdef _View offsets
-    cdef _View data
-    cdef _View validity
-
-    def __cinit__(self, offsets, data, validity, Py_ssize_t first_bit, Py_ssize_t row_count):
-        self.offsets = _View(offsets)
-        self.column.offsets = self.offsets.data
-        if self.offsets.size // 4 < row_count + 1:
-            raise ValueError("the offsets of an Arrow column are fewer than its rows")
-        if data is not None:
-            self.data = _View(data)
-            self.column.data = self.data.data if self.data.size else &nothing
-            self.column.data_size = self.data.size
-        if validity is not None:
-            self.validity = _View(validity)
-            if first_bit < 0 or self.validity.size * 8 < first_bit + row_count:
-                raise ValueError("the validity bits of an Arrow column are fewer than its rows")
-            self.column.validity = self.validity.data
-            self.column.first_bit = first_bit
-
-
-cdef inline int32_t column_offset(const Column *column, Py_ssize_t row) noexcept nogil:
-    cdef int32_t offset
-    memcpy(&offset, column.offsets + 4 * row, 4)
-    return offset
-
-
-cdef inline bint is_null(const Column *column, Py_ssize_t row) noexcept nogil:
-    cdef Py_ssize_t bit = column.first_bit + row
-    return column.validity != NULL and not column.validity[bit >> 3] >> (bit & 7) & 1
-
-
-cdef inline int read_cell(const Column *column, Py_ssize_t row, const uint8_t **data, int64_t *size) noexcept nogil:
-    cdef int32_t start = column_offset(column, row), end = column_offset(column, row + 1)
-    if start < 0 or start > end or end > column.data_size:
-        return MISFIT
-    data[0] = NULL if is_null(column, row) else column.data + start
-    size[0] = end - start
-    return 0
-
-
-cdef int measure_headers(
-    const Column *lists, const Column *keys, const Column *values, Py_ssize_t row, int64_t *size, int32_t *count
-) noexcept nogil:
-    """How many headers a row has, and their size with their count in front."""
-    cdef int32_t at, first = column_offset(lists, row), end = column_offset(lists, row + 1)
-    cdef const uint8_t *data
-    cdef int64_t cell_size
-    if first < 0 or first > end or end > lists.data_size:
-        return MISFIT
-    if is_null(lists, row):
-        end = first
-    count[0] = end - first
-    size[0] = varint_size(zigzag(count[0]))
-    for at in range(first, end):
-        if read_cell(keys, at, &data, &cell_size):
-            return MISFIT
-        if data == NULL:
-            return HEADER_KEY
-        size[0] += nullable_size(data, cell_size)
-        if read_cell(values, at, &data, &cell_size):
-            return MISFIT
-        size[0] += nullable_size(data, cell_size)
-    return 0
-
-
-cdef int write_headers(
-    uint8_t **to, const uint8_t *room_end, const Column *lists, const Column *keys, const Column *values,
-    Py_ssize_t row, int32_t count,
-) noexcept nogil:
-    cdef int32_t at, first = column_offset(lists, row)
-    cdef const uint8_t *key
-    cdef const uint8_t *value
-    cdef int64_t key_size, value_size
-    to[0] = write_varint(to[0], count)
-    for at in range(first, first + count):
-        if read_cell(keys, at, &key, &key_size) or key == NULL or read_cell(values, at, &value, &value_size):
-            return MISFIT
-        # The columns may have changed since they were measured: never beyond the room.
-        if nullable_size(key, key_size) + nullable_size(value, value_size) > room_end - to[0]:
-            return MISFIT
-        to[0] = write_nullable(to[0], key, key_size)
-        to[0] = write_nullable(to[0], value, value_size)
-    return 0
-
-
-cdef int64_t column_bytes(const Column *column, Py_ssize_t row_count) noexcept nogil:
-    """What the rows of a column take, if its offsets are in order; `read_cell` finds out whether they are."""
-    cdef int64_t size = <int64_t>column_offset(column, row_count) - column_offset(column, 0)
-    return min(max(size, 0), column.data_size)
-
-
-def encode_columns(Py_ssize_t row_count, keys, values, timestamps, headers, Py_ssize_t prefix_bytes):
-    if row_count < 1:
-        raise ValueError("a batch is built of at least one record")
-    cdef _ColumnViews value_views = _ColumnViews(values.offsets, values.data, values.validity, values.first_bit, row_count)
-    cdef _ColumnViews key_views = None, list_views = None, header_key_views = None, header_value_views = None
-    cdef _View timestamp_view = None
-    cdef const Column *key_column = NULL
-    cdef const Column *value_column = &value_views.column
-    cdef const Column *list_column = NULL
-    cdef const Column *header_keys = NULL
-    cdef const Column *header_values = NULL
-    cdef const uint8_t *timestamp_data = NULL
-    cdef int64_t timestamp = 0, base_timestamp, max_timestamp
-    cdef int64_t bound = column_bytes(value_column, row_count) + row_count * RECORD_OVERHEAD_MAX
-    cdef int32_t header_rows
-    if isinstance(timestamps, int):
-        timestamp = as_timestamp(timestamps, 0)
-    else:
-        timestamp_view = _View(timestamps)
-        if timestamp_view.size // 8 < row_count:
-            raise ValueError("there are fewer timestamps than rows")
-        timestamp_data = timestamp_view.data
-        memcpy(&timestamp, timestamp_data, 8)
-    if keys is not None:
-        key_views = _ColumnViews(keys.offsets, keys.data, keys.validity, keys.first_bit, row_count)
-        key_column = &key_views.column
-        bound += column_bytes(key_column, row_count)
-    if headers is not None:
-        list_views = _ColumnViews(headers.offsets, None, headers.validity, headers.first_bit, row_count)
-        header_rows = column_offset(&list_views.column, row_count)
-        if header_rows < 0:
-            raise ValueError("the offsets of an Arrow column do not fit its data")
-        list_views.column.data_size = header_rows
-        list_column = &list_views.column
-        header_key_views = _ColumnViews(
-            headers.keys.offsets, headers.keys.data, headers.keys.validity, headers.keys.first_bit, header_rows)
-        header_keys = &header_key_views.column
-        header_value_views = _ColumnViews(
-            headers.values.offsets, headers.values.data, headers.values.validity, headers.values.first_bit, header_rows)
-        header_values = &header_value_views.column
-        bound += (
-            column_bytes(header_keys, header_rows) + column_bytes(header_values, header_rows)
-            + 2 * VARINT_BYTES_MAX * <int64_t>header_rows
-        )
-    cdef _Section out = _Section(prefix_bytes, min(bound, <int64_t>INT32_MAX))
-    cdef uint8_t *at = out.at
-    cdef const uint8_t *key = NULL
-    cdef const uint8_t *value = NULL
-    cdef int64_t row = 0, body, timestamp_delta = 0, key_size = 0, value_size = 0, headers_size = 1
-    cdef int32_t header_count = 0
-    cdef int problem = 0
-    base_timestamp = max_timestamp = timestamp
-    with nogil:
-        for row in range(row_count):
-            if timestamp_data != NULL:
-                memcpy(&timestamp, timestamp_data + 8 * row, 8)
-                if subtract_overflows(timestamp, base_timestamp, &timestamp_delta):
-                    problem = TIMESTAMP
-                    break
-                max_timestamp = max(max_timestamp, timestamp)
-            if key_column != NULL:
-                problem = read_cell(key_column, row, &key, &key_size)
-                if problem:
-                    break
-            problem = read_cell(value_column, row, &value, &value_size)
-            if problem:
-                break
-            if list_column != NULL:
-                problem = measure_headers(list_column, header_keys, header_values, row, &headers_size, &header_count)
-                if problem:
-                    break
-            body = (
-                1 + varint_size(zigzag(timestamp_delta)) + varint_size(zigzag(row))
-                + nullable_size(key, key_size) + nullable_size(value, value_size) + headers_size
-            )
-            if body > INT32_MAX or body + VARINT_BYTES_MAX > out.end - at:
-                problem = TOO_LARGE
-                break
-            at = write_varint(at, body)
-            at[0] = 0  # attributes
-            at = write_varint(at + 1, timestamp_delta)
-            at = write_varint(at, row)
-            at = write_nullable(at, key, key_size)
-            at = write_nullable(at, value, value_size)
-            if list_column == NULL:
-                at[0] = 0
-                at += 1
-            else:
-                problem = write_headers(&at, out.end, list_column, header_keys, header_values, row, header_count)
-                if problem:
-                    break
-    if problem == MISFIT:
-        raise ValueError("the offsets of an Arrow column do not fit its data")
-    if problem:
-        raise_problem(problem, row)
-    out.at = at
-    return EncodedColumns(out.finish(), base_timestamp, max_timestamp)
-
-
-cdef class _Memory:
-    """A buffer over bytes from malloc, which it owns."""
-
-    cdef uint8_t *data
-    cdef Py_ssize_t size
-
-    def __dealloc__(self):
-        free(self.data)
-
-    def __getbuffer__(self, Py_buffer *buffer, int flags):
-        PyBuffer_FillInfo(buffer, self, self.data, self.size, 1, flags)
-
-
-cdef _Memory allocated(Py_ssize_t size):
-    cdef _Memory memory = _Memory()
-    memory.data = <uint8_t *>malloc(size + 1)  # never of size 0, for which malloc may answer NULL
-    if memory.data == NULL:
-        raise MemoryError()
-    memory.size = size
-    return memory
-
-
-cdef class _BinaryWriter:
-    """A binary column in the making. Its data grow without the GIL."""
-
-    cdef _Memory offsets_memory
-    cdef _Memory validity_memory
-    cdef _Memory data_memory
-    cdef uint8_t *offsets
-    cdef uint8_t *validity
-    cdef uint8_t *data
-    cdef Py_ssize_t size
-    cdef Py_ssize_t capacity
-    cdef Py_ssize_t row_count
-    cdef Py_ssize_t null_count
-
-    def __cinit__(self, Py_ssize_t row_count, Py_ssize_t expected_bytes):
-        self.offsets_memory = allocated(4 * (row_count + 1))
-        self.offsets = self.offsets_memory.data
-        memset(self.offsets, 0, 4)
-        self.validity_memory = allocated((row_count + 7) // 8)
-        self.validity = self.validity_memory.data
-        memset(self.validity, 0, self.validity_memory.size)
-        self.data_memory = _Memory()
-        if self.reserve(expected_bytes):
-            raise MemoryError()
-
-    def __dealloc__(self):
-        free(self.data)
-
-    cdef int reserve(self, Py_ssize_t capacity) noexcept nogil:
-        cdef void *moved = realloc(self.data, capacity + 1)
-        if moved == NULL:
-            return MISFIT
-        self.data = <uint8_t *>moved
-        self.capacity = capacity
-        return 0
-
-    cdef inline int add(self, const uint8_t *data, int32_t size) noexcept nogil:
-        cdef Py_ssize_t row = self.row_count
-        cdef int32_t end
-        if data == NULL:
-            self.null_count += 1
-        else:
-            if size > self.capacity - self.size and self.reserve(self.size + size + (self.size >> 1) + 4096):
-                return MISFIT
-            memcpy(self.data + self.size, data, size)
-            self.size += size
-            self.validity[row >> 3] |= <uint8_t>(1 << (row & 7))
-        end = <int32_t>self.size
-        memcpy(self.offsets + 4 * (row + 1), &end, 4)
-        self.row_count = row + 1
-        return 0
-
-    cdef object finish(self):
-        self.reserve(self.size)
-        self.data_memory.data = self.data
-        self.data_memory.size = self.size
-        self.data = NULL
-        validity = self.validity_memory if self.null_count else None
-        return BinaryColumn(self.offsets_memory, self.data_memory, validity, 0)
-
-
-def decode_columns(records, int32_t record_count, int64_t base_offset, int64_t base_timestamp, append_time):
-    cdef _View view = _View(records)
-    cdef const uint8_t *at = view.data
-    cdef const uint8_t *end = at + view.size
-    cdef RawRecord record
-    cdef bint is_append_time = append_time is not None
-    cdef int64_t index = 0, timestamp = 0, offset, everyones = append_time if is_append_time else 0
-    cdef int problem = 0
-    if record_count < 0 or record_count > view.size // RECORD_BYTES_MIN:
-        raise_problem(COUNT)
-    if view.size > INT32_MAX:  # the offsets of an Arrow column could not say so
-        raise_problem(TOO_LARGE)
-    cdef _Memory offsets = allocated(8 * <Py_ssize_t>record_count)
-    cdef _Memory timestamps = allocated(8 * <Py_ssize_t>record_count)
-    cdef _Memory header_ends = allocated(4 * (<Py_ssize_t>record_count + 1))
-    # Values are most of a batch, so they get room for all of it, and what they leave is given back.
-    cdef _BinaryWriter values = _BinaryWriter(record_count, view.size)
-    cdef _BinaryWriter keys = _BinaryWriter(record_count, 0)
-    cdef int32_t header_end = 0
-    memcpy(header_ends.data, &header_end, 4)
-    with nogil:
-        for index in range(record_count):
-            problem = read_record(at, end, &record)
-            if not problem and add_overflows(base_timestamp, record.timestamp_delta, &timestamp):
-                problem = TIMESTAMP
-            if not problem:
-                problem = offset_problem(&record, base_offset)
-            if not problem:
-                problem = keys.add(record.key, record.key_size)
-            if not problem:
-                problem = values.add(record.value, record.value_size)
-            if problem:
-                break
-            if is_append_time:
-                timestamp = everyones
-            offset = base_offset + record.offset_delta
-            memcpy(offsets.data + 8 * index, &offset, 8)
-            memcpy(timestamps.data + 8 * index, &timestamp, 8)
-            header_end += record.header_count
-            memcpy(header_ends.data + 4 * (index + 1), &header_end, 4)
-            at = record.end
-        else:
-            index = -1
-            if at != end:
-                problem = TRAILING
-    if problem == MISFIT:
-        raise MemoryError()
-    if problem:
-        raise_problem(problem, index)
-    headers = None
-    if header_end:
-        headers = decode_header_columns(view, record_count, header_ends, header_end)
-    return DecodedColumns(record_count, offsets, timestamps, keys.finish(), values.finish(), headers)
-
-
-cdef object decode_header_columns(_View view, int32_t record_count, _Memory header_ends, int32_t header_count):
-    """A second walk, for the batches that have headers: few do, and the first walk stays simple and fast."""
-    cdef _BinaryWriter keys = _BinaryWriter(header_count, 0)
-    cdef _BinaryWriter values = _BinaryWriter(header_count, 0)
-    cdef const uint8_t *at = view.data
-    cdef const uint8_t *key
-    cdef const uint8_t *value
-    cdef int32_t key_size, value_size
-    cdef int64_t index = 0
-    cdef RawRecord record
-    cdef int problem = 0
-    with nogil:
-        for index in range(record_count):
-            problem = read_record(at, view.data + view.size, &record)
-            if problem:
-                break
-            at = record.headers
-            for _ in range(record.header_count):
-                problem = read_record_header(&at, record.end, &key, &key_size, &value, &value_size)
-                # More than at first: the bytes changed under us.
-                if not problem and keys.row_count == header_count:
-                    problem = HEADER_COUNT
-                if not problem:
-                    problem = keys.add(key, key_size)
-                if not problem:
-                    problem = values.add(value, value_size)
-                if problem:
-                    break
-            if problem:
-                break
-            at = record.end
-    if problem == MISFIT:
-        raise MemoryError()
-    if not problem and keys.row_count != header_count:
-        problem = HEADER_COUNT
-    if problem:
-        raise_problem(problem, index)
-    return HeadersColumn(header_ends, keys.finish(), values.finish(), None, 0)
-
-
-# --- compaction ---------------------------------------------------------------------------------------------
-
-cdef struct Slot:
-    uint64_t low
-    uint64_t high
-    int64_t end  # the key's latest offset + 1, so that a zeroed table is an empty one
-
-
-cdef inline void sip_round(uint64_t *v0, uint64_t *v1, uint64_t *v2, uint64_t *v3) noexcept nogil:
-    v0[0] += v1[0]
-    v1[0] = rotate(v1[0], 13) ^ v0[0]
-    v0[0] = rotate(v0[0], 32)
-    v2[0] += v3[0]
-    v3[0] = rotate(v3[0], 16) ^ v2[0]
-    v0[0] += v3[0]
-    v3[0] = rotate(v3[0], 21) ^ v0[0]
-    v2[0] += v1[0]
-    v1[0] = rotate(v1[0], 17) ^ v2[0]
-    v2[0] = rotate(v2[0], 32)
-
-
-cdef void siphash_128(
-    uint64_t key_low, uint64_t key_high, const uint8_t *data, size_t size, uint64_t *low, uint64_t *high
-) noexcept nogil:
-    """SipHash-2-4 with a result of 128 bits: a keyed hash, fast on the short strings that keys are."""
-    cdef uint64_t v0 = key_low ^ <uint64_t>0x736F6D6570736575
-    cdef uint64_t v1 = key_high ^ <uint64_t>0x646F72616E646F6D ^ 0xEE
-    cdef uint64_t v2 = key_low ^ <uint64_t>0x6C7967656E657261
-    cdef uint64_t v3 = key_high ^ <uint64_t>0x7465646279746573
-    cdef uint64_t word
-    cdef size_t at = 0, index
-    while size - at >= 8:
-        word = little_endian_64(data + at)
-        v3 ^= word
-        sip_round(&v0, &v1, &v2, &v3)
-        sip_round(&v0, &v1, &v2, &v3)
-        v0 ^= word
-        at += 8
-    word = <uint64_t>size << 56
-    for index in range(size - at):
-        word |= <uint64_t>data[at + index] << (8 * index)
-    v3 ^= word
-    sip_round(&v0, &v1, &v2, &v3)
-    sip_round(&v0, &v1, &v2, &v3)
-    v0 ^= word
-    v2 ^= 0xEE
-    for index in range(4):
-        sip_round(&v0, &v1, &v2, &v3)
-    low[0] = v0 ^ v1 ^ v2 ^ v3
-    v1 ^= 0xDD
-    for index in range(4):
-        sip_round(&v0, &v1, &v2, &v3)
-    high[0] = v0 ^ v1 ^ v2 ^ v3
-
-
-cdef class KeyOffsetMap:
-    """The latest offset of each key in bounded memory: an open table of 24-byte slots, at most nine tenths full.
-
-    A slot holds 128 bits of SipHash under a secret of this map, not the key. The width makes an accidental collision
-    (which would lose a record) as unlikely as a broken disk; the secret makes one that a producer prepares just as
-    unlikely, which an unkeyed hash such as MD5 does not.
-    """
-
-    cdef Slot *slots
-    cdef uint64_t slot_count
-    cdef uint64_t key_low
-    cdef uint64_t key_high
-    cdef int64_t used
-    cdef bint busy
-    cdef readonly int64_t capacity
-    cdef readonly bint is_full
-
-    def __cinit__(self, int64_t memory_bytes, bytes secret=None):
-        cdef int64_t slot_count = memory_bytes // <int64_t>sizeof(Slot)
-        self.capacity = <int64_t>(slot_count * 0.9)
-        if memory_bytes < 0 or self.capacity < 1:
-            raise ValueError(f"{memory_bytes} bytes hold no key: at least {2 * sizeof(Slot)} are needed")
-        if secret is None:
-            secret = secrets.token_bytes(16)
-        if len(secret) != 16:
-            raise ValueError("the secret has 16 bytes")
-        self.key_low = little_endian_64(<const uint8_t *>PyBytes_AS_STRING(secret))
-        self.key_high = little_endian_64(<const uint8_t *>PyBytes_AS_STRING(secret) + 8)
-        self.slot_count = slot_count
-        self.slots = <Slot *>calloc(slot_count, sizeof(Slot))
-        if self.slots == NULL:
-            raise MemoryError()
-
-    def __dealloc__(self):
-        free(self.slots)
-
-    def __len__(self):
-        return self.used
-
-    cdef Slot *find(self, const uint8_t *key, size_t size) noexcept nogil:
-        """The slot of this key, or the empty one where it would go: a tenth of the table is always empty."""
-        cdef uint64_t low, high, place
-        siphash_128(self.key_low, self.key_high, key, size, &low, &high)
-        place = high_of_product(low, self.slot_count)
-        while self.slots[place].end and not (self.slots[place].low == low and self.slots[place].high == high):
-            place += 1
-            if place == self.slot_count:
-                place = 0
-        if not self.slots[place].end:
-            self.slots[place].low = low
-            self.slots[place].high = high
-        return &self.slots[place]
-
-    cdef void enter(self) except *:
-        # The loops below run without the GIL; two of them in one table would be a race.
-        if self.busy:
-            raise RuntimeError("a KeyOffsetMap serves one thread at a time")
-        self.busy = True
-
-    def note(self, records, int32_t record_count, int64_t base_offset, int64_t start_offset):
-        cdef _View view = _View(records)
-        cdef int64_t index = -1, end_offset = start_offset
-        cdef int problem
-        self.enter()
-        with nogil:
-            problem = self.note_section(view.data, view.size, record_count, base_offset, &end_offset, &index)
-        self.busy = False
-        if problem:
-            raise_problem(problem, index)
-        return end_offset
-
-    cdef int note_section(
-        self, const uint8_t *at, Py_ssize_t size, int32_t count, int64_t base_offset, int64_t *end_offset, int64_t *bad
-    ) noexcept nogil:
-        cdef const uint8_t *end = at + size
-        cdef int64_t start_offset = end_offset[0]
-        cdef int64_t index, offset
-        cdef RawRecord record
-        cdef Slot *slot
-        cdef int problem
-        if count < 0 or count > size // RECORD_BYTES_MIN:
-            return COUNT
-        for index in range(count):
-            problem = read_record(at, end, &record)
-            if not problem:
-                problem = offset_problem(&record, base_offset)
-            if problem:
-                bad[0] = index
-                return problem
-            at = record.end
-            offset = base_offset + record.offset_delta
-            if offset < start_offset:
-                continue
-            if record.key != NULL:
-                slot = self.find(record.key, record.key_size)
-                if not slot.end:
-                    if self.used >= self.capacity:
-                        self.is_full = True
-                        end_offset[0] = offset
-                        return 0
-                    self.used += 1
-                if slot.end <= offset:
-                    slot.end = offset + 1
-            end_offset[0] = offset + 1
-        return 0 if at == end else TRAILING
-
-    def latest(self, key):
-        cdef _View view = _View(key)
-        self.enter()
-        cdef int64_t end = self.find(view.data, view.size).end
-        self.busy = False
-        return end - 1
-
-
-def retain(
-    records, int32_t record_count, int64_t base_offset, KeyOffsetMap key_map, bint drop_tombstones,
-    int64_t timestamp_shift=0,
-):
-    cdef _View view = _View(records)
-    cdef const uint8_t *at = view.data
-    cdef const uint8_t *end = at + view.size
-    cdef RawRecord record
-    cdef int64_t index, timestamp_delta, max_timestamp_delta = INT64_MIN, kept_count = 0
-    cdef bint has_tombstones = False
-    cdef int problem = 0
-    if record_count < 0 or record_count > view.size // RECORD_BYTES_MIN:
-        raise_problem(COUNT)
-    # A shifted timestamp delta may be longer than the old one, and the length of its record with it.
-    cdef _Section out = _Section(0, view.size + (14 * <Py_ssize_t>record_count if timestamp_shift else 0))
-    cdef uint8_t *to = out.at
-    key_map.enter()
-    with nogil:
-        for index in range(record_count):
-            problem = read_record(at, end, &record)
-            if not problem:
-                problem = offset_problem(&record, base_offset)
-            if problem:
-                break
-            at = record.end
-            if record.key == NULL:
-                continue
-            if base_offset + record.offset_delta < key_map.find(record.key, record.key_size).end - 1:
-                continue
-            if record.value == NULL:
-                if drop_tombstones:
-                    continue
-                has_tombstones = True
-            if add_overflows(record.timestamp_delta, timestamp_shift, &timestamp_delta):
-                problem = TIMESTAMP
-                break
-            if timestamp_shift:
-                to = write_varint(
-                    to, 1 + varint_size(zigzag(timestamp_delta)) + (record.end - record.after_timestamp)
-                )
-                to[0] = record.attributes
-                to = write_varint(to + 1, timestamp_delta)
-                record.start = record.after_timestamp
-            memcpy(to, record.start, record.end - record.start)
-            to += record.end - record.start
-            kept_count += 1
-            if timestamp_delta > max_timestamp_delta:
-                max_timestamp_delta = timestamp_delta
-        else:
-            index = -1
-            if at != end:
-                problem = TRAILING
-    key_map.busy = False
-    if problem:
-        raise_problem(problem, index)
-    out.at = to
-    if not kept_count:
-        max_timestamp_delta = 0
-    return Retained(out.finish(), kept_count, max_timestamp_delta, has_tombstones, kept_count < record_count)
-
-
 def first_at_or_after(
     records, int32_t record_count, int64_t base_offset, int64_t base_timestamp, append_time, int64_t timestamp,
     int64_t start_offset,
@@ -1513,3 +710,7 @@ def first_at_or_after(
     if problem:
         raise_problem(problem, index)
     return None if index < 0 else (offset, found)
+
+
+include "_native_arrow.pxi"
+include "_native_compaction.pxi"

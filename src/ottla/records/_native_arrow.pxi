@@ -1,0 +1,386 @@
+# Arrow columns in and out, compiled: part of _native.pyx.
+
+cdef enum:
+    # Not a `Problem`: the caller's columns are wrong, not a peer's bytes.
+    MISFIT = -1
+
+cdef uint8_t nothing = 0  # stands for the data of an empty buffer, whose pointer may be NULL
+
+
+cdef struct Column:
+    const uint8_t *offsets
+    const uint8_t *data
+    const uint8_t *validity
+    Py_ssize_t data_size
+    Py_ssize_t first_bit
+
+
+cdef class _ColumnViews:
+    """Holds the buffers of a `BinaryColumn` or of the lists of a `HeadersColumn`, checked to cover its rows."""
+
+    cdef Column column
+    cdef _View offsets
+    cdef _View data
+    cdef _View validity
+
+    def __cinit__(self, offsets, data, validity, Py_ssize_t first_bit, Py_ssize_t row_count):
+        self.offsets = _View(offsets)
+        self.column.offsets = self.offsets.data
+        if self.offsets.size // 4 < row_count + 1:
+            raise ValueError("the offsets of an Arrow column are fewer than its rows")
+        if data is not None:
+            self.data = _View(data)
+            self.column.data = self.data.data if self.data.size else &nothing
+            self.column.data_size = self.data.size
+        if validity is not None:
+            self.validity = _View(validity)
+            if first_bit < 0 or self.validity.size * 8 < first_bit + row_count:
+                raise ValueError("the validity bits of an Arrow column are fewer than its rows")
+            self.column.validity = self.validity.data
+            self.column.first_bit = first_bit
+
+
+cdef inline int32_t column_offset(const Column *column, Py_ssize_t row) noexcept nogil:
+    cdef int32_t offset
+    memcpy(&offset, column.offsets + 4 * row, 4)
+    return offset
+
+
+cdef inline bint is_null(const Column *column, Py_ssize_t row) noexcept nogil:
+    cdef Py_ssize_t bit = column.first_bit + row
+    return column.validity != NULL and not column.validity[bit >> 3] >> (bit & 7) & 1
+
+
+cdef inline int read_cell(const Column *column, Py_ssize_t row, const uint8_t **data, int64_t *size) noexcept nogil:
+    cdef int32_t start = column_offset(column, row), end = column_offset(column, row + 1)
+    if start < 0 or start > end or end > column.data_size:
+        return MISFIT
+    data[0] = NULL if is_null(column, row) else column.data + start
+    size[0] = end - start
+    return 0
+
+
+cdef int measure_headers(
+    const Column *lists, const Column *keys, const Column *values, Py_ssize_t row, int64_t *size, int32_t *count
+) noexcept nogil:
+    """How many headers a row has, and their size with their count in front."""
+    cdef int32_t at, first = column_offset(lists, row), end = column_offset(lists, row + 1)
+    cdef const uint8_t *data
+    cdef int64_t cell_size
+    if first < 0 or first > end or end > lists.data_size:
+        return MISFIT
+    if is_null(lists, row):
+        end = first
+    count[0] = end - first
+    size[0] = varint_size(count[0])
+    for at in range(first, end):
+        if read_cell(keys, at, &data, &cell_size):
+            return MISFIT
+        if data == NULL:
+            return HEADER_KEY
+        size[0] += nullable_size(data, cell_size)
+        if read_cell(values, at, &data, &cell_size):
+            return MISFIT
+        size[0] += nullable_size(data, cell_size)
+    return 0
+
+
+cdef int write_headers(
+    uint8_t **to, const uint8_t *room_end, const Column *lists, const Column *keys, const Column *values,
+    Py_ssize_t row, int32_t count,
+) noexcept nogil:
+    cdef int32_t at, first = column_offset(lists, row)
+    cdef const uint8_t *key
+    cdef const uint8_t *value
+    cdef int64_t key_size, value_size
+    to[0] = write_varint(to[0], count)
+    for at in range(first, first + count):
+        if read_cell(keys, at, &key, &key_size) or key == NULL or read_cell(values, at, &value, &value_size):
+            return MISFIT
+        # The columns may have changed since they were measured: never beyond the room.
+        if nullable_size(key, key_size) + nullable_size(value, value_size) > room_end - to[0]:
+            return MISFIT
+        to[0] = write_nullable(to[0], key, key_size)
+        to[0] = write_nullable(to[0], value, value_size)
+    return 0
+
+
+cdef int64_t column_bytes(const Column *column, Py_ssize_t row_count) noexcept nogil:
+    """What the rows of a column take, if its offsets are in order; `read_cell` finds out whether they are."""
+    cdef int64_t size = <int64_t>column_offset(column, row_count) - column_offset(column, 0)
+    return min(max(size, 0), column.data_size)
+
+
+def encode_columns(Py_ssize_t row_count, keys, values, timestamps, headers, Py_ssize_t prefix_bytes):
+    if row_count < 1:
+        raise ValueError("a batch is built of at least one record")
+    cdef _ColumnViews value_views = _ColumnViews(values.offsets, values.data, values.validity, values.first_bit, row_count)
+    cdef _ColumnViews key_views = None, list_views = None, header_key_views = None, header_value_views = None
+    cdef _View timestamp_view = None
+    cdef const Column *key_column = NULL
+    cdef const Column *value_column = &value_views.column
+    cdef const Column *list_column = NULL
+    cdef const Column *header_keys = NULL
+    cdef const Column *header_values = NULL
+    cdef const uint8_t *timestamp_data = NULL
+    cdef int64_t timestamp = 0, base_timestamp, max_timestamp
+    cdef int64_t bound = column_bytes(value_column, row_count) + row_count * RECORD_OVERHEAD_MAX
+    cdef int32_t header_rows
+    if isinstance(timestamps, int):
+        timestamp = as_timestamp(timestamps, 0)
+    else:
+        timestamp_view = _View(timestamps)
+        if timestamp_view.size // 8 < row_count:
+            raise ValueError("there are fewer timestamps than rows")
+        timestamp_data = timestamp_view.data
+        memcpy(&timestamp, timestamp_data, 8)
+    if keys is not None:
+        key_views = _ColumnViews(keys.offsets, keys.data, keys.validity, keys.first_bit, row_count)
+        key_column = &key_views.column
+        bound += column_bytes(key_column, row_count)
+    if headers is not None:
+        list_views = _ColumnViews(headers.offsets, None, headers.validity, headers.first_bit, row_count)
+        header_rows = column_offset(&list_views.column, row_count)
+        if header_rows < 0:
+            raise ValueError("the offsets of an Arrow column do not fit its data")
+        list_views.column.data_size = header_rows
+        list_column = &list_views.column
+        header_key_views = _ColumnViews(
+            headers.keys.offsets, headers.keys.data, headers.keys.validity, headers.keys.first_bit, header_rows)
+        header_keys = &header_key_views.column
+        header_value_views = _ColumnViews(
+            headers.values.offsets, headers.values.data, headers.values.validity, headers.values.first_bit, header_rows)
+        header_values = &header_value_views.column
+        bound += (
+            column_bytes(header_keys, header_rows) + column_bytes(header_values, header_rows)
+            + 2 * VARINT_BYTES_MAX * <int64_t>header_rows
+        )
+    cdef _Section out = _Section(prefix_bytes, min(bound, <int64_t>INT32_MAX))
+    cdef uint8_t *at = out.at
+    cdef const uint8_t *key = NULL
+    cdef const uint8_t *value = NULL
+    cdef int64_t row = 0, body, timestamp_delta = 0, key_size = 0, value_size = 0, headers_size = 1
+    cdef int32_t header_count = 0
+    cdef int problem = 0
+    base_timestamp = max_timestamp = timestamp
+    with nogil:
+        for row in range(row_count):
+            if timestamp_data != NULL:
+                memcpy(&timestamp, timestamp_data + 8 * row, 8)
+                if subtract_overflows(timestamp, base_timestamp, &timestamp_delta):
+                    problem = TIMESTAMP
+                    break
+                max_timestamp = max(max_timestamp, timestamp)
+            if key_column != NULL:
+                problem = read_cell(key_column, row, &key, &key_size)
+                if problem:
+                    break
+            problem = read_cell(value_column, row, &value, &value_size)
+            if problem:
+                break
+            if list_column != NULL:
+                problem = measure_headers(list_column, header_keys, header_values, row, &headers_size, &header_count)
+                if problem:
+                    break
+            body = (
+                1 + varint_size(timestamp_delta) + varint_size(row)
+                + nullable_size(key, key_size) + nullable_size(value, value_size) + headers_size
+            )
+            if body > INT32_MAX or body + VARINT_BYTES_MAX > out.end - at:
+                problem = TOO_LARGE
+                break
+            at = write_varint(at, body)
+            at[0] = 0  # attributes
+            at = write_varint(at + 1, timestamp_delta)
+            at = write_varint(at, row)
+            at = write_nullable(at, key, key_size)
+            at = write_nullable(at, value, value_size)
+            if list_column == NULL:
+                at[0] = 0
+                at += 1
+            else:
+                problem = write_headers(&at, out.end, list_column, header_keys, header_values, row, header_count)
+                if problem:
+                    break
+    if problem == MISFIT:
+        raise ValueError("the offsets of an Arrow column do not fit its data")
+    if problem:
+        raise_problem(problem, row)
+    out.at = at
+    return EncodedColumns(out.finish(), base_timestamp, max_timestamp)
+
+
+cdef class _Memory:
+    """A buffer over bytes from malloc, which it owns."""
+
+    cdef uint8_t *data
+    cdef Py_ssize_t size
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.data, self.size, 1, flags)
+
+
+cdef _Memory allocated(Py_ssize_t size):
+    cdef _Memory memory = _Memory()
+    memory.data = <uint8_t *>malloc(size + 1)  # never of size 0, for which malloc may answer NULL
+    if memory.data == NULL:
+        raise MemoryError()
+    memory.size = size
+    return memory
+
+
+cdef class _BinaryWriter:
+    """A binary column in the making. Its data grow without the GIL."""
+
+    cdef _Memory offsets_memory
+    cdef _Memory validity_memory
+    cdef _Memory data_memory
+    cdef uint8_t *offsets
+    cdef uint8_t *validity
+    cdef uint8_t *data
+    cdef Py_ssize_t size
+    cdef Py_ssize_t capacity
+    cdef Py_ssize_t row_count
+    cdef Py_ssize_t null_count
+
+    def __cinit__(self, Py_ssize_t row_count, Py_ssize_t expected_bytes):
+        self.offsets_memory = allocated(4 * (row_count + 1))
+        self.offsets = self.offsets_memory.data
+        memset(self.offsets, 0, 4)
+        self.validity_memory = allocated((row_count + 7) // 8)
+        self.validity = self.validity_memory.data
+        memset(self.validity, 0, self.validity_memory.size)
+        self.data_memory = _Memory()
+        if self.reserve(expected_bytes):
+            raise MemoryError()
+
+    def __dealloc__(self):
+        free(self.data)
+
+    cdef int reserve(self, Py_ssize_t capacity) noexcept nogil:
+        cdef void *moved = realloc(self.data, capacity + 1)
+        if moved == NULL:
+            return MISFIT
+        self.data = <uint8_t *>moved
+        self.capacity = capacity
+        return 0
+
+    cdef inline int add(self, const uint8_t *data, int32_t size) noexcept nogil:
+        cdef Py_ssize_t row = self.row_count
+        cdef int32_t end
+        if data == NULL:
+            self.null_count += 1
+        else:
+            if size > self.capacity - self.size and self.reserve(self.size + size + (self.size >> 1) + 4096):
+                return MISFIT
+            memcpy(self.data + self.size, data, size)
+            self.size += size
+            self.validity[row >> 3] |= <uint8_t>(1 << (row & 7))
+        end = <int32_t>self.size
+        memcpy(self.offsets + 4 * (row + 1), &end, 4)
+        self.row_count = row + 1
+        return 0
+
+    cdef object finish(self):
+        self.reserve(self.size)
+        self.data_memory.data = self.data
+        self.data_memory.size = self.size
+        self.data = NULL
+        validity = self.validity_memory if self.null_count else None
+        return BinaryColumn(self.offsets_memory, self.data_memory, validity, 0)
+
+
+def decode_columns(records, int32_t record_count, int64_t base_offset, int64_t base_timestamp, append_time):
+    cdef _View view = _View(records)
+    cdef const uint8_t *at = view.data
+    cdef const uint8_t *end = at + view.size
+    cdef RawRecord record
+    cdef bint is_append_time = append_time is not None
+    cdef int64_t index = 0, timestamp = 0, offset, everyones = append_time if is_append_time else 0
+    cdef int problem = 0
+    if record_count < 0 or record_count > view.size // RECORD_BYTES_MIN:
+        raise_problem(COUNT)
+    if view.size > INT32_MAX:  # the offsets of an Arrow column could not say so
+        raise_problem(TOO_LARGE)
+    cdef _Memory offsets = allocated(8 * <Py_ssize_t>record_count)
+    cdef _Memory timestamps = allocated(8 * <Py_ssize_t>record_count)
+    cdef _Memory header_ends = allocated(4 * (<Py_ssize_t>record_count + 1))
+    # Values are most of a batch, so they get room for all of it, and what they leave is given back.
+    cdef _BinaryWriter values = _BinaryWriter(record_count, view.size)
+    cdef _BinaryWriter keys = _BinaryWriter(record_count, 0)
+    cdef int32_t header_end = 0
+    memcpy(header_ends.data, &header_end, 4)
+    with nogil:
+        for index in range(record_count):
+            problem = read_record(at, end, &record)
+            if not problem and add_overflows(base_timestamp, record.timestamp_delta, &timestamp):
+                problem = TIMESTAMP
+            if not problem:
+                problem = offset_problem(&record, base_offset)
+            if not problem:
+                problem = keys.add(record.key, record.key_size)
+            if not problem:
+                problem = values.add(record.value, record.value_size)
+            if problem:
+                break
+            if is_append_time:
+                timestamp = everyones
+            offset = base_offset + record.offset_delta
+            memcpy(offsets.data + 8 * index, &offset, 8)
+            memcpy(timestamps.data + 8 * index, &timestamp, 8)
+            header_end += record.header_count
+            memcpy(header_ends.data + 4 * (index + 1), &header_end, 4)
+            at = record.end
+        else:
+            index = -1
+            if at != end:
+                problem = TRAILING
+    if problem == MISFIT:
+        raise MemoryError()
+    if problem:
+        raise_problem(problem, index)
+    headers = None
+    if header_end:
+        headers = decode_header_columns(view, record_count, header_ends, header_end)
+    return DecodedColumns(record_count, offsets, timestamps, keys.finish(), values.finish(), headers)
+
+
+cdef object decode_header_columns(_View view, int32_t record_count, _Memory header_ends, int32_t header_count):
+    """A second walk, for the batches that have headers: few do, and the first walk stays simple and fast."""
+    cdef _BinaryWriter keys = _BinaryWriter(header_count, 0)
+    cdef _BinaryWriter values = _BinaryWriter(header_count, 0)
+    cdef const uint8_t *at = view.data
+    cdef int64_t index = 0
+    cdef RawRecord record
+    cdef RawHeader header
+    cdef int problem = 0
+    with nogil:
+        for index in range(record_count):
+            problem = read_record(at, view.data + view.size, &record)
+            if problem:
+                break
+            at = record.headers
+            for _ in range(record.header_count):
+                problem = read_record_header(&at, record.end, &header)
+                # More than at first: the bytes changed under us.
+                if not problem and keys.row_count == header_count:
+                    problem = HEADER_COUNT
+                if not problem:
+                    problem = keys.add(header.key, header.key_size)
+                if not problem:
+                    problem = values.add(header.value, header.value_size)
+                if problem:
+                    break
+            if problem:
+                break
+            at = record.end
+    if problem == MISFIT:
+        raise MemoryError()
+    if not problem and keys.row_count != header_count:
+        problem = HEADER_COUNT
+    if problem:
+        raise_problem(problem, index)
+    return HeadersColumn(header_ends, keys.finish(), values.finish(), None, 0)
