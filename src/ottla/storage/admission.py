@@ -12,7 +12,7 @@ from ottla.config import LONG_MAX, LogConfig
 from ottla.errors import ErrorCode, RecordsError
 from ottla.ids import NO_TIMESTAMP
 from ottla.records import batch, legacy
-from ottla.records.layout import BatchHeader, Checked, Compression
+from ottla.records.layout import LOG_APPEND_TIME_BIT, MAGIC, MAGIC_AT, BatchHeader, Compression
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -34,49 +34,82 @@ class Admitted(NamedTuple):
     append_time_ms: int  # -1 where the records keep their producer's time
 
 
-def admit(data: Buffer, config: LogConfig, now_ms: int) -> Admitted:
-    """Checks a producer's batch and brings it into the topic's form; RecordsError where it cannot be taken."""
-    view = memoryview(data)
-    if view.readonly or view.format != "B":
-        view = memoryview(bytearray(view))
-    size_bytes = view.nbytes
-    if size_bytes > config.max_message_bytes:
-        raise _too_large(size_bytes, config)
-    if size_bytes > batch.HEADER_BYTES - 1 and view[16] == 2:  # the common case, asked without a call
-        checked = batch.check(view)
-    else:
-        if legacy.magic_of(view) < 2:
+class Admission:
+    """The rules of one topic, looked up once: every produced batch passes here."""
+
+    __slots__ = (
+        "_after_max_ms",
+        "_before_max_ms",
+        "_bytes_max",
+        "_codec",
+        "_config",
+        "_needs_keys",
+        "_uses_append_time",
+    )
+
+    def __init__(self, config: LogConfig) -> None:
+        self._config = config
+        self._bytes_max = config.max_message_bytes
+        self._needs_keys = config.is_compacted
+        self._codec = _CODECS.get(config.compression_type)
+        self._uses_append_time = config.uses_append_time
+        self._after_max_ms = config.message_timestamp_after_max_ms
+        self._before_max_ms = config.message_timestamp_before_max_ms
+
+    def admit(self, data: Buffer, now_ms: int) -> Admitted:
+        """Checks a producer's batch and brings it into the topic's form; RecordsError where it cannot be taken."""
+        view = data if type(data) is memoryview else memoryview(data)
+        if view.readonly:
+            view = memoryview(bytearray(view))
+        size_bytes = len(view)
+        if size_bytes > self._bytes_max:
+            raise _too_large(size_bytes, self._config)
+        if size_bytes > MAGIC_AT and view[MAGIC_AT] < MAGIC:
             # Made anew, so it is checked like any other: what an old client sent may still break a rule of the topic.
             view = memoryview(legacy.convert_up(view))
-        checked = batch.check(view)
-    header = checked.header
-    if header.size_bytes != view.nbytes:
-        raise RecordsError(ErrorCode.INVALID_RECORD, "a produce request carries exactly one batch per partition")
-    if config.is_compacted and checked.null_key_index >= 0:
-        raise RecordsError(
-            ErrorCode.INVALID_RECORD,
-            f"record {checked.null_key_index} has no key, which a compacted topic needs",
-            checked.null_key_index,
-        )
-    wanted = _CODECS.get(config.compression_type)
-    if wanted is not None and wanted != header.compression:
-        view = memoryview(batch.recompress(view, wanted, level=_level(wanted, config)))
-        if view.nbytes > config.max_message_bytes:
-            raise _too_large(view.nbytes, config)
-        header = batch.read_header(view)
-    if config.uses_append_time:
-        batch.stamp_append_time(view, now_ms)
-        return Admitted(view, batch.read_header(view), now_ms)
-    _check_timestamps(view, checked, config, now_ms)
-    if header.is_log_append_time:
-        raise RecordsError(
-            ErrorCode.INVALID_TIMESTAMP,
-            "the batch claims log append time, and the topic keeps the producer's time",
-        )
-    if checked.max_timestamp != header.max_timestamp:
-        batch.stamp_max_timestamp(view, checked.max_timestamp)
-        header = batch.read_header(view)
-    return Admitted(view, header, NO_TIMESTAMP)
+            size_bytes = len(view)
+        header, max_timestamp, offset_delta, null_key_index = batch.check(view)
+        if header.batch_length + batch.LENGTH_PREFIX != size_bytes:
+            raise RecordsError(ErrorCode.INVALID_RECORD, "a produce request carries exactly one batch per partition")
+        if self._needs_keys and null_key_index >= 0:
+            raise RecordsError(
+                ErrorCode.INVALID_RECORD,
+                f"record {null_key_index} has no key, which a compacted topic needs",
+                null_key_index,
+            )
+        if self._uses_append_time:
+            view = self._in_wanted_codec(view, header)
+            batch.stamp_append_time(view, now_ms)
+            return Admitted(view, batch.read_header(view), now_ms)
+        if header.attributes & LOG_APPEND_TIME_BIT:
+            raise RecordsError(
+                ErrorCode.INVALID_TIMESTAMP, "the batch claims log append time, and the topic keeps the producer's time"
+            )
+        if max_timestamp > now_ms + self._after_max_ms:
+            raise _bad_timestamp(max_timestamp, now_ms, offset_delta)
+        if self._before_max_ms != LONG_MAX:
+            self._check_age(view, now_ms)
+        if self._codec is not None or max_timestamp != header.max_timestamp:
+            view = self._in_wanted_codec(view, header)
+            batch.stamp_max_timestamp(view, max_timestamp)
+            header = batch.read_header(view)
+        return Admitted(view, header, NO_TIMESTAMP)
+
+    def _in_wanted_codec(self, view: memoryview, header: BatchHeader) -> memoryview:
+        """The batch under the codec that the topic asks for; as it is where it asks for none."""
+        if self._codec is None or self._codec == header.compression:
+            return view
+        recompressed = memoryview(batch.recompress(view, self._codec, level=_level(self._codec, self._config)))
+        if len(recompressed) > self._bytes_max:
+            raise _too_large(len(recompressed), self._config)
+        return recompressed
+
+    def _check_age(self, data: Buffer, now_ms: int) -> None:
+        """The only check that needs every timestamp; a topic that asks for it pays for it."""
+        earliest = now_ms - self._before_max_ms
+        for index, timestamp in enumerate(batch.decode(data).timestamps):
+            if NO_TIMESTAMP != timestamp < earliest:
+                raise _bad_timestamp(timestamp, now_ms, index)
 
 
 def _too_large(size_bytes: int, config: LogConfig) -> RecordsError:
@@ -93,19 +126,6 @@ def _level(codec: Compression, config: LogConfig) -> int | None:
         Compression.ZSTD: config.compression_zstd_level,
     }
     return levels.get(codec)
-
-
-def _check_timestamps(data: Buffer, checked: Checked, config: LogConfig, now_ms: int) -> None:
-    latest = now_ms + config.message_timestamp_after_max_ms
-    if checked.max_timestamp > latest:
-        raise _bad_timestamp(checked.max_timestamp, now_ms, checked.offset_of_max_timestamp_delta)
-    if config.message_timestamp_before_max_ms == LONG_MAX:
-        return
-    # The only check that needs every timestamp; a topic that asks for it pays for it.
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    for index, timestamp in enumerate(batch.decode(data).timestamps):
-        if NO_TIMESTAMP != timestamp < earliest:
-            raise _bad_timestamp(timestamp, now_ms, index)
 
 
 def _bad_timestamp(timestamp: int, now_ms: int, index: int) -> RecordsError:

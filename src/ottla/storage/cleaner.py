@@ -462,7 +462,8 @@ class _Output:
         segment = self._segment
         if segment is not None and (
             segment.size_bytes + len(self._buffer) + header.size_bytes > SEGMENT_BYTES_MAX
-            or not segment.has_room_for(header.last_offset, self._job.index_bytes_max)
+            or header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+            or segment.index_bytes_needed > self._job.index_bytes_max
         ):
             # Rewritten timestamps may need more bytes than the old ones, so even a group can outgrow a segment.
             self._seal(segment)

@@ -23,7 +23,7 @@ from ottla.ids import TopicPartition
 from ottla.records import batch, control
 from ottla.records.batch import BatchHeader
 from ottla.storage import checkpoints, retention
-from ottla.storage.admission import Admitted, admit
+from ottla.storage.admission import Admission, Admitted
 from ottla.storage.disk import Disk, read_file
 from ottla.storage.epochs import EpochStart, LeaderEpochs
 from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction, TimestampOffset
@@ -129,7 +129,8 @@ class Log:
         self.disk = disk
         self.directory = directory
         self.name = name
-        self.config = config
+        self._config = config
+        self._admission = Admission(config)
         self.producers = producers
         self.epochs = epochs
         self.log_start_offset = log_start_offset
@@ -144,19 +145,28 @@ class Log:
         self._last_flush_ms = opened_ms
         self.is_closed = False
 
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        """Settings change while the log is in use; what is written already stays as it is."""
+        self._config = config
+        self._admission = Admission(config)
+
     # -- appending -----------------------------------------------------------------------------------------------------
 
     def append(self, data: Buffer, *, leader_epoch: int, now_ms: int) -> Appended:
         """As the leader: checks, stamps and writes one batch of a producer. `data` is stamped in place if writable."""
-        return self.append_admitted(admit(data, self.config, now_ms), leader_epoch=leader_epoch, now_ms=now_ms)
+        return self.append_admitted(self._admission.admit(data, now_ms), leader_epoch=leader_epoch, now_ms=now_ms)
 
     def append_admitted(self, admitted: Admitted, *, leader_epoch: int, now_ms: int) -> Appended:
         data, header, append_time_ms = admitted
-        size_bytes = header.batch_length + batch.LENGTH_PREFIX
-        if size_bytes > self.config.segment_bytes:
+        if header.batch_length + batch.LENGTH_PREFIX > self._config.segment_bytes:
             raise RecordsError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"the batch has {size_bytes} bytes, a segment {self.config.segment_bytes} (segment.bytes)",
+                f"the batch has {header.size_bytes} bytes, a segment {self._config.segment_bytes} (segment.bytes)",
             )
         if header.producer_id >= 0:
             produced = self.producers.check(header)
@@ -279,20 +289,23 @@ class Log:
     def _segment_for(self, header: BatchHeader, now_ms: int) -> Segment:
         """The segment that takes a batch: the active one, or a new one where it must roll first."""
         active = self._segments[-1]
-        config = self.config
-        if active.size_bytes:
+        size_bytes = active.size_bytes
+        last_offset = header.base_offset + header.last_offset_delta
+        if size_bytes:
+            config = self._config
             first = active.first_timestamp
             # By record time where records have one, so that a replayed or mirrored log rolls where its source did.
             waited_ms = header.max_timestamp - first if first is not None and first >= 0 else now_ms - active.created_ms
             if (
-                active.size_bytes + header.batch_length + batch.LENGTH_PREFIX > config.segment_bytes
+                size_bytes + header.batch_length + batch.LENGTH_PREFIX > config.segment_bytes
                 or waited_ms > config.segment_ms - active.jitter_ms
+                or active.index_bytes_needed > config.segment_index_bytes
             ):
                 return self.roll(now_ms)
-        if active.has_room_for(header.last_offset, config.segment_index_bytes):
+        if last_offset - active.base_offset <= RELATIVE_OFFSET_MAX:
             return active
         # Only offsets that compaction left on a leader jump so far that the new segment cannot start where we end.
-        is_reachable = header.last_offset - self.end_offset <= RELATIVE_OFFSET_MAX
+        is_reachable = last_offset - self.end_offset <= RELATIVE_OFFSET_MAX
         return self.roll(now_ms, self.end_offset if is_reachable else header.base_offset)
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:

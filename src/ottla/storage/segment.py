@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.errors import CorruptFileError, RecordsError, StorageError
 from ottla.ids import NO_TIMESTAMP
 from ottla.records import batch
-from ottla.records.batch import HEADER_BYTES, BatchHeader
+from ottla.records.batch import HEADER_BYTES, LENGTH_PREFIX, BatchHeader
 from ottla.storage.disk import Disk, File
 from ottla.storage.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex, TimestampOffset, TransactionIndex
 
@@ -87,6 +87,7 @@ class Segment:
         "damaged_from",
         "directory",
         "first_timestamp",
+        "index_bytes_needed",
         "jitter_ms",
         "offset_index",
         "size_bytes",
@@ -115,6 +116,8 @@ class Segment:
         self._suffix = suffix
         self._index_interval_bytes = index_interval_bytes
         self._bytes_since_index = 0
+        # What the larger index takes with one more entry and the one that sealing adds: past the limit, the log rolls.
+        self.index_bytes_needed = 0
         self._file: File | None = None
         self._used = False
         self._recent: dict[int, int] = {}
@@ -179,14 +182,6 @@ class Segment:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def has_room_for(self, last_offset: int, index_bytes_max: int) -> bool:
-        """Whether a batch that ends at `last_offset` can still be addressed and indexed here."""
-        return (
-            last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
-            and (self.offset_index.entry_count + 1) * 8 <= index_bytes_max
-            and (self.time_index.entry_count + 2) * 12 <= index_bytes_max  # sealing adds one more
-        )
-
     def write(self, data: Buffer) -> int:
         """Adds bytes at the end and returns their position; after an error the segment is as it was before."""
         position = self.size_bytes
@@ -200,20 +195,27 @@ class Segment:
 
     def note_batch(self, header: BatchHeader, position: int) -> None:
         """Takes a batch that stands at `position` into the indexes."""
-        last_offset = header.last_offset
+        base_offset, batch_length, _, _, _, _, last_offset_delta, _, timestamp, *_ = header
         if position == 0:
-            self.first_timestamp = header.max_timestamp
-        if header.max_timestamp > self.max_timestamp.timestamp:
-            self._max_timestamp = TimestampOffset(header.max_timestamp, last_offset)
+            self.first_timestamp = timestamp
+        if timestamp > self.max_timestamp.timestamp:
+            self._max_timestamp = TimestampOffset(timestamp, base_offset + last_offset_delta)
         if self._bytes_since_index > self._index_interval_bytes:
-            self.offset_index.append(last_offset, position)
-            self.time_index.append_if_later(*self.max_timestamp)
-            self._bytes_since_index = 0
-        self._bytes_since_index += header.size_bytes
+            self._add_index_entry(base_offset + last_offset_delta, position)
+        self._bytes_since_index += batch_length + LENGTH_PREFIX
         recent = self._recent
-        recent[header.base_offset] = position
+        recent[base_offset] = position
         if len(recent) > RECENT_BATCHES_MAX:
             del recent[next(iter(recent))]
+
+    def _add_index_entry(self, last_offset: int, position: int) -> None:
+        self.offset_index.append(last_offset, position)
+        self.time_index.append_if_later(*self.max_timestamp)
+        self._bytes_since_index = 0
+        self._count_index_bytes()
+
+    def _count_index_bytes(self) -> None:
+        self.index_bytes_needed = max((self.offset_index.entry_count + 1) * 8, (self.time_index.entry_count + 2) * 12)
 
     def seal(self) -> None:
         """The segment takes no more batches: its largest timestamp goes into the time index, memory is given back."""
@@ -264,6 +266,7 @@ class Segment:
         """
         self.offset_index.activate()
         self.time_index.activate()
+        self._count_index_bytes()
         start = self.offset_index.last()
         end_offset, self._bytes_since_index = self.base_offset, 0
         largest = self.time_index.last()
@@ -333,9 +336,9 @@ class Segment:
 
     def _read_whole_batch(self, position: int, chunk: bytes, file_bytes: int) -> bytes:
         """A batch larger than the chunk: read all of it, if the file has it."""
-        if len(chunk) < batch.LENGTH_PREFIX:
+        if len(chunk) < LENGTH_PREFIX:
             return chunk
-        needed = batch.LENGTH_PREFIX + int.from_bytes(chunk[8:12], "big", signed=True)
+        needed = LENGTH_PREFIX + int.from_bytes(chunk[8:12], "big", signed=True)
         if needed <= len(chunk) or position + needed > file_bytes:
             return chunk
         return self.file.read(position, needed)
@@ -354,7 +357,7 @@ class Segment:
         except RecordsError as error:
             raise CorruptFileError(self.path(LOG_SUFFIX), f"no batch at byte {position}: {error}") from error
         if (
-            header.batch_length < HEADER_BYTES - batch.LENGTH_PREFIX
+            header.batch_length < HEADER_BYTES - LENGTH_PREFIX
             or header.last_offset_delta < 0
             or header.base_offset < self.base_offset
             or position + header.size_bytes > self.size_bytes
