@@ -21,6 +21,7 @@ from ottla.config import LogConfig
 from ottla.ids import TopicPartition
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.headers import decode_request_header, encode_request_header, encode_response_header
+from ottla.protocol.messages.headers import RequestHeader
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -29,7 +30,6 @@ from ottla.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.protocol.messages.headers import RequestHeader
 from ottla.records import batch, codec
 from ottla.storage import cleaner
 from ottla.storage.disk import RealDisk, RealFile
@@ -165,9 +165,7 @@ def clean_start(directory: str, segments: int = 100) -> float:
 
     def start() -> float:
         started = time.perf_counter()
-        log = open_log(
-            RealDisk(), path, PARTITION, config, now_ms=NOW_MS, is_clean=True, recovery_point=log_end
-        )
+        log = open_log(RealDisk(), path, PARTITION, config, now_ms=NOW_MS, is_clean=True, recovery_point=log_end)
         seconds = time.perf_counter() - started
         log.close()
         return seconds

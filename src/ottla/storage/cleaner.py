@@ -251,16 +251,30 @@ class _Run:
         self.result.end_offset = self._note_keys()
         self.result.keys = len(self.keys)
         transactions = _Transactions(self.job.aborted)
+        emptied: tuple[SegmentRange, ...] = ()
         for group in self._groups():
-            new = _Output(self.job, self.disk, group[0].base_offset)
-            for segment in group:
-                self.result.bytes_read += segment.size_bytes
-                for header, data in self._batches(segment):
-                    self._clean(header, data, transactions, new)
-            self.result.groups.append(CleanedGroup(group, new.finish()))
-            self.result.bytes_written += new.bytes_written
+            new = self._clean_group(group, (emptied + group)[0].base_offset, transactions)
+            # Segments of which nothing is left lend their base offset to the next: the log begins where it began.
+            emptied += group
+            if new:
+                self.result.groups.append(CleanedGroup(emptied, new))
+                emptied = ()
+        if emptied:
+            self.result.groups.append(CleanedGroup(emptied, ()))
         self.disk.sync_directory(self.job.directory)
         return self.result
+
+    def _clean_group(
+        self, group: tuple[SegmentRange, ...], base_offset: int, transactions: _Transactions
+    ) -> tuple[SegmentRange, ...]:
+        new = _Output(self.job, self.disk, base_offset)
+        for segment in group:
+            self.result.bytes_read += segment.size_bytes
+            for header, data in self._batches(segment):
+                self._clean(header, data, transactions, new)
+        finished = new.finish()
+        self.result.bytes_written += sum(segment.size_bytes for segment in finished)
+        return finished
 
     def _batches(self, segment: SegmentRange) -> Iterator[tuple[BatchHeader, memoryview]]:
         """The batches of a sealed segment, read in large pieces; CorruptFileError where one does not hold."""
@@ -442,7 +456,6 @@ class _Output:
         self._buffer = bytearray()
         self._done: list[SegmentRange] = []
         self._aborted: list[AbortedTransaction] = []
-        self.bytes_written = 0
 
     def add(self, header: BatchHeader, data: Buffer) -> None:
         segment = self._segment_for(header)
@@ -469,11 +482,11 @@ class _Output:
             self._seal(segment)
             segment = None
         if segment is None:
+            is_in_reach = header.last_offset - self._base_offset <= RELATIVE_OFFSET_MAX
             segment = self._segment = Segment.create(
                 self._disk,
                 self._job.directory,
-                # The first keeps the base offset of its group, so that the log begins where it began.
-                header.base_offset if self._done else self._base_offset,
+                self._base_offset if is_in_reach and not self._done else header.base_offset,
                 index_interval_bytes=self._job.index_interval_bytes,
                 created_ms=self._job.now_ms,
                 suffix=CLEANED_SUFFIX,
@@ -483,7 +496,6 @@ class _Output:
     def _write(self, segment: Segment) -> None:
         if self._buffer:
             segment.write(self._buffer)
-            self.bytes_written += len(self._buffer)
             self._buffer = bytearray()
 
     def _seal(self, segment: Segment) -> None:
