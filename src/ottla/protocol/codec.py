@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from ottla.protocol.compiler import Decoder, Encoder, compile_decoder, compile_encoder
-from ottla.protocol.wire import FilePart
+from ottla.protocol.wire import IN_MEMORY, FilePart
 
 Message = TypeVar("Message")
 
@@ -26,13 +26,17 @@ def decode(cls: type[Message], buffer: bytes | memoryview, version: int, positio
 
     Records are views of the buffer, not copies.
     """
-    message: Message = _decoder(cls, buffer, version)(buffer, position)[0]
-    return message
+    return decode_at(cls, buffer, version, position)[0]
 
 
 def decode_at(cls: type[Message], buffer: bytes | memoryview, version: int, position: int = 0) -> tuple[Message, int]:
     """The message that starts at `position`, and the position after it."""
-    return _decoder(cls, buffer, version)(buffer, position)
+    of_views = type(buffer) is not bytes
+    decoders = _view_decoders if of_views else _bytes_decoders
+    decoder = decoders.get((cls, version))
+    if decoder is None:
+        decoder = decoders[cls, version] = compile_decoder(cls, version, of_views=of_views)
+    return decoder(buffer, position)
 
 
 def encode(message: object, version: int) -> bytes:
@@ -53,7 +57,7 @@ def encode_parts(message: object, version: int) -> list[bytes | FilePart]:
     parts: list[bytes | FilePart] = []
     in_memory: list[bytes | bytearray | memoryview] = []
     for piece in pieces:
-        if isinstance(piece, bytes | memoryview | bytearray):
+        if type(piece) in IN_MEMORY:
             in_memory.append(piece)
         else:
             parts.append(b"".join(in_memory))
@@ -62,15 +66,6 @@ def encode_parts(message: object, version: int) -> list[bytes | FilePart]:
     if in_memory:
         parts.append(b"".join(in_memory))
     return parts
-
-
-def _decoder(cls: type, buffer: bytes | memoryview, version: int) -> Decoder:
-    of_views = type(buffer) is not bytes
-    decoders = _view_decoders if of_views else _bytes_decoders
-    decoder = decoders.get((cls, version))
-    if decoder is None:
-        decoder = decoders[cls, version] = compile_decoder(cls, version, of_views=of_views)
-    return decoder
 
 
 def _encoder(cls: type, version: int) -> Encoder:

@@ -43,6 +43,7 @@ _HELPERS: dict[str, Any] = {
     "new": object.__new__,
     "read_uvarint": wire.read_uvarint,
     "read_string_length": wire.read_string_length,
+    "read_array_count": wire.read_array_count,
     "read_tag_count": wire.read_tag_count,
     "read_tag": wire.read_tag,
     "skip_tags": wire.skip_tags,
@@ -52,7 +53,7 @@ _HELPERS: dict[str, Any] = {
     "encode_uvarint": wire.encode_uvarint,
     "UVARINT_BYTE": wire.UVARINT_BYTE,
     "ZERO_UUID": wire.ZERO_UUID,
-    "IN_MEMORY": frozenset((bytes, bytearray, memoryview)),
+    "IN_MEMORY": wire.IN_MEMORY,
 }
 
 
@@ -258,7 +259,7 @@ class _DecoderWriter(_Writer):
             self.read_fixed("B", "n")
             self.flush()
             with self.block("if n > 127:"):
-                self.emit("n, p = read_uvarint(b, p - 1)")
+                self.emit("n, p = read_array_count(b, p - 1)")
             is_present, is_null = "n", ""
         else:
             self.read_fixed("i", "n")
@@ -270,8 +271,9 @@ class _DecoderWriter(_Writer):
             size = element_size_min(field, self.version, self.flexible)
             # An element of no bytes would let four bytes ask for a million objects.
             assert size > 0, f"{self.schema.name} v{self.version}: elements of {field.name} take no room"
-            room = "end - p" if size == 1 else f"(end - p) // {size}"
-            with self.block(f"if n > {wire.ARRAY_ELEMENTS_MAX} or n > {room}:"):
+            needed = "n" if size == 1 else f"n * {size}"
+            over_limit = "" if self.is_compact(field) else f" or n > {wire.ARRAY_ELEMENTS_MAX}"
+            with self.block(f"if {needed} > end - p{over_limit}:"):
                 self.refuse(f"{field.name} has more elements than the frame can hold or than are allowed")
             self.read_elements(field, target, depth)
         self.close_null(field, target, nullable, is_null)
@@ -281,35 +283,48 @@ class _DecoderWriter(_Writer):
             self.emit(f"{target} = list(array_unpacker({field.wire_type.code!r}, n)(b, p))")
             self.emit(f"p += n * {field.wire_type.size}" if field.wire_type.size > 1 else "p += n")
             return
-        self.emit(f"{target} = []")
-        self.emit(f"add{depth} = {target}.append")
-        with self.block("for _ in range(n):"):
+        self.emit(f"{target} = items{depth} = []")
+        # Most arrays have one element, for which this is faster than making a range.
+        self.emit(f"left{depth} = n")
+        with self.block(f"while left{depth}:"):
+            self.emit(f"left{depth} -= 1")
             element = f"o{depth}"
             if isinstance(field.wire_type, Primitive):
                 self.read_primitive(field.wire_type, field, element, nullable=False)
             else:
                 self.read_struct(field.wire_type, element, depth + 1)
             self.flush()
-            self.emit(f"add{depth}({element})")
+            self.emit(f"items{depth}.append({element})")
 
     def read_tags(self, tagged: list[Field], target: str, depth: int) -> None:
-        self.read_fixed("B", "n")
-        self.flush()
-        with self.block("if n:"):
-            if not tagged:
-                self.emit("p = skip_tags(b, p - 1)")
-                return
-            self.emit("n, p = read_tag_count(b, p - 1)")
-            with self.block("for _ in range(n):"):
-                self.emit(f"tag, p, end{depth} = read_tag(b, p)")
-                for field in tagged:
-                    with self.block(f"{'if' if field is tagged[0] else 'elif'} tag == {field.tag}:"):
-                        self.read_field(field, f"{target}.{field.name}", depth)
-                        self.flush()
-                        with self.block(f"if p != end{depth}:"):
-                            self.refuse(f"tagged field {field.name} has another size than it says")
-                with self.block("else:"):
-                    self.emit(f"p = end{depth}")
+        """Reads the tag section that closes a struct; nearly always it is one byte that says that it is empty."""
+        if self.run:
+            self.read_fixed("B", "n")
+            self.flush()
+            with self.block("if n:"):
+                self.emit("p -= 1")
+                self.read_known_tags(tagged, target, depth)
+            return
+        with self.block("if b[p]:"):
+            self.read_known_tags(tagged, target, depth)
+        with self.block("else:"):
+            self.emit("p += 1")
+
+    def read_known_tags(self, tagged: list[Field], target: str, depth: int) -> None:
+        if not tagged:
+            self.emit("p = skip_tags(b, p)")
+            return
+        self.emit("n, p = read_tag_count(b, p)")
+        with self.block("for _ in range(n):"):
+            self.emit(f"tag, p, end{depth} = read_tag(b, p)")
+            for field in tagged:
+                with self.block(f"{'if' if field is tagged[0] else 'elif'} tag == {field.tag}:"):
+                    self.read_field(field, f"{target}.{field.name}", depth)
+                    self.flush()
+                    with self.block(f"if p != end{depth}:"):
+                        self.refuse(f"tagged field {field.name} has another size than it says")
+            with self.block("else:"):
+                self.emit(f"p = end{depth}")
 
 
 def struct_size_min(schema: StructSchema, version: int, flexible: bool) -> int:
@@ -473,10 +488,7 @@ class _EncoderWriter(_Writer):
         else:
             self.emit(f"n = len({items}){' + 1' if compact else ''}")
         self.write_length(None, compact=compact)
-        if nullable:
-            with self.block(f"if {items}:"):
-                self.write_elements(field, items, depth)
-        else:
+        with self.block(f"if {items}:"):
             self.write_elements(field, items, depth)
 
     def write_elements(self, field: Field, items: str, depth: int) -> None:

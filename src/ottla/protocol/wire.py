@@ -18,10 +18,11 @@ from ottla.errors import ProtocolError
 ARRAY_ELEMENTS_MAX: Final = 1_000_000
 TAGGED_FIELDS_MAX: Final = 10_000
 STRING_BYTES_MAX: Final = 32_767
-UVARINT_BYTES_MAX: Final = 5
 VARLONG_BYTES_MAX: Final = 10
 
 ZERO_UUID: Final = UUID(int=0)
+# The types of records that are in memory; anything else is a `FilePart`.
+IN_MEMORY: Final = frozenset((bytes, bytearray, memoryview))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +81,26 @@ RecordsOut = Annotated[bytes | memoryview | FilePart, RECORDS]
 
 def read_uvarint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
     """The unsigned 32-bit varint at `position`, and the position after it."""
-    value = shift = 0
-    for at in range(position, position + UVARINT_BYTES_MAX):
-        byte = buffer[at]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > 0xFFFF_FFFF:
-                break
-            return value, at + 1
-        shift += 7
-    raise ProtocolError("a varint is longer than 32 bits")
+    # Unrolled: the length of nearly every record batch takes two or three bytes and comes through here.
+    value = buffer[position]
+    if value < 0x80:
+        return value, position + 1
+    byte = buffer[position + 1]
+    value += (byte << 7) - 0x80
+    if byte < 0x80:
+        return value, position + 2
+    byte = buffer[position + 2]
+    value += (byte << 14) - 0x4000
+    if byte < 0x80:
+        return value, position + 3
+    byte = buffer[position + 3]
+    value += (byte << 21) - 0x20_0000
+    if byte < 0x80:
+        return value, position + 4
+    byte = buffer[position + 4]
+    if byte > 0x0F:
+        raise ProtocolError("a varint is longer than 32 bits")
+    return value + (byte << 28) - 0x1000_0000, position + 5
 
 
 def encode_uvarint(value: int) -> bytes:
@@ -151,6 +162,14 @@ def read_string_length(buffer: bytes | memoryview, position: int) -> tuple[int, 
     if length_plus_one > STRING_BYTES_MAX + 1:
         raise ProtocolError(f"a string of {length_plus_one - 1} bytes: at most {STRING_BYTES_MAX} are allowed")
     return length_plus_one, position
+
+
+def read_array_count(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
+    """The count plus one of a compact array that does not fit in one byte, and the position after it."""
+    count_plus_one, position = read_uvarint(buffer, position)
+    if count_plus_one > ARRAY_ELEMENTS_MAX + 1:
+        raise ProtocolError(f"an array of {count_plus_one - 1} elements: at most {ARRAY_ELEMENTS_MAX} are allowed")
+    return count_plus_one, position
 
 
 def read_tag_count(buffer: bytes | memoryview, position: int) -> tuple[int, int]:

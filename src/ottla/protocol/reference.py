@@ -1,0 +1,102 @@
+"""Renders `docs/reference/api-support.md` from the message classes.
+
+python -m ottla.protocol.reference > docs/reference/api-support.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ottla.protocol.coordinator_records import (
+    GROUP_RECORDS,
+    SHARE_STATE_RECORDS,
+    TRANSACTION_RECORDS,
+    RecordType,
+)
+from ottla.protocol.messages import embedded
+from ottla.protocol.schema import message_schema_of, messages_in
+from ottla.protocol.versions import API_TABLE, Api
+
+_INTRODUCTION = """\
+# API support
+
+What the wire protocol of Ottla can read and write. This page is generated: `python -m ottla.protocol.reference`.
+
+*Versions* are those that are decoded and encoded, from the oldest of Kafka 3.9 to the newest of 4.3. *Kafka
+4.3* is what a broker of Kafka 4.3 advertises. *Flexible* is the first version with compact lengths and tagged
+fields.
+"""
+
+
+def api_support() -> str:
+    """The whole page."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield _INTRODUCTION
+    yield "## Requests and responses\n"
+    yield from _table(
+        ("Key", "API", "Versions", "Kafka 4.3", "Flexible", "Listeners", "What it does"),
+        (_api_row(api) for api in API_TABLE.values()),
+    )
+    yield "\n## Records of coordinators\n"
+    for title, records in (
+        ("`__consumer_offsets`", GROUP_RECORDS),
+        ("`__transaction_state`", TRANSACTION_RECORDS),
+        ("`__share_group_state`", SHARE_STATE_RECORDS),
+    ):
+        yield f"### {title}\n"
+        yield from _table(
+            ("Type", "Key", "Value", "Value versions", "Flexible"),
+            (_record_row(records[number]) for number in sorted(records)),
+        )
+        yield ""
+    yield "## Inside messages, records and files\n"
+    yield from _table(("Name", "Versions", "Flexible", "What it is"), _embedded_rows())
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    for row in (head, ("---",) * len(head), *rows):
+        yield f"| {' | '.join(row)} |"
+
+
+def _api_row(api: Api) -> tuple[str, ...]:
+    return (
+        str(api.key),
+        api.name,
+        str(api.versions),
+        str(api.advertised or "–"),
+        _flexible(api.flexible_since),
+        ", ".join(api.listeners),
+        _first_line(api.request),
+    )
+
+
+def _record_row(record: RecordType) -> tuple[str, ...]:
+    schema = message_schema_of(record.value)
+    return (
+        str(record.number),
+        record.key.__name__,
+        record.value.__name__,
+        str(schema.versions),
+        _flexible(schema.flexible_since),
+    )
+
+
+def _embedded_rows() -> Iterator[tuple[str, ...]]:
+    for cls in messages_in(vars(embedded)):
+        schema = message_schema_of(cls)
+        yield cls.__name__, str(schema.versions), _flexible(schema.flexible_since), _first_line(cls)
+
+
+def _flexible(since: int | None) -> str:
+    return "–" if since is None else str(since)
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0]
+
+
+if __name__ == "__main__":
+    print(api_support(), end="")
