@@ -5,14 +5,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 WORKERS ?= 2
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lint types unit crash fuzz interop asan bench clean
+.PHONY: help setup demo test java check format lint types unit crash fuzz interop asan bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# The stamp holds a hash of what decides the environment, so a fresh clone and a changed source both build exactly once.
+# Made once, and again when what decides the environment changes.
 STAMP := $(VENV)/.ready
-SOURCES := pyproject.toml setup.py $(wildcard src/ottla/records/*.pyx)
+SOURCES := pyproject.toml setup.py $(wildcard src/ottla/records/*.pyx src/ottla/records/*.pxi src/ottla/records/*.h)
 
 setup: $(STAMP) ## Make the virtual environment, the dependencies and the compiled core
 
@@ -22,8 +22,21 @@ $(STAMP): $(SOURCES)
 	@$(BIN)/python -m pip install --quiet --editable '.[arrow]' --group test --group lint
 	@touch $@
 
-test: $(STAMP) check ## Run every test
+demo: $(STAMP) ## Run the main job: write, read, compact, tear and recover a log
+	$(BIN)/python examples/log_tour.py
+
+test: $(STAMP) java check ## Run every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/crash tests/fuzz tests/interop
+
+# The tests that compare with Apache Kafka need Java and Maven. Where they are missing and may be installed, they are;
+# where they may not, those tests say so and are skipped.
+java:
+	@command -v java >/dev/null && command -v mvn >/dev/null || { \
+	  if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
+	    echo "installing Java 17 and Maven"; \
+	    { apt-get update && apt-get install --yes --no-install-recommends openjdk-17-jre-headless maven; } >/dev/null 2>&1 \
+	      || echo "could not install Java and Maven: the tests that need them will be skipped"; \
+	  fi; }
 
 check: $(STAMP) lint types ## Format, lint, types, layers, unit and wire tests: seconds
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q tests/architecture tests/unit tests/wire
@@ -50,6 +63,13 @@ fuzz: $(STAMP) ## Feed millions of broken inputs to every decoder
 
 interop: $(STAMP) ## Compare with Apache Kafka's own tools and files
 	$(BIN)/python -m pytest tests/interop
+
+asan: $(STAMP) ## Run the record tests and the fuzzers on a core built with the address sanitizer
+	$(BIN)/python tests/fuzz/asan.py
+
+bench: $(STAMP) ## Measure; writes JSON and a page to out/bench
+	@$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python benchmarks/run.py
 
 clean: ## Remove everything that was built
 	rm -rf $(VENV) build out src/*.egg-info src/ottla/records/*.so src/ottla/records/_native.c
