@@ -114,7 +114,7 @@ def decode_case(name: str, message: Any, version: int) -> Case:
 def encode_case(name: str, message: Any, version: int) -> Case:
     # Their message is what they read from our bytes; both then write it.
     theirs = kafka_python_class(type(message).__name__).decode(encode(message, version), version=version)
-    return Case(f"encode {name}", lambda: encode(message, version), lambda: theirs.encode())
+    return Case(f"encode {name}", lambda: encode(message, version), theirs.encode)
 
 
 def request_case(name: str, message: Any, api_key: int, version: int) -> Case:

@@ -249,7 +249,7 @@ class _DecoderWriter(_Writer):
             self.read_struct(field.struct, nested, depth + 1)
             self.flush()
             self.emit(f"{target} = {nested}")
-        with self.block("elif n == -1:"):
+        with self.block(f"elif n == {_null_mark(field)}:"):
             self.emit(f"{target} = None")
         with self.block("else:"):
             self.refuse(f"{field.name} is neither null nor present")
@@ -325,6 +325,11 @@ class _DecoderWriter(_Writer):
                         self.refuse(f"tagged field {field.name} has another size than it says")
             with self.block("else:"):
                 self.emit(f"p = end{depth}")
+
+
+def _null_mark(field: Field) -> int:
+    """The byte before a nullable struct that is null, where 1 says that it is present."""
+    return -1 if field.tag is None else 0
 
 
 def struct_size_min(schema: StructSchema, version: int, flexible: bool) -> int:
@@ -472,7 +477,8 @@ class _EncoderWriter(_Writer):
             return
         self.flush()
         with self.block(f"if {nested} is None:"):
-            self.emit(f"{self.add}(b'\\xff')")
+            self.run.append(("b", str(_null_mark(field))))
+            self.flush()
         with self.block("else:"):
             self.run.append(("b", "1"))
             self.write_struct(schema_of(field.struct), nested, depth + 1)

@@ -16,6 +16,7 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
+from ottla.protocol.messages.group_records import ClassicMemberMetadata, ConsumerGroupMemberMetadataValue
 from ottla.protocol.messages.groups import HeartbeatRequest
 from ottla.protocol.messages.metadata import DescribeTopicPartitionsRequest, MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -113,6 +114,27 @@ def test_a_nullable_struct_has_a_byte_before_it() -> None:
     assert decode(DescribeTopicPartitionsRequest, encoded, 0) == request
     with pytest.raises(ProtocolError, match="cursor is neither null nor present"):
         decode(DescribeTopicPartitionsRequest, bytes.fromhex("01 000007d0 05 00"), 0)
+
+
+def test_a_nullable_struct_in_a_tag_has_a_byte_before_it_too() -> None:
+    member = ConsumerGroupMemberMetadataValue(
+        instance_id=None,
+        rack_id=None,
+        client_id="",
+        client_host="",
+        subscribed_topic_names=[],
+        subscribed_topic_regex=None,
+        rebalance_timeout_ms=0,
+        server_assignor=None,
+    )
+    without = encode(member, 0)
+    assert without.endswith(b"\x00")
+    member.classic_member_metadata = ClassicMemberMetadata(session_timeout_ms=7, supported_protocols=[])
+    encoded = encode(member, 0)
+    assert encoded == without[:-1] + bytes.fromhex("01 00 07 01 00000007 01 00")
+    assert decode(ConsumerGroupMemberMetadataValue, encoded, 0) == member
+    null = without[:-1] + bytes.fromhex("01 00 01 00")
+    assert decode(ConsumerGroupMemberMetadataValue, null, 0).classic_member_metadata is None
 
 
 def test_a_string_must_be_utf_8() -> None:
