@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import CorruptFileError
+from ottla.ids import NO_TIMESTAMP
 from ottla.storage.disk import Disk
 
 if TYPE_CHECKING:
@@ -178,12 +179,12 @@ class TimeIndex(IndexFile):
 
     def append_if_later(self, timestamp: int, offset: int) -> None:
         tail = self.activate()
+        last_timestamp, last_relative = NO_TIMESTAMP, 0
         if tail:
             last_timestamp, last_relative = _TIME_ENTRY.unpack_from(tail, len(tail) - _TIME_ENTRY.size)
-            if timestamp <= last_timestamp:
-                return
+        if timestamp > last_timestamp:
             assert offset - self.base_offset >= last_relative, "offsets of a time index only rise"
-        tail += _TIME_ENTRY.pack(timestamp, offset - self.base_offset)
+            tail += _TIME_ENTRY.pack(timestamp, offset - self.base_offset)
 
     def entry(self, number: int) -> TimestampOffset:
         timestamp, relative = _TIME_ENTRY.unpack_from(self.buffer, number * _TIME_ENTRY.size)
