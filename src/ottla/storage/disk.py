@@ -95,6 +95,16 @@ def read_file(disk: Disk, path: str) -> bytes:
         file.close()
 
 
+def make_durable_directory(disk: Disk, path: str) -> None:
+    """Makes a directory, and those above it that are missing, whose names survive a power loss."""
+    if not disk.is_directory(path):
+        parent = os.path.dirname(path)
+        if parent:
+            make_durable_directory(disk, parent)
+        disk.make_directory(path)
+        disk.sync_directory(parent or os.curdir)
+
+
 def write_atomically(disk: Disk, path: str, parts: Sequence[bytes]) -> None:
     """Replaces `path` so that after a crash it is either the old or the new file, whole."""
     temporary = path + ".tmp"

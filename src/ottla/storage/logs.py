@@ -19,7 +19,7 @@ from ottla.config import LogConfig
 from ottla.errors import CorruptFileError, StorageError
 from ottla.ids import TopicPartition
 from ottla.storage import checkpoints
-from ottla.storage.disk import Disk, File
+from ottla.storage.disk import Disk, File, make_durable_directory
 from ottla.storage.log import Log
 from ottla.storage.recovery import RecoveryReport, open_log
 
@@ -78,7 +78,7 @@ class Logs:
         """Locks the directories and opens what is in them. Every directory that fails goes offline by itself."""
         for directory in self.directories:
             try:
-                self._disk.make_directory(directory.path)
+                make_durable_directory(self._disk, directory.path)
                 directory.lock = self._disk.lock(directory.file(LOCK_FILE))
             except StorageError as error:
                 self.close_locks()
@@ -208,7 +208,6 @@ class Logs:
         log = open_log(self._disk, path, partition, self._config_of(partition.topic), now_ms=now_ms, dice=self._dice)
         if topic_id is not None:
             checkpoints.write_topic_id(self._disk, path, topic_id)
-        self._disk.sync_directory(directory.path)
         directory.logs[partition] = log
         return log
 

@@ -24,7 +24,7 @@ from ottla.errors import CorruptFileError
 from ottla.ids import TopicPartition
 from ottla.records.batch import BatchHeader
 from ottla.storage import checkpoints
-from ottla.storage.disk import Disk
+from ottla.storage.disk import Disk, make_durable_directory
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.index import RELATIVE_OFFSET_MAX
 from ottla.storage.log import SNAPSHOT_SUFFIX, Log
@@ -112,7 +112,7 @@ class _Opening:
         self.transaction_indexes_lost: list[Segment] = []
 
     def run(self) -> Log:
-        self.disk.make_directory(self.directory)
+        make_durable_directory(self.disk, self.directory)
         finish_swaps(self.disk, self.directory)
         epochs = self._load_epochs()
         segments = self._find_segments() or [self._create_first()]
@@ -151,11 +151,12 @@ class _Opening:
                 segments.append(self._segment(base_offset))
             elif file_name(base_offset, LOG_SUFFIX) not in names:
                 self.disk.unlink(os.path.join(self.directory, name))  # an index whose segment is gone
-        # Empty segments are left by a crash between a roll and its first batch; only the last one has a use.
-        for segment in segments[:-1]:
+        # Empty segments are left by a crash between a roll and its first batch; only the last one has a use. The first
+        # one says where the log begins: without it, what a crash left behind it would be taken for the beginning.
+        for segment in segments[1:-1]:
             if segment.size_bytes == 0:
                 segment.unlink()
-        return [segment for segment in segments if segment.size_bytes or segment is segments[-1]]
+        return [segment for segment in segments if segment.size_bytes or segment in (segments[0], segments[-1])]
 
     def _segment(self, base_offset: int) -> Segment:
         path = os.path.join(self.directory, file_name(base_offset, LOG_SUFFIX))
