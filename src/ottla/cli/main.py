@@ -1,0 +1,84 @@
+"""The `ottla` command: finds the subcommand, runs it and turns its failures into words and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Final, NoReturn
+
+from ottla.cli import dump_log
+from ottla.cli.command import Command, CommandError, ExitCode
+from ottla.errors import ConfigError, CorruptFileError, StorageError
+
+# A new command is a module with a COMMAND and a line here.
+COMMANDS: Final[tuple[Command, ...]] = (dump_log.COMMAND,)
+
+# As the shell reports a program that a signal ended: 128 + SIGINT, 128 + SIGPIPE.
+INTERRUPTED: Final = 130
+PIPE_CLOSED: Final = 141
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in the words of the house, without the usage text in front."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(ExitCode.USAGE, f"ottla: {message}; try {self.prog} --help\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns the exit code of the process. What is nobody's fault but ours is raised."""
+    options = make_parser().parse_args(arguments)
+    command: Command = options.command
+    try:
+        code = command.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (`head`, a pager) has seen enough. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (CommandError, ConfigError, StorageError) as error:
+        print(f"ottla: {error}", file=sys.stderr)
+        return _code_of(error)
+    return code
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The whole command line, also for tests and for the generated reference."""
+    codes = "\n".join(f"  {code.value}  {code.meaning}" for code in ExitCode)
+    parser = _Parser(
+        prog="ottla",
+        description="A Kafka-compatible event streaming platform in Python.",
+        epilog=f"exit codes:\n{codes}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"ottla {version('ottla')}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        subparser = subparsers.add_parser(
+            command.name,
+            help=command.help,
+            description=command.description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(subparser)
+        subparser.set_defaults(command=command)
+    return parser
+
+
+def _code_of(error: CommandError | ConfigError | StorageError) -> ExitCode:
+    match error:
+        case CommandError(code=code):
+            return code
+        case ConfigError():
+            return ExitCode.USAGE
+        case CorruptFileError():
+            return ExitCode.DAMAGED
+        case _ if isinstance(error.__cause__, FileNotFoundError):
+            return ExitCode.NOT_FOUND
+        case _:
+            return ExitCode.UNEXPECTED
