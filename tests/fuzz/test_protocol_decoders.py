@@ -27,7 +27,7 @@ from ottla.protocol.schema import message_schema_of
 from ottla.protocol.versions import all_messages
 from ottla.testing.messages import random_message, smallest_message
 
-CASES = int(os.environ.get("OTTLA_FUZZ_CASES", "400"))
+CASES = int(os.environ.get("OTTLA_FUZZ_CASES", "1000"))
 MESSAGES = all_messages()
 # Frames that are mostly counts and lengths: small ones, and both ends of every width.
 TELLING_BYTES = (0x00, 0x01, 0x02, 0x7E, 0x7F, 0x80, 0x81, 0xFE, 0xFF)

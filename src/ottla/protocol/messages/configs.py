@@ -92,7 +92,7 @@ class AlterConfigsRequest:
 
 @struct
 class AlterConfigsResourceResponse:
-    """An entry of `responses` of `AlterConfigsResponse`, and of the like."""
+    """An entry of `responses` of `AlterConfigsResponse`, among others."""
 
     error_code: Int16 = wire(default=0)
     error_message: String | None = wire(default=None)

@@ -6,7 +6,7 @@ from ottla.protocol.wire import Bool, Int8, Int16, Int32, String, Uuid
 
 @struct
 class ConsumerGroupHeartbeatRequestTopicPartitions:
-    """An entry of `topic_partitions` of `ConsumerGroupHeartbeatRequest`, and of the like."""
+    """An entry of `topic_partitions` of `ConsumerGroupHeartbeatRequest`, among others."""
 
     topic_id: Uuid
     partitions: list[Int32]

@@ -6,7 +6,7 @@ from ottla.protocol.wire import ZERO_UUID, Bool, Bytes, Int16, Int32, Int64, Str
 
 @struct
 class TopicPartition:
-    """An entry of `owned_partitions` of `ConsumerProtocolSubscription`, and of the like."""
+    """An entry of `owned_partitions` of `ConsumerProtocolSubscription`, among others."""
 
     topic: String
     partitions: list[Int32]

@@ -213,7 +213,7 @@ class ConsumerGroupCurrentMemberAssignmentKey:
 
 @struct
 class TopicPartitions:
-    """An entry of `assigned_partitions` of `ConsumerGroupCurrentMemberAssignmentValue`, and of the like."""
+    """An entry of `assigned_partitions` of `ConsumerGroupCurrentMemberAssignmentValue`, among others."""
 
     topic_id: Uuid
     partitions: list[Int32]

@@ -79,7 +79,7 @@ class DescribeTopicPartitionsRequestTopicRequest:
 
 @struct
 class Cursor:
-    """The value of `cursor` of `DescribeTopicPartitionsRequest`, and of the like."""
+    """The value of `cursor` of `DescribeTopicPartitionsRequest`, among others."""
 
     topic_name: String
     partition_index: Int32

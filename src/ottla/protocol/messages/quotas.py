@@ -23,7 +23,7 @@ class DescribeClientQuotasRequest:
 
 @struct
 class EntityData:
-    """An entry of `entity` of `DescribeClientQuotasResponseEntryData`, and of the like."""
+    """An entry of `entity` of `DescribeClientQuotasResponseEntryData`, among others."""
 
     entity_type: String
     entity_name: String | None

@@ -6,7 +6,7 @@ from ottla.protocol.wire import ZERO_UUID, Bool, Int8, Int16, Int32, Int64, Stri
 
 @struct
 class LeaderAndIsrPartitionState:
-    """An entry of `ungrouped_partition_states` of `LeaderAndIsrRequest`, and of the like."""
+    """An entry of `ungrouped_partition_states` of `LeaderAndIsrRequest`, among others."""
 
     topic_name: String = wire(until=1, default="", ignorable=True)
     partition_index: Int32
@@ -56,7 +56,7 @@ class LeaderAndIsrRequest:
 
 @struct
 class LeaderAndIsrPartitionError:
-    """An entry of `partition_errors` of `LeaderAndIsrResponse`, and of the like."""
+    """An entry of `partition_errors` of `LeaderAndIsrResponse`, among others."""
 
     topic_name: String = wire(until=4, default="", ignorable=True)
     partition_index: Int32
@@ -146,7 +146,7 @@ class StopReplicaResponse:
 
 @struct
 class UpdateMetadataPartitionState:
-    """An entry of `ungrouped_partition_states` of `UpdateMetadataRequest`, and of the like."""
+    """An entry of `ungrouped_partition_states` of `UpdateMetadataRequest`, among others."""
 
     topic_name: String = wire(until=4, default="", ignorable=True)
     partition_index: Int32

@@ -13,7 +13,7 @@ class ShareGroupPartitionMetadataKey:
 
 @struct
 class TopicPartitionsInfo:
-    """An entry of `initialized_topics` of `ShareGroupPartitionMetadataValue`, and of the like."""
+    """An entry of `initialized_topics` of `ShareGroupPartitionMetadataValue`, among others."""
 
     topic_id: Uuid
     topic_name: String
@@ -22,7 +22,7 @@ class TopicPartitionsInfo:
 
 @struct
 class TopicInfo:
-    """An entry of `deleting_topics` of `ShareGroupPartitionMetadataValue`, and of the like."""
+    """An entry of `deleting_topics` of `ShareGroupPartitionMetadataValue`, among others."""
 
     topic_id: Uuid
     topic_name: String

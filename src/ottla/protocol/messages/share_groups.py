@@ -105,7 +105,7 @@ class ShareGroupDescribeResponse:
 
 @struct
 class AcknowledgementBatch:
-    """An entry of `acknowledgement_batches` of `FetchPartition`, and of the like."""
+    """An entry of `acknowledgement_batches` of `FetchPartition`, among others."""
 
     first_offset: Int64
     last_offset: Int64
@@ -157,7 +157,7 @@ class ShareFetchRequest:
 
 @struct
 class LeaderIdAndEpoch:
-    """The value of `current_leader` of `ShareFetchResponsePartitionData`, and of the like."""
+    """The value of `current_leader` of `ShareFetchResponsePartitionData`, among others."""
 
     leader_id: Int32
     leader_epoch: Int32
@@ -196,7 +196,7 @@ class ShareFetchableTopicResponse:
 
 @struct
 class NodeEndpoint:
-    """An entry of `node_endpoints` of `ShareFetchResponse`, and of the like."""
+    """An entry of `node_endpoints` of `ShareFetchResponse`, among others."""
 
     node_id: Int32
     host: String

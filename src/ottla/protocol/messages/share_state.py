@@ -31,7 +31,7 @@ class InitializeShareGroupStateRequest:
 
 @struct
 class InitializeShareGroupStateResponsePartitionResult:
-    """An entry of `partitions` of `InitializeStateResult`, and of the like."""
+    """An entry of `partitions` of `InitializeStateResult`, among others."""
 
     partition: Int32
     error_code: Int16 = wire(default=0)
@@ -79,7 +79,7 @@ class ReadShareGroupStateRequest:
 
 @struct
 class StateBatch:
-    """An entry of `state_batches` of `ReadShareGroupStateResponsePartitionResult`, and of the like."""
+    """An entry of `state_batches` of `ReadShareGroupStateResponsePartitionResult`, among others."""
 
     first_offset: Int64
     last_offset: Int64

@@ -93,7 +93,7 @@ class StreamsGroupTargetAssignmentMemberKey:
 
 @struct
 class StreamsGroupTargetAssignmentMemberValueTaskIds:
-    """An entry of `active_tasks` of `StreamsGroupTargetAssignmentMemberValue`, and of the like."""
+    """An entry of `active_tasks` of `StreamsGroupTargetAssignmentMemberValue`, among others."""
 
     subtopology_id: String
     partitions: list[Int32]
@@ -118,7 +118,7 @@ class StreamsGroupCurrentMemberAssignmentKey:
 
 @struct
 class StreamsGroupCurrentMemberAssignmentValueTaskIds:
-    """An entry of `active_tasks` of `StreamsGroupCurrentMemberAssignmentValue`, and of the like."""
+    """An entry of `active_tasks` of `StreamsGroupCurrentMemberAssignmentValue`, among others."""
 
     subtopology_id: String
     partitions: list[Int32]

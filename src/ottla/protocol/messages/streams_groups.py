@@ -6,7 +6,7 @@ from ottla.protocol.wire import Bool, Int8, Int16, Int32, Int64, String, UInt16
 
 @struct
 class KeyValue:
-    """An entry of `topic_configs` of `TopicInfo`, and of the like."""
+    """An entry of `topic_configs` of `TopicInfo`, among others."""
 
     key: String
     value: String
@@ -14,7 +14,7 @@ class KeyValue:
 
 @struct
 class TopicInfo:
-    """An entry of `state_changelog_topics` of `StreamsGroupHeartbeatRequestSubtopology`, and of the like."""
+    """An entry of `state_changelog_topics` of `StreamsGroupHeartbeatRequestSubtopology`, among others."""
 
     name: String
     partitions: Int32
@@ -54,7 +54,7 @@ class StreamsGroupHeartbeatRequestTopology:
 
 @struct
 class TaskIds:
-    """An entry of `active_tasks` of `StreamsGroupHeartbeatRequest`, and of the like."""
+    """An entry of `active_tasks` of `StreamsGroupHeartbeatRequest`, among others."""
 
     subtopology_id: String
     partitions: list[Int32]
@@ -62,7 +62,7 @@ class TaskIds:
 
 @struct
 class Endpoint:
-    """The value of `user_endpoint` of `StreamsGroupHeartbeatRequest`, and of the like."""
+    """The value of `user_endpoint` of `StreamsGroupHeartbeatRequest`, among others."""
 
     host: String
     port: UInt16
@@ -70,7 +70,7 @@ class Endpoint:
 
 @struct
 class TaskOffset:
-    """An entry of `task_offsets` of `StreamsGroupHeartbeatRequest`, and of the like."""
+    """An entry of `task_offsets` of `StreamsGroupHeartbeatRequest`, among others."""
 
     subtopology_id: String
     partition: Int32

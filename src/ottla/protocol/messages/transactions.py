@@ -30,7 +30,7 @@ class InitProducerIdResponse:
 
 @struct
 class AddPartitionsToTxnTopic:
-    """An entry of `topics` of `AddPartitionsToTxnTransaction`, and of the like."""
+    """An entry of `topics` of `AddPartitionsToTxnTransaction`, among others."""
 
     name: String
     partitions: list[Int32]
@@ -68,7 +68,7 @@ class AddPartitionsToTxnPartitionResult:
 
 @struct
 class AddPartitionsToTxnTopicResult:
-    """An entry of `topic_results` of `AddPartitionsToTxnResult`, and of the like."""
+    """An entry of `topic_results` of `AddPartitionsToTxnResult`, among others."""
 
     name: String
     results_by_partition: list[AddPartitionsToTxnPartitionResult]
