@@ -80,9 +80,15 @@ def _boolean(text: str) -> bool:
     return lowered == "true"
 
 
+def _number(text: str) -> str:
+    if "_" in text:  # Python reads 1_000 as a number, no other tool that sets it does
+        raise ValueError(text)
+    return text
+
+
 def _bounded(bound: int) -> Callable[[str], int]:
     def convert(text: str) -> int:
-        value = int(text)
+        value = int(_number(text))
         if not -bound - 1 <= value <= bound:
             raise ValueError(text)
         return value
@@ -98,7 +104,7 @@ _CONVERTERS: dict[Kind, Callable[[str], Value]] = {
     Kind.BOOLEAN: _boolean,
     Kind.INT: _bounded(INT_MAX),
     Kind.LONG: _bounded(LONG_MAX),
-    Kind.DOUBLE: float,
+    Kind.DOUBLE: lambda text: float(_number(text)),
     Kind.STRING: str,
     Kind.LIST: _list,
 }
@@ -378,6 +384,11 @@ class LogConfig:
     @property
     def deletes_old_segments(self) -> bool:
         return "delete" in self.cleanup_policy
+
+    @property
+    def segment_ms_max(self) -> int:
+        """When the active segment must roll: only a sealed one is compacted, so the compaction lag bounds it too."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @property
     def uses_append_time(self) -> bool:

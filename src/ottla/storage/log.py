@@ -298,7 +298,7 @@ class Log:
             waited_ms = header.max_timestamp - first if first is not None and first >= 0 else now_ms - active.created_ms
             if (
                 size_bytes + header.batch_length + batch.LENGTH_PREFIX > config.segment_bytes
-                or waited_ms > config.segment_ms - active.jitter_ms
+                or waited_ms > config.segment_ms_max - active.jitter_ms
                 or active.index_bytes_needed > config.segment_index_bytes
             ):
                 return self.roll(now_ms)
