@@ -52,7 +52,10 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """`epoch` writes from `start_offset` on. What contradicts it was never committed and goes."""
-        if epoch < 0 or (self._entries and self._entries[-1].epoch == epoch):
+        if epoch < 0:
+            return
+        latest = self._entries[-1] if self._entries else None
+        if latest is not None and latest.epoch == epoch and latest.start_offset <= start_offset:
             return
         while self._entries and (self._entries[-1].epoch >= epoch or self._entries[-1].start_offset >= start_offset):
             self._entries.pop()
