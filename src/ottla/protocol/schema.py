@@ -1,6 +1,6 @@
 """The words in which messages are written: `@message`, `@struct` and `wire`.
 
-A message is a slotted dataclass whose fields stand in wire order. A bare annotation is a field of every
+A message is a slotted class whose fields stand in wire order. A bare annotation is a field of every
 version; `wire(...)` says what differs: the versions that have it, its tag, where null is allowed, its
 default.
 
@@ -17,7 +17,6 @@ here.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import NoneType, UnionType
@@ -161,7 +160,7 @@ def wire(
 @dataclass_transform(kw_only_default=True, eq_default=True, field_specifiers=(wire,))
 def struct(cls: Cls) -> Cls:
     """A group of fields inside a message."""
-    made, fields = _make_dataclass(cls)
+    made, fields = _make_class(cls)
     made.__schema__ = StructSchema(cls.__name__, fields)
     return cast("Cls", made)
 
@@ -185,7 +184,7 @@ def message(
     """
 
     def decorate(cls: Cls) -> Cls:
-        made, fields = _make_dataclass(cls)
+        made, fields = _make_class(cls)
         made.__schema__ = MessageSchema(
             name=cls.__name__,
             fields=fields,
@@ -230,24 +229,46 @@ def _advertised(
     return Versions(*(advertised or versions)) if "broker" in listeners else None
 
 
-def _make_dataclass(cls: type) -> tuple[Any, tuple[Field, ...]]:
+def _make_class(cls: type) -> tuple[Any, tuple[Field, ...]]:
+    """The slotted class of a declaration, and its fields.
+
+    Hundreds of classes are made when the messages are imported, and a program uses a few of them. `dataclass` would
+    compile a constructor for each at once, most of the time that the import takes; here it is compiled when the class
+    is first constructed (see `_construct_first`). One `__eq__` and one `__repr__` that read the schema serve all.
+    """
     fields = []
     for name, annotation in cls.__annotations__.items():
         declared = getattr(cls, name, None)
-        spec = declared if isinstance(declared, _Wire) else _Wire()
-        fields.append(_field(name, annotation, spec))
-        if spec.factory is not None:
-            setattr(cls, name, dataclasses.field(default_factory=spec.factory))
-        elif spec.default is not REQUIRED:
-            setattr(cls, name, spec.default)
-        elif isinstance(declared, _Wire):
-            delattr(cls, name)
-    # Hundreds of classes are made when the messages are imported. One `__eq__` and one `__repr__` that read
-    # the schema serve them all, at half the cost of having `dataclass` compile them for each.
-    cls.__eq__ = _equal  # type: ignore[assignment]
-    cls.__repr__ = _represent  # type: ignore[assignment]
-    cls.__hash__ = None  # type: ignore[assignment]
-    return dataclass(kw_only=True, slots=True, eq=False, repr=False)(cls), tuple(fields)
+        fields.append(_field(name, annotation, declared if isinstance(declared, _Wire) else _Wire()))
+    names = tuple(field.name for field in fields)
+    namespace = {name: value for name, value in vars(cls).items() if name not in (*names, "__dict__", "__weakref__")}
+    namespace.update(
+        __slots__=names, __init__=_construct_first, __eq__=_equal, __repr__=_represent, __hash__=None, __match_args__=()
+    )
+    return type(cls.__name__, (), namespace), tuple(fields)
+
+
+def _construct_first(self: object, **values: Any) -> None:
+    """Stands for the constructor of a class until it is first called; compiles the real one and puts it in place."""
+    cls = type(self)
+    parameters, body = [], []
+    names: dict[str, Any] = {"ABSENT": REQUIRED}
+    for field in schema_of(cls).fields:
+        if field.default is REQUIRED:
+            parameters.append(field.name)
+            body.append(f"    self.{field.name} = {field.name}")
+        elif isinstance(field.default, list):
+            parameters.append(f"{field.name}=ABSENT")  # a list of its own for every message
+            body.append(f"    self.{field.name} = [] if {field.name} is ABSENT else {field.name}")
+        else:
+            names[f"default_{field.name}"] = field.default
+            parameters.append(f"{field.name}=default_{field.name}")
+            body.append(f"    self.{field.name} = {field.name}")
+    signature = ", ".join(["self", "*", *parameters]) if parameters else "self"
+    source = "\n".join([f"def __init__({signature}):", *(body or ["    pass"])])
+    exec(compile(source, f"<{cls.__name__}>", "exec"), names)
+    cls.__init__ = names["__init__"]  # type: ignore[method-assign]
+    cls.__init__(self, **values)
 
 
 def _field(name: str, annotation: Any, spec: _Wire) -> Field:
