@@ -590,7 +590,8 @@ cdef bytes encode_headers(record_headers):
     return bytes(out)
 
 
-def encode_records(keys, values, timestamps, headers, offset_deltas, int64_t base_timestamp, Py_ssize_t prefix_bytes):
+def encode_records(keys, values, timestamps, headers, offset_deltas, base_timestamp, Py_ssize_t prefix_bytes):
+    cdef int64_t base = as_timestamp(base_timestamp, 0)
     cdef Py_ssize_t count = len(values)
     cdef list value_list = as_list(values, count)
     cdef list key_list = None if keys is None else as_list(keys, count)
@@ -604,7 +605,7 @@ def encode_records(keys, values, timestamps, headers, offset_deltas, int64_t bas
     cdef const uint8_t *headers_data = b"\x00"
     cdef object key = None, value = None, header_bytes = None
     cdef uint8_t *at
-    if timestamp_list is None and subtract_overflows(as_timestamp(timestamps, 0), base_timestamp, &timestamp_delta):
+    if timestamp_list is None and subtract_overflows(as_timestamp(timestamps, 0), base, &timestamp_delta):
         raise_problem(TIMESTAMP, 0)
     if count and PyBytes_CheckExact(value_list[0]):
         first_size = PyBytes_GET_SIZE(value_list[0])
@@ -612,7 +613,7 @@ def encode_records(keys, values, timestamps, headers, offset_deltas, int64_t bas
     cdef _Section out = _Section(prefix_bytes, min(count * (first_size + 16), INT32_MAX))
     for index in range(count):
         if timestamp_list is not None and subtract_overflows(
-            as_timestamp(timestamp_list[index], index), base_timestamp, &timestamp_delta
+            as_timestamp(timestamp_list[index], index), base, &timestamp_delta
         ):
             raise_problem(TIMESTAMP, index)
         offset_delta = index if delta_list is None else as_offset_delta(delta_list[index], index)

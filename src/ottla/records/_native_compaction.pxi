@@ -10,6 +10,22 @@ cdef extern from "_siphash.h" nogil:
     uint64_t scaled(uint64_t hash, uint64_t bound)
 
 
+def siphash(bytes secret, data):
+    """The hash that `KeyOffsetMap` knows keys by, so that a test can compare it with the published vectors."""
+    cdef _View view = _View(data)
+    cdef Hash128 hash = siphash_128(as_secret(secret), view.data, view.size)
+    return hash.low.to_bytes(8, "little") + hash.high.to_bytes(8, "little")
+
+
+cdef Hash128 as_secret(bytes secret) except *:
+    cdef Hash128 key
+    if len(secret) != 16:
+        raise ValueError("the secret has 16 bytes")
+    key.low = little_endian_64(<const uint8_t *>PyBytes_AS_STRING(secret))
+    key.high = little_endian_64(<const uint8_t *>PyBytes_AS_STRING(secret) + 8)
+    return key
+
+
 cdef struct Slot:
     Hash128 hash
     int64_t end  # the key's latest offset + 1, so that a zeroed table is an empty one
@@ -36,12 +52,7 @@ cdef class KeyOffsetMap:
         self.capacity = <int64_t>(slot_count * 0.9)
         if memory_bytes < 0 or self.capacity < 1:
             raise ValueError(f"{memory_bytes} bytes hold no key: at least {2 * sizeof(Slot)} are needed")
-        if secret is None:
-            secret = secrets.token_bytes(16)
-        if len(secret) != 16:
-            raise ValueError("the secret has 16 bytes")
-        self.secret.low = little_endian_64(<const uint8_t *>PyBytes_AS_STRING(secret))
-        self.secret.high = little_endian_64(<const uint8_t *>PyBytes_AS_STRING(secret) + 8)
+        self.secret = as_secret(secrets.token_bytes(16) if secret is None else secret)
         self.slot_count = slot_count
         self.slots = <Slot *>calloc(slot_count, sizeof(Slot))
         if self.slots == NULL:

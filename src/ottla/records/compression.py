@@ -30,7 +30,8 @@ DEFAULT_LEVELS = {Compression.GZIP: zlib.Z_DEFAULT_COMPRESSION, Compression.LZ4:
 
 _CHUNK_BYTES = 64 * 1024
 _GZIP_WINDOW = 31  # a window of 2^15 with a gzip header and trailer
-_LZ4_RATIO_MAX = 255  # a byte of an lz4 block stands for at most 255
+_USUAL_RATIO = 8  # what decompressors get to start with
+_ZSTD_REPEATED_BLOCK = 1  # a block of one byte and how often it is repeated
 
 # What snappy-java ("xerial") writes: a header, then blocks of raw snappy behind their int32 length.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -55,10 +56,6 @@ def decompress(compression: Compression, data: Buffer, limit: int = DECOMPRESSED
     return _DECOMPRESSORS[compression](data, limit)
 
 
-def _too_large(limit: int) -> RecordsError:
-    return RecordsError(ErrorCode.MESSAGE_TOO_LARGE, f"the records unfold to more than the {limit} bytes allowed")
-
-
 def _broken(codec: str, reason: object) -> RecordsError:
     # The checksum of the batch was right, so the producer sent it so: sending it again would not help.
     return RecordsError(ErrorCode.INVALID_RECORD, f"the records are not valid {codec}: {reason}")
@@ -69,21 +66,28 @@ class _Gathered:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._pieces: list[bytes] = []
-        self.size_bytes = 0
+        self._size_bytes = 0
+        self._pieces: list[bytes | memoryview] = []
 
     @property
     def room(self) -> int:
         """How much the decompressor may give next: one byte over the limit, to see that there is more."""
-        return self._limit + 1 - self.size_bytes
+        return self._limit + 1 - self._size_bytes
 
-    def take(self, piece: bytes) -> None:
-        self.size_bytes += len(piece)
-        if self.size_bytes > self._limit:
-            raise _too_large(self._limit)
+    def expect(self, size_bytes: int) -> None:
+        """Refuses what is announced to be too much, before anything is allocated for it."""
+        if size_bytes >= self.room:
+            raise RecordsError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the records unfold to more than the {self._limit} bytes allowed",
+            )
+
+    def take(self, piece: bytes | memoryview) -> None:
+        self.expect(len(piece))
+        self._size_bytes += len(piece)
         self._pieces.append(piece)
 
-    def joined(self) -> bytes:
+    def joined(self) -> Buffer:
         return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
 
 
@@ -128,10 +132,11 @@ def _snappy_compress(data: Buffer, level: int) -> Buffer:
 
 
 def _snappy_decompress(data: Buffer, limit: int) -> Buffer:
+    gathered = _Gathered(limit)
     with memoryview(data) as view:
         if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-            return _snappy_block(view, limit)
-        out = bytearray()
+            gathered.take(_snappy_block(view, gathered))
+            return gathered.joined()
         position = len(_XERIAL_HEADER)
         if len(view) < position:
             raise _broken("snappy", "the framing header is cut")
@@ -142,18 +147,14 @@ def _snappy_decompress(data: Buffer, limit: int) -> Buffer:
             position = start + int.from_bytes(view[position:start], "big")
             if position > len(view):
                 raise _broken("snappy", "a block is cut")
-            try:
-                out += _snappy_block(view[start:position], limit - len(out))
-            except RecordsError as error:
-                raise _too_large(limit) if error.code is ErrorCode.MESSAGE_TOO_LARGE else error from None
-        return out
+            gathered.take(_snappy_block(view[start:position], gathered))
+        return gathered.joined()
 
 
-def _snappy_block(block: memoryview, limit: int) -> memoryview:
+def _snappy_block(block: memoryview, gathered: _Gathered) -> memoryview:
     try:
         announced = cramjam.snappy.decompress_raw_len(block)
-        if announced > limit:
-            raise _too_large(limit)
+        gathered.expect(announced)
         # The library allocates what is announced: no block of this size can hold more than so much.
         if announced > len(block) * _SNAPPY_RATIO_MAX:
             raise _broken("snappy", "it announces more than it can hold")
@@ -173,22 +174,23 @@ def _lz4_compress(data: Buffer, level: int) -> Buffer:
 
 def _lz4_decompress(data: Buffer, limit: int) -> Buffer:
     gathered = _Gathered(limit)
-    rest: Buffer = data
+    position = 0
     try:
-        while True:  # a frame, of which there may be several
-            frame = lz4.frame.LZ4FrameDecompressor()
-            while not frame.eof:
-                with memoryview(rest) as view:
-                    at_a_time = max(len(view) * _LZ4_RATIO_MAX, _CHUNK_BYTES)
-                    piece = frame.decompress(view, max_length=min(gathered.room, at_a_time))
-                gathered.take(piece)
-                if not piece and frame.needs_input:
-                    raise _broken("lz4", "the data ends early")
-                rest = b""
-            rest = frame.unused_data
-            if not rest:
-                return gathered.joined()
-    except (RuntimeError, EOFError) as error:
+        with memoryview(data) as view:
+            at_a_time = max(len(view) * _USUAL_RATIO, _CHUNK_BYTES)
+            while not position or position < len(view):  # a frame, of which there may be several
+                context = lz4.frame.create_decompression_context()
+                is_whole = False
+                while not is_whole:
+                    piece, consumed, is_whole = lz4.frame.decompress_chunk(
+                        context, view[position:], max_length=min(gathered.room, at_a_time)
+                    )
+                    position += consumed
+                    gathered.take(piece)
+                    if not piece and not consumed and not is_whole:
+                        raise _broken("lz4", "the data ends early")
+        return gathered.joined()
+    except RuntimeError as error:
         raise _broken("lz4", error) from None
 
 
@@ -219,17 +221,51 @@ def _zstd_decompress(data: Buffer, limit: int) -> Buffer:
     except IndexError:
         decompressor = zstandard.ZstdDecompressor(max_window_size=DECOMPRESSED_BYTES_MAX)
     gathered = _Gathered(limit)
+    position = 0
     try:
-        # Streaming, because Java and librdkafka do not state the size, and a stated one may be a lie.
-        with memoryview(data) as view, decompressor.stream_reader(view, read_across_frames=True) as reader:
-            at_a_time = max(len(view) * 4, _CHUNK_BYTES)
-            while piece := reader.read(min(gathered.room, at_a_time)):
-                gathered.take(piece)
+        with memoryview(data) as view:
+            while not position or position < len(view):
+                end = _zstd_frame_end(view, position)
+                gathered.take(_zstd_frame(decompressor, view[position:end], gathered))
+                position = end
         return gathered.joined()
     except zstandard.ZstdError as error:
         raise _broken("zstd", error) from None
     finally:
         _zstd_decompressors.append(decompressor)
+
+
+def _zstd_frame(decompressor: zstandard.ZstdDecompressor, frame: memoryview, gathered: _Gathered) -> bytes:
+    stated = zstandard.frame_content_size(frame)
+    if stated >= 0:
+        gathered.expect(stated)
+        return decompressor.decompress(frame)
+    # Java and librdkafka do not state the size. One call is the fast way, but it allocates all that it may use.
+    try:
+        allowed = max(len(frame) * _USUAL_RATIO, _CHUNK_BYTES)
+        return decompressor.decompress(frame, max_output_size=min(allowed, gathered.room))
+    except zstandard.ZstdError:
+        # More than usual, or broken: the stream tells which.
+        with decompressor.stream_reader(frame) as reader:
+            return reader.read(gathered.room)
+
+
+def _zstd_frame_end(view: memoryview, start: int) -> int:
+    """Where the frame at `start` ends, by its block headers: the library takes one whole frame at a time."""
+    frame = view[start:]
+    position = start + zstandard.frame_header_size(frame)
+    is_last = False
+    while not is_last:
+        header = int.from_bytes(view[position : position + 3], "little")
+        is_last = bool(header & 1)
+        position += 3 + (1 if header >> 1 & 3 == _ZSTD_REPEATED_BLOCK else header >> 3)
+        if position > len(view):
+            raise _broken("zstd", "the data ends early")
+    if zstandard.get_frame_parameters(frame).has_checksum:
+        position += 4
+    if position > len(view):
+        raise _broken("zstd", "the data ends early")
+    return position
 
 
 _COMPRESSORS: dict[Compression, Callable[[Buffer, int], Buffer]] = {
