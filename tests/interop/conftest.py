@@ -97,7 +97,8 @@ class KafkaDirectory:
 
     @staticmethod
     def config(topic: str) -> dict[str, str]:
-        return TOPICS[topic]
+        """Of the topics that Kafka made for itself, the defaults."""
+        return TOPICS.get(topic, {})
 
     def partition(self, topic: str) -> Path:
         return self.path / f"{topic}-0"

@@ -18,10 +18,9 @@ from ottla.records.control import EndTransactionMarker
 from ottla.storage import cleaner
 from ottla.storage.disk import RealDisk
 from ottla.storage.log import Log
-from ottla.storage.recovery import open_log
+from ottla.storage.logs import Logs
 from ottla.testing.apache_kafka import ApacheKafka, KafkaBroker
 
-DISK = RealDisk()
 EPOCH_MS = 1_700_000_000_000
 NOW_MS = EPOCH_MS + 10_000_000
 WAIT_S = 60
@@ -97,13 +96,13 @@ class Partition:
         self.log.append_marker(producer_id, 0, marker, leader_epoch=1, now_ms=NOW_MS)
         self.log.producers.passed_high_watermark(self.log.end_offset)
 
-    def compact(self) -> None:
+    def compact(self, logs: Logs) -> None:
         self.log.flush()
         job = cleaner.plan(self.log, 0, high_watermark=self.log.end_offset, now_ms=NOW_MS)
         assert job is not None
         result = cleaner.run_job(job)
         assert result.records_kept < result.records_read / 2
-        assert cleaner.commit(self.log, result, NOW_MS)
+        assert logs.commit_cleaning(self.log.name, result, now_ms=NOW_MS)
         last_of_key = {record.key: record.offset for record in self.records if record.offset < result.end_offset}
         self.records = [
             record
@@ -112,11 +111,23 @@ class Partition:
         ]
 
 
-def write(topic: str, directory: Path, *, is_clean: bool = False) -> Partition:
-    """Fills one of TOPICS in `directory` and closes it."""
-    config = LogConfig.from_properties(TOPICS[topic])
-    name = ids.TopicPartition(topic, 0)
-    partition = Partition(open_log(DISK, str(directory), name, config, now_ms=NOW_MS, is_clean=is_clean))
+def open_logs(directory: Path) -> Logs:
+    logs = Logs(RealDisk(), [str(directory)], lambda topic: LogConfig.from_properties(TOPICS.get(topic, {})))
+    logs.open(NOW_MS)
+    return logs
+
+
+def write_all(directory: Path) -> dict[str, Partition]:
+    """Fills all TOPICS in a log directory, as a broker of ours would, and closes it."""
+    logs = open_logs(directory)
+    written = {topic: write(topic, logs) for topic in TOPICS}
+    logs.unlink_due(NOW_MS + 60_000)
+    logs.close()
+    return written
+
+
+def write(topic: str, logs: Logs) -> Partition:
+    partition = Partition(logs.create(ids.TopicPartition(topic, 0), now_ms=NOW_MS))
     match topic.split("-"):
         case ["plain", codec]:
             for number in range(0, 600, 20):
@@ -132,15 +143,13 @@ def write(topic: str, directory: Path, *, is_clean: bool = False) -> Partition:
             partition.append(range(600, 605), keys=30, tombstones=True)
             partition.log.roll(NOW_MS)
             partition.append(range(605, 620), keys=30)
-            partition.compact()
+            partition.compact(logs)
         case ["trimmed"]:
             for number in range(0, 600, 20):
                 partition.append(range(number, number + 20))
             partition.log.advance_log_start(TRIM_BEFORE)
             partition.log.delete_expired(EPOCH_MS, partition.log.end_offset)
-            partition.log.unlink_due(NOW_MS)
             partition.records = [each for each in partition.records if each.offset >= TRIM_BEFORE]
-    partition.log.close()
     return partition
 
 
@@ -156,8 +165,7 @@ def write_transactions(partition: Partition) -> None:
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Partition]:
-    home = tmp_path_factory.mktemp("ours")
-    return {topic: write(topic, home / f"{topic}-0") for topic in TOPICS}
+    return write_all(tmp_path_factory.mktemp("ours"))
 
 
 @pytest.fixture(params=["kafka", "newest_kafka"], ids=["3.9", "4"])
@@ -191,12 +199,12 @@ def test_the_dump_tool_reads_our_records(ours: dict[str, Partition], any_kafka: 
             found[topic].append((int(matched[1]), int(matched[2]), matched[3], matched[4]))
     for topic, partition in ours.items():
         first_offset = partition.log.segments[0].base_offset
-        expected = [
+        wanted = [
             (each.offset, each.timestamp, each.key.decode(), each.value and each.value.decode())
             for each in partition.records
         ]
         # Deleted records stand in the first segment until all of it may go.
-        assert [each for each in found[topic] if each[0] >= partition.log.log_start_offset] == expected, topic
+        assert [each for each in found[topic] if each[0] >= partition.log.log_start_offset] == wanted, topic
         assert all(each[0] >= first_offset for each in found[topic]), topic
     assert unexpected(dump.complaints) == []
 
@@ -254,20 +262,33 @@ def test_a_broker_of_kafka_serves_what_we_wrote_into_its_directory(kafka: Apache
             created.result(WAIT_S)
         del admin
         broker.stop()
-        written = {topic: write(topic, broker.log_dir / f"{topic}-0", is_clean=True) for topic in TOPICS}
+        written = write_all(broker.log_dir)
         broker.start()
-        starts = dict.fromkeys(TOPICS, OFFSET_BEGINNING) | {"trimmed": TRIM_BEFORE}
-        for isolation in ("read_uncommitted", "read_committed"):
-            found: dict[str, list[tuple[int, int, bytes, bytes | None]]] = {topic: [] for topic in TOPICS}
-            for message in consume_all(broker.bootstrap, starts, isolation):
-                found[message.topic()].append(
-                    (message.offset(), message.timestamp()[1], message.key(), message.value())
-                )
-            for topic, partition in written.items():
-                expected = [
-                    (each.offset, each.timestamp, each.key, each.value)
-                    for each in partition.records
-                    if each.is_committed or isolation == "read_uncommitted"
-                ]
-                assert found[topic] == expected, (topic, isolation)
+        assert read_by_a_client(broker, consume_all, "read_uncommitted") == expected(written)
+        assert read_by_a_client(broker, consume_all, "read_committed") == expected(written, committed=True)
+        # Now without the mark of a clean stop, so that Kafka's own recovery goes through all of it.
+        broker.kill()
+        broker.start()
+        assert read_by_a_client(broker, consume_all, "read_committed") == expected(written, committed=True)
         assert "ERROR" not in broker.console()
+
+
+ReadRecords = dict[str, list[tuple[int, int, bytes, bytes | None]]]
+
+
+def read_by_a_client(broker: KafkaBroker, consume_all, isolation: str) -> ReadRecords:
+    found: ReadRecords = {topic: [] for topic in TOPICS}
+    for message in consume_all(broker.bootstrap, dict.fromkeys(TOPICS, OFFSET_BEGINNING), isolation):
+        found[message.topic()].append((message.offset(), message.timestamp()[1], message.key(), message.value()))
+    return found
+
+
+def expected(written: dict[str, Partition], *, committed: bool = False) -> ReadRecords:
+    return {
+        topic: [
+            (each.offset, each.timestamp, each.key, each.value)
+            for each in partition.records
+            if each.is_committed or not committed
+        ]
+        for topic, partition in written.items()
+    }
