@@ -26,6 +26,9 @@ _CODECS = {
 }
 
 
+_ONE_BATCH = "a produce request carries exactly one batch per partition"
+
+
 class Admitted(NamedTuple):
     """A batch that may be appended: writable bytes that hold exactly one batch, and its header as it is now."""
 
@@ -62,6 +65,8 @@ class Admission:
         if view.readonly:
             view = memoryview(bytearray(view))
         size_bytes = len(view)
+        if not size_bytes:
+            raise RecordsError(ErrorCode.INVALID_RECORD, _ONE_BATCH)
         if size_bytes > self._bytes_max:
             raise _too_large(size_bytes, self._config)
         if size_bytes > MAGIC_AT and view[MAGIC_AT] < MAGIC:
@@ -70,21 +75,19 @@ class Admission:
             size_bytes = len(view)
         header, max_timestamp, offset_delta, null_key_index = batch.check(view)
         if header.batch_length + batch.LENGTH_PREFIX != size_bytes:
-            raise RecordsError(ErrorCode.INVALID_RECORD, "a produce request carries exactly one batch per partition")
+            raise RecordsError(ErrorCode.INVALID_RECORD, _ONE_BATCH)
         if self._needs_keys and null_key_index >= 0:
             raise RecordsError(
                 ErrorCode.INVALID_RECORD,
                 f"record {null_key_index} has no key, which a compacted topic needs",
                 null_key_index,
             )
+        if header.attributes & LOG_APPEND_TIME_BIT:
+            raise RecordsError(ErrorCode.INVALID_TIMESTAMP, "the batch claims log append time, which only a broker sets")
         if self._uses_append_time:
             view = self._in_wanted_codec(view, header)
             batch.stamp_append_time(view, now_ms)
             return Admitted(view, batch.read_header(view), now_ms)
-        if header.attributes & LOG_APPEND_TIME_BIT:
-            raise RecordsError(
-                ErrorCode.INVALID_TIMESTAMP, "the batch claims log append time, and the topic keeps the producer's time"
-            )
         if max_timestamp > now_ms + self._after_max_ms:
             raise _bad_timestamp(max_timestamp, now_ms, offset_delta)
         if self._before_max_ms != LONG_MAX:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from ottla.config import LogConfig
+from ottla.disk import RealDisk
 from ottla.ids import TopicPartition
 from ottla.records import batch
 from ottla.records.batch import BatchHeader
 from ottla.records.control import EndTransactionMarker
-from ottla.storage.disk import RealDisk
 from ottla.storage.log import Appended, Log
 from ottla.storage.recovery import RecoveryReport, open_log
 

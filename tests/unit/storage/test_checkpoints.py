@@ -3,10 +3,10 @@ from uuid import UUID
 
 import pytest
 
+from ottla.disk import RealDisk
 from ottla.errors import CorruptFileError
 from ottla.ids import TopicPartition
 from ottla.storage import checkpoints
-from ottla.storage.disk import RealDisk
 
 TOPIC_ID = UUID("b8f5c3d2-1a2b-4c3d-8e4f-5a6b7c8d9e0f")
 

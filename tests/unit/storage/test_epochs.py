@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.disk import RealDisk
 from ottla.storage import checkpoints
-from ottla.storage.disk import RealDisk
 from ottla.storage.epochs import EpochStart, LeaderEpochs
 
 

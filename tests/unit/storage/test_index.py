@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.disk import RealDisk
 from ottla.errors import CorruptFileError
-from ottla.storage.disk import RealDisk
 from ottla.storage.index import (
     RELATIVE_OFFSET_MAX,
     AbortedTransaction,
