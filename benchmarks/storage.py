@@ -18,6 +18,7 @@ from multiprocessing import get_context
 from typing import Any
 
 from ottla.config import LogConfig
+from ottla.disk import RealDisk, RealFile
 from ottla.ids import TopicPartition
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.headers import decode_request_header, encode_request_header, encode_response_header
@@ -32,7 +33,6 @@ from ottla.protocol.messages.produce import (
 )
 from ottla.records import batch, codec
 from ottla.storage import cleaner
-from ottla.storage.disk import RealDisk, RealFile
 from ottla.storage.log import Log
 from ottla.storage.recovery import RecoveryReport, open_log
 

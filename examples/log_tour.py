@@ -19,11 +19,11 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 
 from ottla.config import LogConfig
+from ottla.disk import RealDisk
 from ottla.ids import TopicPartition
 from ottla.records import batch, codec
 from ottla.records.layout import Compression
 from ottla.storage import cleaner
-from ottla.storage.disk import RealDisk
 from ottla.storage.log import Log
 from ottla.storage.recovery import RecoveryReport, open_log
 

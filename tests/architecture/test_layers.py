@@ -13,6 +13,7 @@ LAYERS = [
     {"protocol"},
     {"records"},
     {"replication", "cluster", "groups", "transactions", "security"},
+    {"disk"},
     {"storage", "store", "runtime", "net"},
     {"broker", "client"},
     {"testing"},
@@ -29,7 +30,7 @@ MAY_LOOK_OUT = {"records/codec.py"}
 
 
 def modules() -> list[Path]:
-    return sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem in GROUND)
+    return sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem in LEVEL)
 
 
 def imported_modules(path: Path) -> set[str]:

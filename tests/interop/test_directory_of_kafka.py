@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ottla.config import LogConfig
+from ottla.disk import RealDisk
 from ottla.ids import TopicPartition
 from ottla.records import batch
 from ottla.records.batch import BatchHeader
-from ottla.storage.disk import RealDisk
 from ottla.storage.log import Log
 from ottla.storage.logs import Logs
 from ottla.storage.producer_state import Producer

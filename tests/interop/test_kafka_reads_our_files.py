@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla import ids
 from ottla.config import LogConfig
+from ottla.disk import RealDisk
 from ottla.records import batch
 from ottla.records.batch import Compression
 from ottla.records.control import EndTransactionMarker
 from ottla.storage import cleaner
-from ottla.storage.disk import RealDisk
 from ottla.storage.log import Log
 from ottla.storage.logs import Logs
 from ottla.testing.apache_kafka import ApacheKafka, KafkaBroker

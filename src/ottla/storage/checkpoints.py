@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
+from ottla.disk import Disk, read_file, write_atomically
 from ottla.errors import CorruptFileError
 from ottla.ids import TopicPartition, parse_topic_id, topic_id_text
-from ottla.storage.disk import Disk, read_file, write_atomically
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"

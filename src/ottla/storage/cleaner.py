@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.disk import Disk, RealDisk
 from ottla.errors import CorruptFileError, OttlaError
 from ottla.records import batch, codec, control
 from ottla.records.batch import BatchHeader
 from ottla.records.codec import KeyOffsetMap
 from ottla.records.layout import Compression
-from ottla.storage.disk import Disk, RealDisk
 from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction
 from ottla.storage.log import Log
 from ottla.storage.segment import CLEANED_SUFFIX, LOG_SUFFIX, Segment, file_name

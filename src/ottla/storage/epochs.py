@@ -9,8 +9,8 @@ from __future__ import annotations
 import bisect
 from typing import NamedTuple
 
+from ottla.disk import Disk
 from ottla.storage import checkpoints
-from ottla.storage.disk import Disk
 
 
 class EpochStart(NamedTuple):

@@ -14,9 +14,9 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.disk import Disk
 from ottla.errors import CorruptFileError
 from ottla.ids import NO_TIMESTAMP
-from ottla.storage.disk import Disk
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

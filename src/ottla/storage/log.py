@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config import LogConfig
+from ottla.disk import Disk, read_file
 from ottla.errors import ApiError, CorruptFileError, ErrorCode, RecordsError
 from ottla.ids import TopicPartition
 from ottla.records import batch, control
 from ottla.records.batch import BatchHeader
 from ottla.storage import checkpoints, retention
 from ottla.storage.admission import Admission, Admitted
-from ottla.storage.disk import Disk, read_file
 from ottla.storage.epochs import EpochStart, LeaderEpochs
 from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction, TimestampOffset
 from ottla.storage.producer_state import ProducerStates

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from ottla.config import LogConfig
+from ottla.disk import Disk, File, make_durable_directory
 from ottla.errors import CorruptFileError, StorageError
 from ottla.ids import TopicPartition
 from ottla.storage import checkpoints
-from ottla.storage.disk import Disk, File, make_durable_directory
 from ottla.storage.log import Log
 from ottla.storage.recovery import RecoveryReport, open_log
 

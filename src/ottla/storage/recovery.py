@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ottla.config import LogConfig
+from ottla.disk import Disk, make_durable_directory
 from ottla.errors import CorruptFileError
 from ottla.ids import TopicPartition
 from ottla.records.batch import BatchHeader
 from ottla.storage import checkpoints
-from ottla.storage.disk import Disk, make_durable_directory
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.index import RELATIVE_OFFSET_MAX
 from ottla.storage.log import SNAPSHOT_SUFFIX, Log

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.disk import Disk, File
 from ottla.errors import CorruptFileError, RecordsError, StorageError
 from ottla.ids import NO_TIMESTAMP
 from ottla.records import batch
 from ottla.records.batch import HEADER_BYTES, LENGTH_PREFIX, BatchHeader
-from ottla.storage.disk import Disk, File
 from ottla.storage.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex, TimestampOffset, TransactionIndex
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """A disk in memory that can stop at any operation, lose power, fail on request and run full.
 
-It keeps the rules of `ottla.storage.disk`, and where a real file system may do better it is the pessimist:
+It keeps the rules of `ottla.disk`, and where a real file system may do better it is the pessimist:
 
 - the content of a file is durable once `File.sync` returned; what was changed since then survives a power loss by
   chance: not at all, in part, or whole;
@@ -28,8 +28,8 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from ottla.disk import storage_error
 from ottla.errors import StorageError
-from ottla.storage.disk import storage_error
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -297,7 +297,7 @@ class _LockFile(SimulatedFile):
 
 
 class SimulatedDisk:
-    """A file system in memory: implements `ottla.storage.disk.Disk`."""
+    """A file system in memory: implements `ottla.disk.Disk`."""
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes

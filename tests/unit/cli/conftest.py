@@ -10,12 +10,12 @@ import pytest
 
 from ottla.cli.main import main
 from ottla.config import LogConfig
+from ottla.disk import RealDisk
 from ottla.ids import TopicPartition, parse_topic_id
 from ottla.records import batch
 from ottla.records.batch import Compression
 from ottla.records.control import EndTransactionMarker
 from ottla.storage import checkpoints
-from ottla.storage.disk import RealDisk
 from ottla.storage.recovery import open_log
 
 EPOCH_MS = 1_700_000_000_000

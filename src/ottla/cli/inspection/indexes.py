@@ -8,8 +8,8 @@ from typing import TypeVar
 from ottla.cli.inspection.files import LogFile
 from ottla.cli.inspection.findings import Damage, Note
 from ottla.cli.inspection.segments import SegmentWalk, StoredBatch
+from ottla.disk import RealDisk
 from ottla.ids import NO_TIMESTAMP
-from ottla.storage.disk import RealDisk
 from ottla.storage.index import OffsetIndex, OffsetPosition, TimeIndex, TimestampOffset
 
 Entry = TypeVar("Entry", OffsetPosition, TimestampOffset)

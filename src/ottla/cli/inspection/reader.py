@@ -8,9 +8,9 @@ from ottla.cli.inspection.files import FileKind, LogFile
 from ottla.cli.inspection.findings import CheckpointOffset, Damage, Finding, ReadOptions
 from ottla.cli.inspection.indexes import read_offset_index, read_time_index
 from ottla.cli.inspection.segments import read_segment
+from ottla.disk import RealDisk, read_file
 from ottla.errors import CorruptFileError
 from ottla.storage import checkpoints
-from ottla.storage.disk import RealDisk, read_file
 from ottla.storage.epochs import EpochStart
 from ottla.storage.index import TransactionIndex
 from ottla.storage.producer_state import read_snapshot

@@ -9,10 +9,10 @@ from typing import Final
 
 from ottla.cli.inspection.files import LogFile
 from ottla.cli.inspection.findings import Damage, Finding, FoundBatch, Note, ReadOptions
+from ottla.disk import RealDisk
 from ottla.errors import RecordsError
 from ottla.records import batch, control
 from ottla.records.batch import BatchHeader, ScanEnd
-from ottla.storage.disk import RealDisk
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 # No broker takes a request this large, so a longer batch is a wrong length; reading it would cost its memory.
