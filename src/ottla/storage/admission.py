@@ -83,7 +83,7 @@ class Admission:
                 null_key_index,
             )
         if header.attributes & LOG_APPEND_TIME_BIT:
-            raise RecordsError(ErrorCode.INVALID_TIMESTAMP, "the batch claims log append time, which only a broker sets")
+            raise RecordsError(ErrorCode.INVALID_TIMESTAMP, "the batch claims log append time; only a broker sets it")
         if self._uses_append_time:
             view = self._in_wanted_codec(view, header)
             batch.stamp_append_time(view, now_ms)

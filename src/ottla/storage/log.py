@@ -396,6 +396,8 @@ class Log:
             upper = segment.find(upper_offset)
             if upper is not None:
                 limit = upper.position
+        if limit <= position:
+            return None  # the bound is inside of the first batch
         size_bytes = min(limit - position, max_bytes)
         first_bytes = header.size_bytes
         if size_bytes < first_bytes:
