@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config import LogConfig
 from ottla.disk import Disk, read_file
-from ottla.errors import ApiError, CorruptFileError, ErrorCode, RecordsError
+from ottla.errors import ApiError, CorruptFileError, ErrorCode, RecordsError, StorageError
 from ottla.ids import TopicPartition
 from ottla.records import batch, control
 from ottla.records.batch import BatchHeader
@@ -228,6 +228,8 @@ class Log:
         return Appended(first_offset, self.end_offset - 1, -1)
 
     def _write_batch(self, data: Buffer, header: BatchHeader, now_ms: int) -> None:
+        if self.is_closed:
+            raise StorageError(self.directory, "the log is closed: it was deleted or its directory is offline")
         segment = self._segment_for(header, now_ms)
         position = segment.write(data)
         segment.note_batch(header, position)
