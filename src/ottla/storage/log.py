@@ -233,7 +233,7 @@ class Log:
         segment = self._segment_for(header, now_ms)
         position = segment.write(data)
         segment.note_batch(header, position)
-        if header.leader_epoch > self.epochs.latest:
+        if header.leader_epoch != self.epochs.latest:
             self.epochs.assign(header.leader_epoch, header.base_offset)
         self.end_offset = header.base_offset + header.last_offset_delta + 1
 
@@ -446,6 +446,8 @@ class Log:
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Drops everything from `offset` on, and the rest of the batch that holds it."""
         if offset >= self.end_offset:
+            # An epoch that began here and wrote nothing may contradict the history of the leader that asks for this.
+            self.epochs.truncate_from_end(self.end_offset)
             return
         if offset < self._bases[0]:
             self.truncate_fully(offset, now_ms=now_ms)
