@@ -423,7 +423,7 @@ class Log:
     def last_stable_offset(self, high_watermark: int) -> int:
         """Everything below is decided: no open transaction, and none that the high watermark has not passed."""
         unstable = self.producers.first_unstable_offset
-        return high_watermark if unstable is None else min(unstable, high_watermark)
+        return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
 
     def offset_for_time(self, timestamp: int) -> TimestampOffset | None:
         """The first record whose timestamp is at least `timestamp`."""
