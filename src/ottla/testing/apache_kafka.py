@@ -283,8 +283,8 @@ def _small_broker(log_dir: Path, broker: str, controller: str) -> dict[str, str]
         "transaction.state.log.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
         # After a kill the controller takes the broker back once its old session is over.
-        "broker.session.timeout.ms": "1000",
-        "broker.heartbeat.interval.ms": "200",
+        "broker.session.timeout.ms": "2000",
+        "broker.heartbeat.interval.ms": "300",
         "log.cleaner.dedupe.buffer.size": str(4 << 20),
     }
 
