@@ -23,6 +23,7 @@ from ottla.errors import DiskFullError, StorageError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+TEMPORARY_SUFFIX = ".tmp"
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -107,7 +108,7 @@ def make_durable_directory(disk: Disk, path: str) -> None:
 
 def write_atomically(disk: Disk, path: str, parts: Sequence[bytes]) -> None:
     """Replaces `path` so that after a crash it is either the old or the new file, whole."""
-    temporary = path + ".tmp"
+    temporary = path + TEMPORARY_SUFFIX
     file = disk.open(temporary, create=True, writable=True)
     try:
         file.truncate(0)

@@ -14,11 +14,11 @@ import bisect
 import logging
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config import LogConfig
-from ottla.disk import Disk, read_file
+from ottla.disk import Disk, File, read_file, write_atomically
 from ottla.errors import ApiError, CorruptFileError, ErrorCode, RecordsError, StorageError
 from ottla.ids import TopicPartition
 from ottla.records import batch, control
@@ -57,25 +57,28 @@ class LogSlice(NamedTuple):
 
 
 class Flush:
-    """The syncing half of a flush: may run in any thread, touches nothing but files."""
+    """The syncing half of a flush: may run in any thread, touches nothing but files.
+
+    It holds the files open from the beginning: what the log deletes meanwhile is synced in vain and does no harm.
+    """
 
     __slots__ = (
         "_directory",
         "_disk",
         "_epochs_path",
-        "_segments",
-        "_snapshots",
+        "_files",
         "end_offset",
         "epochs",
         "truncation_count",
+        "unsynced",
     )
 
     def __init__(
         self,
         disk: Disk,
         directory: str,
-        segments: list[tuple[Segment, bool]],
-        snapshots: list[str],
+        files: list[File],
+        unsynced: frozenset[str],
         epochs: tuple[EpochStart, ...] | None,
         epochs_path: str,
         end_offset: int,
@@ -83,25 +86,16 @@ class Flush:
     ) -> None:
         self._disk = disk
         self._directory = directory
-        self._segments = segments
-        self._snapshots = snapshots
+        self._files = files
         self._epochs_path = epochs_path
+        self.unsynced = unsynced
         self.epochs = epochs
         self.end_offset = end_offset
         self.truncation_count = truncation_count
 
     def run(self) -> None:
-        for segment, is_sealed in self._segments:
-            segment.file.sync()
-            if is_sealed:
-                segment.sync_indexes()
-        for path in self._snapshots:
-            if self._disk.exists(path):
-                file = self._disk.open(path, writable=True)
-                try:
-                    file.sync()
-                finally:
-                    file.close()
+        for file in self._files:
+            file.sync()
         if self.epochs is not None:
             checkpoints.write_epochs(self._disk, self._epochs_path, self.epochs)
         self._disk.sync_directory(self._directory)
@@ -140,7 +134,8 @@ class Log:
         self._bases = [segment.base_offset for segment in segments]
         self._dice = dice
         self._doomed: list[tuple[int, Segment]] = []  # deleted, and when their files may go
-        self._unsynced_snapshots: list[str] = []
+        # Snapshots and the indexes of sealed segments: written whole, and not known to be durable yet.
+        self._unsynced: set[str] = set()
         self._truncation_count = 0
         self._last_flush_ms = opened_ms
         self.is_closed = False
@@ -317,8 +312,7 @@ class Log:
         if active.size_bytes == 0 and active.base_offset == base_offset:
             active.created_ms = now_ms
             return active
-        if active.size_bytes:
-            active.seal()
+        self.seal_active()
         self.take_snapshot(base_offset)
         jitter_ms = self._dice.randint(0, self.config.segment_jitter_ms) if self.config.segment_jitter_ms else 0
         segment = Segment.create(
@@ -335,17 +329,31 @@ class Log:
         self._bases.append(base_offset)
         return segment
 
+    def seal_active(self) -> None:
+        """Writes the indexes of the active segment, which takes no more; the next flush makes them durable."""
+        if self.active.size_bytes:
+            self.active.seal()
+            self.note_unsynced(self.active.index_paths())
+
+    def note_unsynced(self, paths: Iterable[str]) -> None:
+        """The next flush makes these files durable as well."""
+        self._unsynced.update(paths)
+
     def take_snapshot(self, offset: int) -> None:
         """The producer state at `offset`, in the page cache; the next flush makes it durable."""
         path = self.snapshot_path(offset)
         data = self.producers.snapshot()
+        self.note_unsynced([path])
+        if self.disk.exists(path):
+            # It may be the only one: retention takes those before it. So it is replaced whole or not at all.
+            if read_file(self.disk, path) != data:
+                write_atomically(self.disk, path, [data])
+            return
         file = self.disk.open(path, create=True, writable=True)
         try:
-            file.truncate(0)
             file.write(0, data)
         finally:
             file.close()
-        self._unsynced_snapshots.append(path)
 
     def snapshot_path(self, offset: int) -> str:
         return os.path.join(self.directory, file_name(offset, SNAPSHOT_SUFFIX))
@@ -454,9 +462,11 @@ class Log:
             return
         self._truncation_count += 1
         self.recovery_point = min(self.recovery_point, offset)
-        # From the end backwards, so that a crash in between leaves a log without a hole.
+        # From the end backwards and durable step by step, so that a crash in between leaves a log without a hole, and
+        # what was cut off does not come back behind records that were written in its place.
         while len(self._segments) > 1 and self._segments[-1].base_offset > offset:
             self._drop_last_segment()
+        self.disk.sync_directory(self.directory)
         active = self._segments[-1]
         active.truncate_to(offset)
         self.end_offset = active.become_active()
@@ -477,7 +487,7 @@ class Log:
             self._drop_last_segment()
         for snapshot in self.snapshots():
             self.disk.unlink(self.snapshot_path(snapshot))
-        self._unsynced_snapshots.clear()
+        self._unsynced.clear()
         segment = Segment.create(
             self.disk,
             self.directory,
@@ -490,6 +500,7 @@ class Log:
         self.epochs.clear()
         self.producers.clear()
         self.producers.end_offset = offset
+        self.disk.sync_directory(self.directory)
 
     def snapshots(self) -> list[int]:
         """The offsets of all snapshot files, rising."""
@@ -575,10 +586,23 @@ class Log:
 
     def delete_first(self, count: int, now_ms: int) -> None:
         """Takes the oldest segments out of the log; their files follow after `file.delete.delay.ms`."""
+        self._sync_snapshot(self._bases[count])
         doomed, self._segments = self._segments[:count], self._segments[count:]
         self._bases = self._bases[count:]
         for segment in doomed:
             self._doom(segment, now_ms)
+
+    def _sync_snapshot(self, offset: int) -> None:
+        """Makes sure of a snapshot before the records that it sums up go away."""
+        path = self.snapshot_path(offset)
+        if path in self._unsynced and self.disk.exists(path):
+            file = self.disk.open(path, writable=True)
+            try:
+                file.sync()
+            finally:
+                file.close()
+            self.disk.sync_directory(self.directory)
+            self._unsynced.discard(path)
 
     def _doom(self, segment: Segment, now_ms: int) -> None:
         segment.change_suffix(DELETED_SUFFIX)
@@ -628,14 +652,15 @@ class Log:
 
     def begin_flush(self) -> Flush:
         """What has to be synced so that everything written until now survives a power loss."""
-        first = self._number_of_segment(self.recovery_point)
-        segments = [(segment, segment is not self.active) for segment in self._segments[first:]]
-        snapshots, self._unsynced_snapshots = self._unsynced_snapshots, []
+        segments = self._segments[self._number_of_segment(self.recovery_point) :]
+        files = [segment.file for segment in segments]
+        unsynced = frozenset(self._unsynced)
+        files += [self.disk.open(path, writable=True) for path in sorted(unsynced) if self.disk.exists(path)]
         return Flush(
             self.disk,
             self.directory,
-            segments,
-            snapshots,
+            files,
+            unsynced,
             self.epochs.pending(),
             self.epochs.path,
             self.end_offset,
@@ -647,6 +672,7 @@ class Log:
         self._last_flush_ms = now_ms
         if flush.truncation_count != self._truncation_count:
             return
+        self._unsynced -= flush.unsynced
         self.recovery_point = max(self.recovery_point, flush.end_offset)
         if flush.epochs is not None:
             self.epochs.written(flush.epochs)

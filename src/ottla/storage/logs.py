@@ -19,7 +19,8 @@ from ottla.config import LogConfig
 from ottla.disk import Disk, File, make_durable_directory
 from ottla.errors import CorruptFileError, StorageError
 from ottla.ids import TopicPartition
-from ottla.storage import checkpoints
+from ottla.storage import checkpoints, cleaner
+from ottla.storage.cleaner import CleaningResult
 from ottla.storage.log import Log
 from ottla.storage.recovery import RecoveryReport, open_log
 
@@ -270,12 +271,8 @@ class Logs:
     def _write_checkpoints(self, directory: LogDirectory) -> None:
         logs = directory.logs.items()
         points = {partition: log.recovery_point for partition, log in logs}
-        # An offset that the segments tell by themselves need not be written down, as in Kafka.
-        starts = {
-            partition: log.log_start_offset
-            for partition, log in logs
-            if log.log_start_offset > log.segments[0].base_offset
-        }
+        # Also where the first segment starts there (Kafka leaves those out): a crash may bring deleted ones back.
+        starts = {partition: log.log_start_offset for partition, log in logs if log.log_start_offset > 0}
         checkpoints.write_offsets(self._disk, directory.file(checkpoints.RECOVERY_POINTS), points)
         checkpoints.write_offsets(self._disk, directory.file(checkpoints.LOG_START_OFFSETS), starts)
         clean = {
@@ -306,6 +303,19 @@ class Logs:
         """Up to where a log was compacted."""
         directory = self.directory_of(partition)
         return 0 if directory is None else directory.clean_offsets.get(partition, 0)
+
+    def commit_cleaning(self, partition: TopicPartition, result: CleaningResult, *, now_ms: int) -> bool:
+        """Puts compacted segments in place; False, with nothing changed, where the log was cut in the meantime.
+
+        The recovery point is made durable first: recovery takes a gap between segments behind it for a loss.
+        """
+        directory = self.directory_of(partition)
+        assert directory is not None, f"{partition} has no log here"
+        self._write_checkpoints(directory)
+        is_done = cleaner.commit(directory.logs[partition], result, now_ms)
+        if is_done:
+            directory.clean_offsets[partition] = result.end_offset
+        return is_done
 
     def set_clean_offset(self, partition: TopicPartition, offset: int) -> None:
         directory = self.directory_of(partition)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ottla.config import LogConfig
-from ottla.disk import Disk, make_durable_directory
+from ottla.disk import TEMPORARY_SUFFIX, Disk, make_durable_directory
 from ottla.errors import CorruptFileError
 from ottla.ids import TopicPartition
 from ottla.records.batch import BatchHeader
@@ -110,6 +110,7 @@ class _Opening:
         self.report = RecoveryReport() if report is None else report
         self.epochs_lost = False
         self.transaction_indexes_lost: list[Segment] = []
+        self.mended: list[Segment] = []  # sealed segments with an index that was made anew
 
     def run(self) -> Log:
         make_durable_directory(self.disk, self.directory)
@@ -210,6 +211,7 @@ class _Opening:
                 self.report.note(f"{segment.path(INDEX_SUFFIX)}: does not fit its segment; made anew")
                 segment.rebuild_indexes()
                 segment.seal()
+                self.mended.append(segment)
             end_offset = segment.end_of_walk()
             if end_offset > next_base_offset:
                 raise CorruptFileError(segment.path(LOG_SUFFIX), f"ends at {end_offset}, inside the next segment")
@@ -221,19 +223,24 @@ class _Opening:
             self.report.note(f"{error}; the aborted transactions are read from the log again")
             segment.transaction_index.start_anew()
             self.transaction_indexes_lost.append(segment)
+            self.mended.append(segment)
 
     @staticmethod
     def _has_sound_index_end(segment: Segment) -> bool:
+        """Whether the last entries of both indexes name batches of the segment, and nothing behind them is newer."""
         try:
-            last = segment.offset_index.last()
-            latest = segment.time_index.last()
-            return latest.offset >= segment.base_offset and (
-                last.position == 0
-                or (
-                    0 < last.position < segment.size_bytes
-                    and segment.header_at(last.position).base_offset <= last.offset
-                )
-            )
+            last, latest = segment.offset_index.last(), segment.time_index.last()
+            if not segment.size_bytes:
+                return segment.offset_index.entry_count == 0
+            if not 0 <= last.position < segment.size_bytes or not segment.time_index.entry_count:
+                return False
+            if last.position and segment.header_at(last.position).last_offset != last.offset:
+                return False
+            if latest.timestamp >= 0:
+                found = segment.find(latest.offset)
+                if found is None or found.header.max_timestamp != latest.timestamp:
+                    return False
+            return all(header.max_timestamp <= latest.timestamp for _, header in segment.walk(last.position))
         except CorruptFileError:
             return False
 
@@ -276,25 +283,37 @@ class _Opening:
     def _learn_epochs(self, log: Log, sealed: list[Segment]) -> None:
         """Epochs of the torn part are learned as it is taken in; those of the rest only if their file is lost."""
         log.epochs.truncate_from_end(log.end_offset)
-        if self.epochs_lost:
+        if self.epochs_lost or not self._knows_first_epoch(log, sealed):
+            log.epochs.clear()
             for segment in sealed:
                 if segment.damaged_from is None:
                     for _, header in segment.walk(0):
                         log.epochs.assign(header.leader_epoch, header.base_offset)
 
+    def _knows_first_epoch(self, log: Log, sealed: list[Segment]) -> bool:
+        """Epochs are forgotten when the log start moves; a crash may bring the records back before it is durable."""
+        first = next((segment for segment in sealed if segment.size_bytes and segment.damaged_from != 0), None)
+        if first is None:
+            return True
+        header = first.header_at(0)
+        known = log.epochs.entries
+        first_offset = max(header.base_offset, log.log_start_offset)
+        return header.leader_epoch < 0 or (bool(known) and known[0].start_offset <= first_offset)
+
     def _take_in(self, log: Log, torn: list[Segment]) -> None:
         """Checks the torn segments in order; the log ends before the first batch that does not hold."""
         for number, segment in enumerate(torn):
             hole = segment.base_offset - log.end_offset
-            if number and 0 < hole <= RELATIVE_OFFSET_MAX:
-                # We roll where the log ends, so offsets between two segments were there and are lost.
+            if number and hole and hole <= RELATIVE_OFFSET_MAX:
+                # We roll where the log ends, so a gap between two segments is a loss, and an overlap comes from a
+                # segment that was cut off.
                 self._give_up(
                     torn[number:],
-                    f"{log.name}: offsets {log.end_offset} to {segment.base_offset - 1} are lost",
+                    f"{log.name} goes on at offset {log.end_offset}, and the segment starts at {segment.base_offset}",
                 )
                 break
             if number:
-                log.active.seal()
+                log.seal_active()
                 log.end_offset = segment.base_offset
                 log.take_snapshot(segment.base_offset)
             log.adopt(segment)
@@ -330,6 +349,9 @@ class _Opening:
             log.recovery_point = log.segments[0].base_offset
         elif not self.is_clean:
             log.recovery_point = min(self.recovery_point, log.end_offset)
+        for segment in self.mended:
+            segment.transaction_index.write_pending()
+            log.note_unsynced(segment.index_paths())
         log.flush(self.now_ms)
 
 
@@ -365,6 +387,9 @@ def finish_swaps(disk: Disk, directory: str) -> None:
     swapped_logs = sorted(int(m[1]) for m in leftovers if m[3] == SWAP_SUFFIX and m[2] == LOG_SUFFIX)
     first_cleaned = min(cleaned_logs, default=None)
     complete = [base for base in swapped_logs if first_cleaned is None or base < first_cleaned]
+    for name in disk.list_directory(directory):
+        if name.endswith(TEMPORARY_SUFFIX):  # of a `write_atomically` that did not come to its end
+            disk.unlink(os.path.join(directory, name))
     for matched in leftovers:
         base_offset, state = int(matched[1]), matched[3]
         path = os.path.join(directory, matched[0])

@@ -49,6 +49,9 @@ class FileSlice:
     position: int
     size_bytes: int
 
+    def fileno(self) -> int:
+        return self.file.fileno()
+
     def read(self) -> bytes:
         return self.file.read(self.position, self.size_bytes)
 
@@ -233,16 +236,19 @@ class Segment:
         self.time_index.write_pending(sync=sync)
         self.transaction_index.write_pending(sync=sync)
 
+    def index_paths(self) -> set[str]:
+        """The index files that there are."""
+        paths = (self.path(suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX))
+        return {path for path in paths if self._disk.exists(path)}
+
     def sync_indexes(self) -> None:
         """Makes the indexes of a sealed segment durable; they are on disk already, if perhaps only in its cache."""
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-            path = self.path(suffix)
-            if self._disk.exists(path):
-                file = self._disk.open(path, writable=True)
-                try:
-                    file.sync()
-                finally:
-                    file.close()
+        for path in sorted(self.index_paths()):
+            file = self._disk.open(path, writable=True)
+            try:
+                file.sync()
+            finally:
+                file.close()
 
     def truncate_to(self, offset: int) -> None:
         """Drops the batch that holds `offset` and all after it; `become_active` has to follow."""
@@ -250,6 +256,7 @@ class Segment:
         if found is None:
             return
         self.file.truncate(found.position)
+        self.file.sync()
         self.size_bytes = found.position
         self.damaged_from = None
         self.offset_index.truncate_to(found.header.base_offset)
