@@ -55,7 +55,9 @@ cdef inline int read_cell(const Column *column, Py_ssize_t row, const uint8_t **
     cdef int32_t start = column_offset(column, row), end = column_offset(column, row + 1)
     if start < 0 or start > end or end > column.data_size:
         return MISFIT
-    data[0] = NULL if is_null(column, row) else column.data + start
+    data[0] = column.data + start
+    if is_null(column, row):
+        data[0] = NULL
     size[0] = end - start
     return 0
 

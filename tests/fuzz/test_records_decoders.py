@@ -1,0 +1,222 @@
+"""Bytes from strangers to every decoder of records: one exception type, whatever comes.
+
+Sound batches are damaged at random, half of them with a checksum that fits again, so that the damage is met behind it.
+`OTTLA_FUZZ_CASES` (1000 if not set) times 300 is what each test tries in all; chance is seeded, so a failure returns.
+"""
+
+import os
+import random
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ottla.errors import RecordsError
+from ottla.records import batch, codec, control, legacy, reference
+from ottla.records.compression import compress, decompress
+from ottla.records.layout import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, Compression
+
+CASES = 300 * int(os.environ.get("OTTLA_FUZZ_CASES", "1000"))
+SEEDS = range(6)
+UNFOLDED_BYTES_MAX = 1 << 20
+T = 1_700_000_000_000
+INTERESTING = (0, 1, 2, 3, 0x7E, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
+
+
+def sound_batch(dice: random.Random, compression: Compression) -> bytes:
+    count = dice.choice((1, 2, 3, 8, 70))
+    keys = [dice.choice((None, b"", b"a", b"b", dice.randbytes(9))) for _ in range(count)]
+    values = [dice.choice((None, b"", dice.randbytes(dice.randrange(90)))) for _ in range(count)]
+    headers = [[("h", dice.choice((None, b"x")))] * dice.choice((0, 0, 0, 1, 3)) for _ in range(count)]
+    times = [T + dice.randrange(-100, 100) for _ in range(count)]
+    return bytes(
+        batch.build(
+            keys,
+            values,
+            times,
+            headers=headers,
+            compression=compression,
+            base_offset=dice.choice((0, 5, 2**40)),
+            log_append_time=dice.random() < 0.1,
+        )
+    )
+
+
+def corpus(dice: random.Random) -> list[bytes]:
+    plain = [sound_batch(dice, Compression.NONE) for _ in range(30)]
+    others = [sound_batch(dice, compression) for compression in Compression for _ in range(6)]
+    marker = control.build_marker(7, 1, control.EndTransactionMarker(True, 3), T)
+    return [*plain, *others, bytes(marker), b"".join(plain[:3])]
+
+
+def mutated(dice: random.Random, original: bytes, others: list[bytes]) -> bytearray:
+    data = bytearray(original)
+    for _ in range(dice.choice((1, 1, 1, 2, 4, 8))):
+        if not data:
+            break
+        at = dice.randrange(len(data))
+        match dice.randrange(7):
+            case 0:
+                data[at] ^= 1 << dice.randrange(8)
+            case 1 | 2:
+                data[at] = dice.choice(INTERESTING)
+            case 3:
+                data[at : at + 4] = dice.randbytes(4)
+            case 4:
+                del data[at : at + dice.randrange(1, 9)]
+            case 5:
+                data[at:at] = dice.randbytes(dice.randrange(1, 9))
+            case _:
+                other = dice.choice(others)
+                cut = dice.randrange(len(other))
+                data[at : at + 16] = other[cut : cut + 16]
+    if dice.random() < 0.1:
+        del data[dice.randrange(len(data) + 1) :]
+    return data
+
+
+def resealed(data: bytearray) -> bytearray:
+    """The damage behind a length and a checksum that fit."""
+    if len(data) >= HEADER_BYTES:
+        data[8:12] = (len(data) - 12).to_bytes(4, "big")
+        data[16] = 2
+        data[CRC_AT:ATTRIBUTES_AT] = codec.crc32c(memoryview(data)[ATTRIBUTES_AT:]).to_bytes(4, "big")
+    return data
+
+
+def cases(seed: int, count: int) -> Iterator[bytearray]:
+    dice = random.Random(seed)
+    originals = corpus(dice)
+    for _ in range(count):
+        data = mutated(dice, dice.choice(originals), originals)
+        yield resealed(data) if dice.random() < 0.6 else data
+
+
+def refusable(function: Callable[..., object], *arguments: object, **options: object) -> bool:
+    """Whether it was refused; anything but a RecordsError falls through and fails the test."""
+    try:
+        function(*arguments, **options)
+    except RecordsError:
+        return True
+    return False
+
+
+def header_of(data: bytearray) -> batch.BatchHeader | None:
+    try:
+        return batch.read_header(data)
+    except RecordsError:
+        return None
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_damaged_batches_are_refused_or_read(seed):
+    refused = 0
+    for data in cases(seed, CASES // len(SEEDS)):
+        refused += refusable(batch.check, data, strict=bool(seed % 2), decompressed_bytes_max=UNFOLDED_BYTES_MAX)
+        batch.scan(data)
+        refusable(batch.decode, data, limit=UNFOLDED_BYTES_MAX)
+        refusable(batch.first_at_or_after, data, T)
+        refusable(control.read_marker, data)
+    assert refused > CASES // len(SEEDS) // 4, "the damage is met"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_damaged_sections_are_refused_or_compacted(seed):
+    key_map = codec.KeyOffsetMap(24 * 50)
+    for data in cases(100 + seed, CASES // len(SEEDS)):
+        header = header_of(data)
+        if header is None:
+            continue
+        section = memoryview(data)[HEADER_BYTES:]
+        count, base = header.record_count, max(header.base_offset, 0) % 2**40
+        refusable(key_map.note, section, count, base, 0)
+        refusable(codec.retain, section, count, base, key_map, False, 5)
+        refusable(codec.decode_columns, section, count, base, header.base_timestamp, None)
+        if key_map.is_full:
+            key_map = codec.KeyOffsetMap(24 * 50)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:2])
+def test_the_compiled_core_and_the_reference_judge_damage_alike(seed):
+    native = pytest.importorskip("ottla.records._native")
+
+    def verdict(function: Callable[..., object], *arguments: object) -> object:
+        try:
+            return function(*arguments)
+        except RecordsError as error:
+            return error.code, error.record_index, str(error)
+
+    for case, data in enumerate(cases(200 + seed, CASES // 100)):
+        for name, arguments in (
+            ("check_batch", (data, 0, bool(case % 2), True)),
+            ("scan", (data, 0, len(data), True, 100)),
+        ):
+            ours, theirs = (verdict(getattr(core, name), *arguments) for core in (native, reference))
+            assert ours == theirs, f"{name}, seed {seed}, case {case}: {bytes(data).hex()}"
+        header = header_of(data)
+        if header is not None:
+            arguments = (memoryview(data)[HEADER_BYTES:], header.record_count, 0, header.base_timestamp, None)
+            ours, theirs = (verdict(core.decode_records, *arguments) for core in (native, reference))
+            assert ours == theirs, f"decode_records, seed {seed}, case {case}: {bytes(data).hex()}"
+
+
+@pytest.mark.parametrize("compression", [codec_ for codec_ in Compression if codec_])
+def test_damaged_streams_are_refused_or_unfolded_within_the_cap(compression):
+    dice = random.Random(300 + compression)
+    originals = [
+        bytes(compress(compression, payload))
+        for payload in (b"", b"x", bytes(5000), dice.randbytes(300), b"some text " * 40, bytes(100_000))
+    ]
+    for _ in range(CASES // 8):
+        data = mutated(dice, dice.choice(originals), originals)
+        try:
+            unfolded = decompress(compression, data, UNFOLDED_BYTES_MAX)
+        except RecordsError:
+            continue
+        assert memoryview(unfolded).nbytes <= UNFOLDED_BYTES_MAX
+
+
+def old_message(dice: random.Random, magic: int, compression: Compression) -> bytes:
+    def entry(offset: int, value: bytes, attributes: int) -> bytes:
+        time = struct.pack(">q", T) if magic else b""
+        body = bytes([magic, attributes]) + time + struct.pack(">ii", -1, len(value)) + value
+        content = struct.pack(">I", zlib.crc32(body)) + body
+        return struct.pack(">qi", offset, len(content)) + content
+
+    inner = b"".join(entry(index, dice.randbytes(20), 0) for index in range(3))
+    return entry(2, bytes(compress(compression, inner)), compression) if compression else inner
+
+
+def with_right_crc(data: bytearray) -> bytearray:
+    """An old message whose size and CRC-32 fit again."""
+    if len(data) > 17:
+        data[8:12] = (len(data) - 12).to_bytes(4, "big")
+        data[12:16] = zlib.crc32(memoryview(data)[16:]).to_bytes(4, "big")
+    return data
+
+
+def test_damaged_old_messages_are_refused_or_converted():
+    dice = random.Random(400)
+    kinds = [(magic, Compression(codec_id)) for magic in (0, 1) for codec_id in range(4)]
+    originals = [old_message(dice, magic, compression) for magic, compression in kinds]
+    for _ in range(CASES // 6):
+        data = mutated(dice, dice.choice(originals), originals)
+        if dice.random() < 0.6:
+            data = with_right_crc(data)
+        refusable(legacy.convert_up, data, limit=UNFOLDED_BYTES_MAX)
+        refusable(legacy.magic_of, data)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:2])
+def test_random_bytes_are_refused_or_read(seed):
+    dice = random.Random(500 + seed)
+    for _ in range(CASES // 4):
+        data = bytearray(dice.randbytes(dice.randrange(120)))
+        if dice.random() < 0.5:
+            data = resealed(data)
+        refusable(batch.check, data, strict=False, decompressed_bytes_max=UNFOLDED_BYTES_MAX)
+        batch.scan(data)
+        refusable(codec.decode_records, data, dice.randrange(-1, 40), 0, 0, None)
+        refusable(codec.decode_columns, data, dice.randrange(-1, 40), 0, 0, None)
+        refusable(legacy.read, data, limit=UNFOLDED_BYTES_MAX)
