@@ -125,7 +125,7 @@ class ApacheKafka:
             *(flag for flag, on in flags.items() if on),
             *extra,
         ]
-        command = self._java(self._dump_class, "256m", arguments, {"defaultLogLevel": "warn"})
+        command = self.java(self._dump_class, "256m", arguments, {"defaultLogLevel": "warn"})
         done = subprocess.run(
             command, check=False, capture_output=True, text=True, errors="replace", timeout=DUMP_TIMEOUT_S
         )
@@ -196,7 +196,7 @@ class KafkaBroker:
         levels = {"defaultLogLevel": "warn", "log.kafka.server.KafkaRaftServer": "info"}
         with self._console.open("wb") as console:
             self._process = subprocess.Popen(
-                self._kafka._java("kafka.Kafka", "512m", [str(self._properties)], levels),
+                self._kafka.java("kafka.Kafka", "512m", [str(self._properties)], levels),
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,
@@ -229,7 +229,7 @@ class KafkaBroker:
             str(self._properties),
         ]
         done = subprocess.run(
-            self._kafka._java("kafka.tools.StorageTool", "128m", arguments, {"defaultLogLevel": "warn"}),
+            self._kafka.java("kafka.tools.StorageTool", "128m", arguments, {"defaultLogLevel": "warn"}),
             check=False,
             capture_output=True,
             text=True,

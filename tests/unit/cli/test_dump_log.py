@@ -220,13 +220,49 @@ def test_without_verify_checksums_are_not_looked_at(ottla, orders: Path):
     assert ottla("dump-log", orders / f"{FIRST}.log").code == ExitCode.OK
 
 
-def test_where_no_batch_begins_the_rest_is_given_up_and_told(ottla, orders: Path):
-    overwrite(orders / f"{FIRST}.log", 178 + 16, b"\x07")  # the magic
+@pytest.mark.parametrize(
+    ("position", "data", "words"),
+    [
+        (16, b"\x07", "magic"),
+        (8, b"\x7f\xff\xff\xff", "claims more bytes than there are"),
+        (8, bytes(4), "length is below the smallest possible"),
+        (0, b"\x02" * 160, "more bytes than there are"),
+    ],
+    ids=["magic", "length too large", "length too small", "overwritten"],
+)
+def test_a_header_that_is_gone_costs_its_own_batch_only(ottla, orders: Path, position: int, data: bytes, words: str):
+    overwrite(orders / f"{FIRST}.log", 178 + position, data)
+    result = ottla("dump-log", "--json", "--verify", orders / f"{FIRST}.log")
+    assert result.code == ExitCode.DAMAGED
+    (damage,) = of_kind(result, "damage")
+    assert (damage["position"], damage["offset"]) == (178, 3)
+    assert words in damage["text"]
+    assert damage["text"].endswith("160 bytes cannot be read")
+    assert [each["position"] for each in of_kind(result, "batch")] == [0, 338, 478]
+
+
+@pytest.mark.parametrize("chunk_bytes", [61, 70, 100, 200])
+def test_the_next_sound_batch_is_found_across_pieces(ottla, orders: Path, monkeypatch, chunk_bytes: int):
+    overwrite(orders / f"{FIRST}.log", 178, b"\x07" * 160)
+    monkeypatch.setattr(segments, "CHUNK_BYTES", chunk_bytes)
+    result = ottla("dump-log", "--json", orders / f"{FIRST}.log")
+    assert [each["position"] for each in of_kind(result, "batch")] == [0, 338, 478]
+
+
+def test_a_wrong_length_in_the_newest_segment_is_not_taken_for_a_torn_tail(ottla, orders: Path):
+    overwrite(orders / f"{SECOND}.log", 8, b"\x7f\xff\xff\xff")
+    result = ottla("dump-log", "--json", orders / f"{SECOND}.log")
+    assert result.code == ExitCode.DAMAGED
+    assert [each["base_offset"] for each in of_kind(result, "batch")] == [11]
+
+
+def test_where_nothing_sound_follows_the_rest_is_given_up_and_told(ottla, orders: Path):
+    overwrite(orders / f"{FIRST}.log", 178, b"\x07" * 378)
     result = ottla("dump-log", "--json", orders / f"{FIRST}.log")
     assert result.code == ExitCode.DAMAGED
     (damage,) = of_kind(result, "damage")
     assert (damage["position"], damage["offset"]) == (178, 3)
-    assert "378 bytes from here on cannot be read" in damage["text"]
+    assert "378 bytes cannot be read" in damage["text"]
 
 
 def test_offsets_that_go_back_are_damage(ottla, orders: Path):
@@ -261,6 +297,12 @@ def test_a_message_of_an_old_format_is_named(ottla, orders: Path):
     (orders / f"{FIRST}.log").write_bytes(message + bytes(100))
     (damage,) = of_kind(ottla("dump-log", "--json", orders / f"{FIRST}.log"), "damage")
     assert "old magic" in damage["text"]
+
+
+def test_a_control_batch_without_a_marker_is_shown_all_the_same(ottla, orders: Path):
+    overwrite(orders / f"{FIRST}.log", 478 + 61 + 4, b"\x01")  # the length of the key
+    result = ottla("dump-log", "--json", orders / f"{FIRST}.log")
+    assert of_kind(result, "batch")[3]["control"].startswith("unreadable, ")
 
 
 def test_records_that_cannot_be_read_are_damage(ottla, orders: Path):

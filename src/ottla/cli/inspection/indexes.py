@@ -49,7 +49,8 @@ class _Segment:
         path = file.segment_path()
         self.is_there = path.exists()
         self.max_timestamp = NO_TIMESTAMP  # of all batches up to the current one
-        self._batches = iter(SegmentWalk(path)) if self.is_there else iter(())
+        walk = SegmentWalk(path, file.base_offset) if self.is_there else ()
+        self._batches = (found for found in walk if isinstance(found, StoredBatch))
         self._current: StoredBatch | None = None
         self._advance()
 
