@@ -145,7 +145,8 @@ class ApacheKafka:
     def _is_3(self) -> bool:
         return self.version.startswith("3.")
 
-    def _java(self, main: str, heap: str, arguments: Iterable[str], log_levels: Mapping[str, str]) -> list[str]:
+    def java(self, main: str, heap: str, arguments: Iterable[str], log_levels: Mapping[str, str]) -> list[str]:
+        """The command line that runs one of Kafka's classes."""
         levels = [f"-Dorg.slf4j.simpleLogger.{name}={level}" for name, level in log_levels.items()]
         return ["java", f"-Xmx{heap}", *JVM_FLAGS, *levels, "-cp", f"{self.jars}/*", main, *arguments]
 
