@@ -510,6 +510,15 @@ class Log:
             if name.endswith(SNAPSHOT_SUFFIX) and name.removesuffix(SNAPSHOT_SUFFIX).isdigit()
         )
 
+    def drop_stray_snapshots(self) -> None:
+        """Drops what nothing would start from: all but the newest and those at the start of a segment.
+
+        Every clean stop leaves a snapshot at the end of the log, wherever that is.
+        """
+        for offset in self.snapshots()[:-1]:
+            if offset not in self._bases:
+                self.disk.unlink(self.snapshot_path(offset))
+
     def rebuild_producers(self, *, aborted_anew: Sequence[Segment] = ()) -> None:
         """Makes the producer state anew: the newest sound snapshot within the log, then the batches behind it.
 

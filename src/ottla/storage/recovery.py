@@ -353,6 +353,7 @@ class _Opening:
             segment.transaction_index.write_pending()
             log.note_unsynced(segment.index_paths())
         log.flush(self.now_ms)
+        log.drop_stray_snapshots()
 
 
 class _Replay:
