@@ -1,0 +1,269 @@
+"""The settings of a topic: what the log of one partition needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ottla.config.setting import LONG_MAX, Kind, Setting, parse_known, setting, settings_of
+from ottla.errors import ConfigError
+
+COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+THROTTLED_REPLICA = r"\*|\d+:\d+"
+THROTTLED_REPLICA_FORM = "* or a list of partition:broker, such as 0:1,1:2"
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """The settings of one topic, typed."""
+
+    cleanup_policy: tuple[str, ...] = setting(
+        Kind.LIST,
+        ("delete",),
+        "What happens to old segments: `delete` drops them by age and size, `compact` keeps the last value of "
+        "each key, both together do both.",
+        choices=("delete", "compact"),
+        broker_names=("log.cleanup.policy",),
+    )
+    compression_gzip_level: int = setting(
+        Kind.INT,
+        -1,
+        "The level when the topic compresses with gzip; -1 is the library's default.",
+        minimum=-1,
+        maximum=9,
+        broker_names=("compression.gzip.level",),
+    )
+    compression_lz4_level: int = setting(
+        Kind.INT,
+        9,
+        "The level when the topic compresses with lz4.",
+        minimum=1,
+        maximum=17,
+        broker_names=("compression.lz4.level",),
+    )
+    compression_type: str = setting(
+        Kind.STRING,
+        "producer",
+        "The codec in which batches are stored; `producer` keeps what the producer chose.",
+        choices=COMPRESSION_TYPES,
+        broker_names=("compression.type",),
+    )
+    compression_zstd_level: int = setting(
+        Kind.INT,
+        3,
+        "The level when the topic compresses with zstd.",
+        minimum=-131072,
+        maximum=22,
+        broker_names=("compression.zstd.level",),
+    )
+    delete_retention_ms: int = setting(
+        Kind.LONG,
+        86_400_000,
+        "How long compaction keeps a tombstone or a transaction marker after it was first cleaned.",
+        minimum=0,
+        broker_names=("log.cleaner.delete.retention.ms",),
+    )
+    file_delete_delay_ms: int = setting(
+        Kind.LONG,
+        60_000,
+        "How long a deleted segment stays on disk under the name `.deleted`.",
+        minimum=0,
+        broker_names=("log.segment.delete.delay.ms",),
+    )
+    flush_messages: int = setting(
+        Kind.LONG,
+        LONG_MAX,
+        "Force the log to disk after this many records; by default the operating system decides.",
+        minimum=1,
+        broker_names=("log.flush.interval.messages",),
+    )
+    flush_ms: int = setting(
+        Kind.LONG,
+        LONG_MAX,
+        "Force the log to disk when its oldest unflushed record is this old; by default the operating system decides.",
+        minimum=0,
+        broker_names=(
+            "log.flush.interval.ms",
+            "log.flush.scheduler.interval.ms",
+        ),
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = setting(
+        Kind.LIST,
+        (),
+        "The replicas whose replication is throttled on the follower's side: `partition:broker`, or `*`.",
+        pattern=THROTTLED_REPLICA,
+        form=THROTTLED_REPLICA_FORM,
+    )
+    index_interval_bytes: int = setting(
+        Kind.INT,
+        4096,
+        "About how many bytes of the log lie between two entries of its offset index.",
+        minimum=0,
+        broker_names=("log.index.interval.bytes",),
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = setting(
+        Kind.LIST,
+        (),
+        "The replicas whose replication is throttled on the leader's side: `partition:broker`, or `*`.",
+        pattern=THROTTLED_REPLICA,
+        form=THROTTLED_REPLICA_FORM,
+    )
+    max_compaction_lag_ms: int = setting(
+        Kind.LONG,
+        LONG_MAX,
+        "The longest time that a record may stay uncompacted.",
+        minimum=1,
+        broker_names=("log.cleaner.max.compaction.lag.ms",),
+    )
+    max_message_bytes: int = setting(
+        Kind.INT,
+        1_048_588,
+        "The largest record batch, as compressed by the producer, that the topic takes.",
+        minimum=0,
+        broker_names=("message.max.bytes",),
+    )
+    message_timestamp_after_max_ms: int = setting(
+        Kind.LONG,
+        3_600_000,
+        "How far a record's timestamp may be ahead of the broker's clock.",
+        minimum=0,
+        broker_names=("log.message.timestamp.after.max.ms",),
+    )
+    message_timestamp_before_max_ms: int = setting(
+        Kind.LONG,
+        LONG_MAX,
+        "How far a record's timestamp may be behind the broker's clock.",
+        minimum=0,
+        broker_names=("log.message.timestamp.before.max.ms",),
+    )
+    message_timestamp_type: str = setting(
+        Kind.STRING,
+        CREATE_TIME,
+        "Whose clock a record carries: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        choices=(CREATE_TIME, LOG_APPEND_TIME),
+        broker_names=("log.message.timestamp.type",),
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        Kind.DOUBLE,
+        0.5,
+        "The share of the log that must be uncompacted before compaction starts.",
+        minimum=0,
+        maximum=1,
+        broker_names=("log.cleaner.min.cleanable.ratio",),
+    )
+    min_compaction_lag_ms: int = setting(
+        Kind.LONG,
+        0,
+        "The shortest time that a record stays uncompacted.",
+        minimum=0,
+        broker_names=("log.cleaner.min.compaction.lag.ms",),
+    )
+    min_insync_replicas: int = setting(
+        Kind.INT,
+        1,
+        "With acks=all, how many replicas must have a record before the producer is told so.",
+        minimum=1,
+        broker_names=("min.insync.replicas",),
+    )
+    preallocate: bool = setting(
+        Kind.BOOLEAN,
+        False,
+        "Reserve the whole segment on disk when it is created. Accepted and without effect: file systems in "
+        "use on Linux allocate late and in large pieces.",
+        broker_names=("log.preallocate",),
+    )
+    retention_bytes: int = setting(
+        Kind.LONG,
+        -1,
+        "The size of a partition past which its oldest segments go; -1 is no limit.",
+        minimum=-1,
+        broker_names=("log.retention.bytes",),
+    )
+    retention_ms: int = setting(
+        Kind.LONG,
+        604_800_000,
+        "The age past which a segment goes; -1 is no limit.",
+        minimum=-1,
+        broker_names=(
+            "log.retention.ms",
+            "log.retention.minutes",
+            "log.retention.hours",
+        ),
+    )
+    segment_bytes: int = setting(
+        Kind.INT,
+        1_073_741_824,
+        "The size of one segment file.",
+        minimum=14,
+        broker_names=("log.segment.bytes",),
+    )
+    segment_index_bytes: int = setting(
+        Kind.INT,
+        10_485_760,
+        "The largest size of one index file; a full index rolls the segment.",
+        minimum=12,
+        broker_names=("log.index.size.max.bytes",),
+    )
+    segment_jitter_ms: int = setting(
+        Kind.LONG,
+        0,
+        "The most by which a segment's roll is brought forward by chance, so that not all roll at once.",
+        minimum=0,
+        broker_names=(
+            "log.roll.jitter.ms",
+            "log.roll.jitter.hours",
+        ),
+    )
+    segment_ms: int = setting(
+        Kind.LONG,
+        604_800_000,
+        "The age past which the active segment is rolled even if it is not full.",
+        minimum=1,
+        broker_names=(
+            "log.roll.ms",
+            "log.roll.hours",
+        ),
+    )
+    unclean_leader_election_enable: bool = setting(
+        Kind.BOOLEAN,
+        False,
+        "Whether a replica that is not in sync may become leader, at the price of losing records.",
+        broker_names=("unclean.leader.election.enable",),
+    )
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes_old_segments(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @property
+    def segment_ms_max(self) -> int:
+        """When the active segment must roll: only a sealed one is compacted, so the compaction lag bounds it too."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+
+    @property
+    def uses_append_time(self) -> bool:
+        return self.message_timestamp_type == LOG_APPEND_TIME
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
+        """The configuration that these texts describe; ConfigError for an unknown name or a bad value."""
+        config = cls(**parse_known(properties, TOPIC_SETTINGS))
+        config.check()
+        return config
+
+    def check(self) -> None:
+        """ConfigError if two settings contradict each other."""
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise ConfigError(
+                f"min.compaction.lag.ms={self.min_compaction_lag_ms}: must not be larger than "
+                f"max.compaction.lag.ms ({self.max_compaction_lag_ms})"
+            )
+
+
+TOPIC_SETTINGS: dict[str, Setting] = settings_of(LogConfig)
