@@ -1,0 +1,179 @@
+"""A store whose tree is in the memory of this process: what the stores without a server have in common.
+
+Commits wait in a queue; one task, alive as long as there is something to write, takes all that wait, decides them one
+on top of the other, makes them durable together and only then applies them. So readers never see what a crash could
+take back, and many commits at once cost one sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ottla.store.api import (
+    COMMIT_BYTES_MAX,
+    ROOT,
+    Create,
+    Node,
+    OnChange,
+    Operation,
+    Put,
+    Result,
+    StoreClosed,
+    StoreError,
+    StoreUnavailable,
+    TooLarge,
+    Watch,
+    check_path,
+)
+from ottla.store.tree import Changes, Decision, Draft, Tree, decide
+from ottla.store.watches import Watches
+
+WAITING_COMMITS_MAX = 10_000
+# How many commits share a sync, and about how much data: bounds what is written at once.
+BATCH_COMMITS_MAX = 256
+BATCH_BYTES_MAX = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    operations: tuple[Operation, ...]
+    size_bytes: int
+    answer: asyncio.Future[list[Result]]
+
+
+class LocalStore:
+    """Implements `ottla.store.api.Store`; a subclass says how changes become durable."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._watches = Watches()
+        self._waiting: deque[_Commit] = deque()
+        self._writer: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._failure: BaseException | None = None
+
+    async def get(self, path: str) -> Node | None:
+        self._check_usable(path)
+        entry = self._tree.entry(path)
+        return None if entry is None else Node(entry.data, entry.version)
+
+    async def children(self, path: str) -> list[str]:
+        self._check_usable(path)
+        return self._tree.children(path)
+
+    def watch(self, path: str, on_change: OnChange) -> Watch:
+        self._check_usable(path)
+        return self._watches.add(path, on_change)
+
+    async def commit(self, *operations: Operation) -> list[Result]:
+        path = operations[0].path if operations else ROOT
+        if self._is_closed:
+            raise StoreClosed(path)
+        if self._failure is not None:
+            raise StoreUnavailable(path, f"an earlier commit ended with {self._failure!r}; restart the broker")
+        if len(self._waiting) >= WAITING_COMMITS_MAX:
+            raise StoreUnavailable(path, f"{WAITING_COMMITS_MAX} commits wait already; try again later")
+        size_bytes = sum(len(operation.data) for operation in operations if isinstance(operation, Create | Put))
+        if size_bytes > COMMIT_BYTES_MAX:
+            raise TooLarge(path, f"{size_bytes} bytes are more than the {COMMIT_BYTES_MAX} that a commit may hold")
+        loop = asyncio.get_running_loop()
+        commit = _Commit(operations, size_bytes, loop.create_future())
+        self._waiting.append(commit)
+        if self._writer is None:
+            self._writer = loop.create_task(self._write_what_waits(), name="metadata store")
+        return await commit.answer
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._writer is not None:
+            await asyncio.wait((self._writer,))
+        await self._release()
+
+    # -- for a subclass ------------------------------------------------------------------------------------------------
+
+    async def _persist(self, changes: Changes) -> None:
+        """Returns when the changes are durable; raises StoreUnavailable if they are not."""
+        raise NotImplementedError
+
+    async def _tidy(self) -> None:
+        """Upkeep between two batches; the tree stands still meanwhile."""
+
+    async def _release(self) -> None:
+        """Lets go of what the store holds."""
+
+    # -- the writer ----------------------------------------------------------------------------------------------------
+
+    def _check_usable(self, path: str) -> None:
+        if self._is_closed:
+            raise StoreClosed(path)
+        check_path(path)
+
+    async def _write_what_waits(self) -> None:
+        """Every failure reaches those who wait for their commits; none is left for the task."""
+        batch: list[_Commit] = []
+        try:
+            while batch := self._take_batch():
+                await self._write(batch)
+                await self._tidy()
+        except BaseException as error:
+            # We are wrong, or we are being torn down in the middle of a write: what is durable is unknown from here on.
+            self._failure = error
+            for commit in (*batch, *self._waiting):
+                _fail(commit, error)
+            self._waiting.clear()
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+        finally:
+            self._writer = None
+
+    def _take_batch(self) -> list[_Commit]:
+        batch: list[_Commit] = []
+        size_bytes = 0
+        while self._waiting and len(batch) < BATCH_COMMITS_MAX and size_bytes < BATCH_BYTES_MAX:
+            commit = self._waiting.popleft()
+            if not commit.answer.done():  # whoever gave up before we began gets nothing written
+                batch.append(commit)
+                size_bytes += commit.size_bytes
+        return batch
+
+    async def _write(self, batch: Sequence[_Commit]) -> None:
+        draft = Draft(self._tree)
+        outcomes = [_decide_on(draft, commit) for commit in batch]
+        if draft.changes:
+            try:
+                await self._persist(draft.changes)
+            except StoreUnavailable as error:
+                # Also for those that were refused: that may be because of another commit that now did not happen.
+                for commit in batch:
+                    _fail(commit, error)
+                return
+            self._tree.apply(draft.changes)
+            self._watches.schedule(draft.touched, asyncio.get_running_loop())
+        for commit, outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, StoreError):
+                _fail(commit, outcome)
+            elif not commit.answer.done():
+                commit.answer.set_result(outcome.results)
+
+
+def _decide_on(draft: Draft, commit: _Commit) -> Decision | StoreError:
+    try:
+        decision = decide(draft, commit.operations)
+    except StoreError as refusal:
+        return refusal
+    draft.absorb(decision)
+    return decision
+
+
+def _fail(commit: _Commit, error: BaseException) -> None:
+    if commit.answer.done():
+        return
+    if isinstance(error, asyncio.CancelledError):
+        commit.answer.cancel()
+    else:
+        commit.answer.set_exception(error)
