@@ -18,7 +18,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.errors import DiskFullError, StorageError
+from ottla.errors import DiskFullError, LockHeldError, StorageError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -84,7 +84,7 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> None: ...
 
     def lock(self, path: str) -> File:
-        """Takes the lock file `path` for this process until the file is closed; StorageError if another has it."""
+        """Takes the lock file `path` for this process until the file is closed; LockHeldError if another has it."""
         ...
 
 
@@ -283,7 +283,7 @@ class RealDisk:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             file.close()
-            raise StorageError(path, "is held by another process: a directory belongs to one broker") from error
+            raise LockHeldError(path, "is held by another process: a directory belongs to one broker") from error
         except OSError as error:
             file.close()
             raise storage_error(path, "lock", error) from error

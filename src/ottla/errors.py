@@ -208,5 +208,9 @@ class DiskFullError(StorageError):
     """No room left on the device. The log was put back to where it stood before the write."""
 
 
+class LockHeldError(StorageError):
+    """Another process has the directory. Nothing is wrong with the disk: this process must not touch it."""
+
+
 class CorruptFileError(StorageError):
     """A file of the log directory does not hold what it must; never served, mended or reported by recovery."""

@@ -9,6 +9,7 @@ from ottla.errors import (
     CorruptFileError,
     DiskFullError,
     ErrorCode,
+    LockHeldError,
     OttlaError,
     ProtocolError,
     RecordsError,
@@ -76,3 +77,4 @@ def test_the_three_kinds_of_trouble_are_told_apart_by_type() -> None:
     assert issubclass(RecordsError, ApiError)
     assert issubclass(DiskFullError, StorageError)
     assert issubclass(CorruptFileError, StorageError)
+    assert issubclass(LockHeldError, StorageError)

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from ottla.config import LogConfig
 from ottla.disk import Disk, File, make_durable_directory
-from ottla.errors import CorruptFileError, StorageError
+from ottla.errors import CorruptFileError, LockHeldError, StorageError
 from ottla.ids import TopicPartition
 from ottla.storage import checkpoints, cleaner
 from ottla.storage.cleaner import CleaningResult
@@ -76,19 +76,29 @@ class Logs:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def open(self, now_ms: int) -> None:
-        """Locks the directories and opens what is in them. Every directory that fails goes offline by itself."""
+        """Locks the directories and opens what is in them. Every directory that fails goes offline by itself.
+
+        An error where another process has one of them, or where none works.
+        """
         for directory in self.directories:
             try:
                 make_durable_directory(self._disk, directory.path)
                 directory.lock = self._disk.lock(directory.file(LOCK_FILE))
-            except StorageError as error:
+            except LockHeldError:
                 self.close_locks()
-                raise StorageError(directory.path, f"cannot be used as a log directory: {error}") from error
-        for directory in self.directories:
-            try:
-                self._open_directory(directory, now_ms)
+                raise
             except StorageError as error:
                 self.fail(directory, error)
+        for directory in self.directories:
+            try:
+                if directory.is_online:
+                    self._open_directory(directory, now_ms)
+            except StorageError as error:
+                self.fail(directory, error)
+        failures = [directory.failure for directory in self.directories if directory.failure is not None]
+        if len(failures) == len(self.directories):
+            self.close_locks()
+            raise StorageError(self.directories[0].path, f"no log directory works: {'; '.join(map(str, failures))}")
 
     def _open_directory(self, directory: LogDirectory, now_ms: int) -> None:
         is_clean = self._disk.exists(directory.file(CLEAN_SHUTDOWN_FILE))

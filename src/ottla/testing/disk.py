@@ -29,7 +29,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ottla.disk import storage_error
-from ottla.errors import StorageError
+from ottla.errors import LockHeldError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -493,6 +493,6 @@ class SimulatedDisk:
     def lock(self, path: str) -> SimulatedFile:
         file = self.open(path, create=True, writable=True)
         if path in self._locked:
-            raise StorageError(path, "is held by another process: a directory belongs to one broker")
+            raise LockHeldError(path, "is held by another process: a directory belongs to one broker")
         self._locked.add(path)
         return _LockFile(self, path, file._inode, is_writable=True)

@@ -157,6 +157,12 @@ class Home:
         return Path(self.directory, name).read_bytes()
 
 
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No power is lost here (tests/crash does that), and waiting for the disk would be most of the time."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Any:
     place = Home(tmp_path / "orders-0")
