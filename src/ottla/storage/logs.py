@@ -130,6 +130,7 @@ class Logs:
                     is_clean=is_clean,
                     recovery_point=recovery_points.get(partition, 0),
                     log_start_offset=start_offsets.get(partition, 0),
+                    clean_offset=directory.clean_offsets.get(partition, 0),
                     dice=self._dice,
                     report=report,
                 )

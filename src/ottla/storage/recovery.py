@@ -73,12 +73,16 @@ def open_log(
     is_clean: bool = False,
     recovery_point: int = 0,
     log_start_offset: int = 0,
+    clean_offset: int = 0,
     dice: random.Random | None = None,
     report: RecoveryReport | None = None,
 ) -> Log:
-    """Opens the log in `directory`, or starts it there. `is_clean`: the last owner closed it in order."""
+    """Opens the log in `directory`, or starts it there.
+
+    `is_clean`: the last owner closed it in order. Below `clean_offset` it was compacted and may have gaps.
+    """
     return _Opening(
-        disk, directory, name, config, now_ms, is_clean, recovery_point, log_start_offset, dice, report
+        disk, directory, name, config, now_ms, is_clean, recovery_point, log_start_offset, clean_offset, dice, report
     ).run()
 
 
@@ -95,6 +99,7 @@ class _Opening:
         is_clean: bool,
         recovery_point: int,
         log_start_offset: int,
+        clean_offset: int,
         dice: random.Random | None,
         report: RecoveryReport | None,
     ) -> None:
@@ -106,6 +111,7 @@ class _Opening:
         self.is_clean = is_clean
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
+        self.clean_offset = clean_offset
         self.dice = random.Random() if dice is None else dice
         self.report = RecoveryReport() if report is None else report
         self.epochs_lost = False
@@ -304,9 +310,10 @@ class _Opening:
         """Checks the torn segments in order; the log ends before the first batch that does not hold."""
         for number, segment in enumerate(torn):
             hole = segment.base_offset - log.end_offset
-            if number and hole and hole <= RELATIVE_OFFSET_MAX:
-                # We roll where the log ends, so a gap between two segments is a loss, and an overlap comes from a
-                # segment that was cut off.
+            is_compacted = 0 < hole and segment.base_offset <= self.clean_offset
+            if number and hole and hole <= RELATIVE_OFFSET_MAX and not is_compacted:
+                # We roll where the log ends, so a gap between two segments that compaction did not make is a loss, and
+                # an overlap comes from a segment that was cut off.
                 self._give_up(
                     torn[number:],
                     f"{log.name} goes on at offset {log.end_offset}, and the segment starts at {segment.base_offset}",
