@@ -29,5 +29,6 @@ export PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null
 export PYTHONPATH="$copy/src" PYTHONDONTWRITEBYTECODE=1
 "$PYTHON" -c 'import sys, ottla.records._native as core; sys.exit(not core.__file__.startswith(sys.argv[1]))' "$copy" ||
     { echo "asan.sh: the sanitized core was not loaded" >&2; exit 1; }
-exec "$PYTHON" -m pytest -q -p no:cacheprovider tests/unit/records tests/wire/test_record_vectors.py \
+# pytest must not catch the report that the sanitizer writes as it dies.
+exec "$PYTHON" -m pytest -q -p no:cacheprovider --capture=sys tests/unit/records tests/wire/test_record_vectors.py \
     tests/wire/test_record_clients.py tests/fuzz/test_records_decoders.py "$@"
