@@ -54,6 +54,7 @@ class LogSlice(NamedTuple):
     records: FileSlice
     first_offset: int
     upper_offset: int
+    attributes: int  # of the first batch: its codec may be unknown to an old reader
 
 
 class Flush:
@@ -415,7 +416,7 @@ class Log:
                 return None
             size_bytes = first_bytes
         bound = min(upper_offset, next_base, segment.offset_index.offset_past(position + size_bytes, next_base))
-        return LogSlice(segment.slice(position, size_bytes), header.base_offset, bound)
+        return LogSlice(segment.slice(position, size_bytes), header.base_offset, bound, header.attributes)
 
     def aborted_transactions(self, start_offset: int, upper_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that a read_committed reader of [start_offset, upper_offset) must know."""

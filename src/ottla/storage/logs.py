@@ -13,6 +13,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from threading import Lock
 from uuid import UUID
 
 from ottla.config import LogConfig
@@ -44,6 +45,9 @@ class LogDirectory:
     failure: StorageError | None = None
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     clean_offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    checkpoint_count: int = 0
+    checkpoints_written: dict[str, int] = field(default_factory=dict)
+    checkpoint_lock: Lock = field(default_factory=Lock)
 
     @property
     def is_online(self) -> bool:
@@ -51,6 +55,28 @@ class LogDirectory:
 
     def file(self, name: str) -> str:
         return os.path.join(self.path, name)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPlan:
+    """Checkpoint files to be written, with the values of one moment. `run` may run in any thread.
+
+    Of two plans for the same file the later one wins, whichever runs last: an old recovery point must not come back
+    over one that a truncation has lowered.
+    """
+
+    disk: Disk
+    directory: LogDirectory
+    number: int
+    offsets: Mapping[str, Mapping[TopicPartition, int]]
+
+    def run(self) -> None:
+        directory = self.directory
+        with directory.checkpoint_lock:
+            for name, offsets in self.offsets.items():
+                if directory.checkpoints_written.get(name, 0) < self.number:
+                    checkpoints.write_offsets(self.disk, directory.file(name), offsets)
+                    directory.checkpoints_written[name] = self.number
 
 
 class Logs:
@@ -76,10 +102,12 @@ class Logs:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def open(self, now_ms: int) -> None:
-        """Locks the directories and opens what is in them. Every directory that fails goes offline by itself.
+        """Locks the directories and opens what is in them; see `lock` and `load`."""
+        self.lock()
+        self.load(now_ms)
 
-        An error where another process has one of them, or where none works.
-        """
+    def lock(self) -> None:
+        """Takes the directories for this process; LockHeldError where another has one of them."""
         for directory in self.directories:
             try:
                 make_durable_directory(self._disk, directory.path)
@@ -89,6 +117,9 @@ class Logs:
                 raise
             except StorageError as error:
                 self.fail(directory, error)
+
+    def load(self, now_ms: int) -> None:
+        """Opens the logs in the directories. Each that fails goes offline by itself; an error where none works."""
         for directory in self.directories:
             try:
                 if directory.is_online:
@@ -116,6 +147,8 @@ class Logs:
                 self._doomed.append((now_ms, directory, path))
                 continue
             partition = partition_of(name)
+            if partition is None and name.startswith("."):
+                continue  # not ours to know: the metadata store's, the file system's
             if partition is None:
                 logger.warning("%s: is no partition's directory; left alone", path)
                 continue
@@ -275,31 +308,50 @@ class Logs:
 
     def write_checkpoints(self) -> None:
         """Makes recovery points, log start offsets and clean offsets of every directory durable."""
-        for directory in self.directories:
-            if directory.is_online:
-                self._write_checkpoints(directory)
+        for plan in self.begin_checkpoint():
+            plan.run()
+
+    def begin_checkpoint(self) -> list[CheckpointPlan]:
+        """What `write_checkpoints` would write now, for a thread that may wait for the disk."""
+        return [self._checkpoint(directory) for directory in self.directories if directory.is_online]
 
     def _write_checkpoints(self, directory: LogDirectory) -> None:
+        self._checkpoint(directory).run()
+
+    def _checkpoint(self, directory: LogDirectory) -> CheckpointPlan:
         logs = directory.logs.items()
-        points = {partition: log.recovery_point for partition, log in logs}
-        # Also where the first segment starts there (Kafka leaves those out): a crash may bring deleted ones back.
-        starts = {partition: log.log_start_offset for partition, log in logs if log.log_start_offset > 0}
-        checkpoints.write_offsets(self._disk, directory.file(checkpoints.RECOVERY_POINTS), points)
-        checkpoints.write_offsets(self._disk, directory.file(checkpoints.LOG_START_OFFSETS), starts)
-        clean = {
-            partition: offset for partition, offset in directory.clean_offsets.items() if partition in directory.logs
-        }
-        checkpoints.write_offsets(self._disk, directory.file(checkpoints.CLEANER_OFFSETS), clean)
+        clean = directory.clean_offsets.items()
+        directory.checkpoint_count += 1
+        return CheckpointPlan(
+            self._disk,
+            directory,
+            directory.checkpoint_count,
+            {
+                checkpoints.RECOVERY_POINTS: {partition: log.recovery_point for partition, log in logs},
+                # Also where the first segment starts there (Kafka leaves those out): a crash may undo a deletion.
+                checkpoints.LOG_START_OFFSETS: {
+                    partition: log.log_start_offset for partition, log in logs if log.log_start_offset > 0
+                },
+                checkpoints.CLEANER_OFFSETS: {name: offset for name, offset in clean if name in directory.logs},
+            },
+        )
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        for plan in self.begin_high_watermarks(high_watermarks):
+            plan.run()
+
+    def begin_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> list[CheckpointPlan]:
+        plans = []
         for directory in self.directories:
             if directory.is_online:
-                own = {
-                    partition: high_watermarks[partition]
-                    for partition in directory.logs
-                    if partition in high_watermarks
-                }
-                checkpoints.write_offsets(self._disk, directory.file(checkpoints.HIGH_WATERMARKS), own)
+                own = {name: high_watermarks[name] for name in directory.logs if name in high_watermarks}
+                directory.checkpoint_count += 1
+                plans.append(
+                    CheckpointPlan(
+                        self._disk, directory, directory.checkpoint_count, {checkpoints.HIGH_WATERMARKS: own}
+                    )
+                )
+        return plans
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}

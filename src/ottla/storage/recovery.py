@@ -310,7 +310,7 @@ class _Opening:
         """Checks the torn segments in order; the log ends before the first batch that does not hold."""
         for number, segment in enumerate(torn):
             hole = segment.base_offset - log.end_offset
-            is_compacted = 0 < hole and segment.base_offset <= self.clean_offset
+            is_compacted = hole > 0 and segment.base_offset <= self.clean_offset
             if number and hole and hole <= RELATIVE_OFFSET_MAX and not is_compacted:
                 # We roll where the log ends, so a gap between two segments that compaction did not make is a loss, and
                 # an overlap comes from a segment that was cut off.
