@@ -204,7 +204,7 @@ class Journal:
     def _decode(self, payload: bytes, position: int) -> Changes:
         try:
             return decode_changes(payload)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise CorruptFileError(
                 self._path, f"the record at byte {position} is whole and makes no sense: {error}. {_RESTORE}"
             ) from error
