@@ -122,8 +122,9 @@ def look(log: Log, first_dirty_offset: int, *, high_watermark: int, now_ms: int)
         first_dirty_offset = log.log_start_offset  # the checkpoint is of another life of this log
     limit = min(log.active.base_offset, log.recovery_point, log.last_stable_offset(high_watermark))
     if config.min_compaction_lag_ms > 0:
-        for segment in segments:
-            if segment.max_timestamp.timestamp > now_ms - config.min_compaction_lag_ms:
+        for segment, following in pairwise(segments):
+            is_dirty = following.base_offset > first_dirty_offset
+            if is_dirty and segment.max_timestamp.timestamp > now_ms - config.min_compaction_lag_ms:
                 limit = min(limit, segment.base_offset)
                 break
     clean_bytes = dirty_bytes = 0
@@ -157,7 +158,7 @@ def plan(
     cleanable = look(log, first_dirty_offset, high_watermark=high_watermark, now_ms=now_ms)
     if cleanable.dirty_bytes == 0:
         return None
-    if not cleanable.is_overdue and cleanable.dirty_ratio < log.config.min_cleanable_dirty_ratio:
+    if not cleanable.is_overdue and cleanable.dirty_ratio <= log.config.min_cleanable_dirty_ratio:
         return None
     segments = [segment for segment in log.segments if segment.base_offset < cleanable.end_offset]
     return CleaningJob(
