@@ -61,6 +61,7 @@ class CleaningJob:
     segments: tuple[SegmentRange, ...]
     first_dirty_offset: int
     end_offset: int  # the first offset that must not be looked at
+    truncation_count: int  # the log's when the job was planned
     now_ms: int
     delete_retention_ms: int
     segment_bytes: int
@@ -84,6 +85,7 @@ class CleaningResult:
     """What a job did. `end_offset` is where the log is dirty from now on."""
 
     end_offset: int
+    truncation_count: int
     groups: list[CleanedGroup] = field(default_factory=list)
     bytes_read: int = 0
     bytes_written: int = 0
@@ -166,6 +168,7 @@ def plan(
         segments=tuple(SegmentRange(segment.base_offset, segment.size_bytes) for segment in segments),
         first_dirty_offset=cleanable.first_dirty_offset,
         end_offset=cleanable.end_offset,
+        truncation_count=log.truncation_count,
         now_ms=now_ms,
         delete_retention_ms=log.config.delete_retention_ms,
         segment_bytes=log.config.segment_bytes,
@@ -241,7 +244,7 @@ class _Run:
         self.job = job
         self.disk = disk
         self.keys = KeyOffsetMap(job.dedupe_buffer_bytes)
-        self.result = CleaningResult(job.end_offset)
+        self.result = CleaningResult(job.end_offset, job.truncation_count)
         self.bytes_read = 0  # both passes together, for the throttle
         self.started = time.monotonic()
 
@@ -525,7 +528,8 @@ def _with_next(segments: tuple[SegmentRange, ...], end_offset: int) -> Iterator[
 def commit(log: Log, result: CleaningResult, now_ms: int) -> bool:
     """Puts the compacted segments in place; False, with nothing changed, where the log was cut in the meantime."""
     standing = {segment.base_offset: segment for segment in log.segments[:-1]}
-    is_valid = all(
+    # A log that was cut may have grown back to segments of the same size with other records.
+    is_valid = result.truncation_count == log.truncation_count and all(
         old.base_offset in standing and standing[old.base_offset].size_bytes == old.size_bytes
         for group in result.groups
         for old in group.old

@@ -275,6 +275,11 @@ class Log:
     def segments(self) -> tuple[Segment, ...]:
         return tuple(self._segments)
 
+    @property
+    def truncation_count(self) -> int:
+        """How often the end of the log was cut since it was opened: what was read before may not hold any more."""
+        return self._truncation_count
+
     def adopt(self, segment: Segment) -> None:
         """Recovery adds a segment that it is about to check at the end of the log."""
         self._segments.append(segment)
