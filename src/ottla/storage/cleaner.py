@@ -264,9 +264,20 @@ class _Run:
                 self.result.groups.append(CleanedGroup(emptied, new))
                 emptied = ()
         if emptied:
-            self.result.groups.append(CleanedGroup(emptied, ()))
+            self.result.groups.append(CleanedGroup(emptied, self._placeholder(emptied)))
         self.disk.sync_directory(self.job.directory)
         return self.result
+
+    def _placeholder(self, emptied: tuple[SegmentRange, ...]) -> tuple[SegmentRange, ...]:
+        """An empty batch where nothing is left of the beginning of the log, so that it begins there after a restart."""
+        if emptied[0] != self.job.segments[0]:
+            return ()
+        header, _ = next(self._batches(emptied[0]))
+        of_nobody = header._replace(producer_id=-1, producer_epoch=-1, base_sequence=-1, attributes=0)
+        empty = batch.rebuild(of_nobody, b"", record_count=0, max_timestamp=header.max_timestamp)
+        new = _Output(self.job, self.disk, emptied[0].base_offset)
+        new.add(batch.read_header(empty), empty)
+        return new.finish()
 
     def _clean_group(
         self, group: tuple[SegmentRange, ...], base_offset: int, transactions: _Transactions
