@@ -151,10 +151,10 @@ def _binary_array(column: BinaryColumn, row_count: int) -> Any:
 
 
 def _headers_array(column: HeadersColumn | None, row_count: int) -> Any:
+    offsets_buffer = bytes(4 * (row_count + 1)) if column is None else column.offsets
+    offsets = pa.Array.from_buffers(pa.int32(), row_count + 1, [None, pa.py_buffer(offsets_buffer)])
     if column is None:
-        nothing = pa.array([], HEADERS_TYPE.value_type)
-        return pa.ListArray.from_arrays(pa.array(bytes(row_count + 1), pa.int32()), nothing, HEADERS_TYPE)
-    offsets = pa.Array.from_buffers(pa.int32(), row_count + 1, [None, pa.py_buffer(column.offsets)])
+        return pa.ListArray.from_arrays(offsets, pa.array([], HEADERS_TYPE.value_type), HEADERS_TYPE)
     header_count = offsets[-1].as_py()
     entries = pa.StructArray.from_arrays(
         [_text(_binary_array(column.keys, header_count)), _binary_array(column.values, header_count)],

@@ -266,6 +266,8 @@ class _RawRecord(NamedTuple):
 
 def _varint(view: memoryview, position: int, end: int, bits: int, index: int) -> tuple[int, int]:
     """A zigzag number of at most `bits` bits, and the position behind it."""
+    if position < end and (byte := view[position]) < 0x80:  # nearly all numbers have one byte
+        return (byte >> 1) ^ -(byte & 1), position + 1
     result = 0
     shift = 0
     while True:
