@@ -73,7 +73,8 @@ class LocalStore:
         if self._is_closed:
             raise StoreClosed(path)
         if self._failure is not None:
-            raise StoreUnavailable(path, f"an earlier commit ended with {self._failure!r}; restart the broker")
+            message = f"an earlier write ended with {self._failure!r}; restart the broker"
+            raise StoreUnavailable(path, message) from self._failure
         if len(self._waiting) >= WAITING_COMMITS_MAX:
             raise StoreUnavailable(path, f"{WAITING_COMMITS_MAX} commits wait already; try again later")
         size_bytes = sum(len(operation.data) for operation in operations if isinstance(operation, Create | Put))
