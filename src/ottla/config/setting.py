@@ -133,12 +133,12 @@ def setting(kind: Kind, default: T, meaning: str, **details: Any) -> T:
 
 def settings_of(cls: type) -> dict[str, Setting]:
     """The settings that a class declares, by name."""
-    return {
-        name: Setting(name=name, default=field.default, **field.metadata)
-        for field in dataclasses.fields(cls)
-        if field.metadata
-        for name in [field.name.replace("_", ".")]
-    }
+    settings = {}
+    for field in dataclasses.fields(cls):
+        default: Any = field.default
+        name = field.name.replace("_", ".")
+        settings[name] = Setting(name=name, default=default, **field.metadata)
+    return settings
 
 
 def attribute_of(name: str) -> str:

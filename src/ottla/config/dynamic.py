@@ -1,0 +1,455 @@
+"""How settings combine: the topic over the broker over the cluster's default over the file over the built-in default.
+
+`DynamicConfigs` is an immutable image of all of them. It answers what holds for a topic, group or broker, describes it
+with the source of every value as `DescribeConfigs` wants it, and judges changes: `alter` and `incremental_alter` return
+what the resource would set afterwards, or refuse. Whoever keeps the outcome stores it and makes the next image with
+`replaced`; whoever only validates throws it away. Nothing here waits, and no image ever changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from ottla.config.broker import BROKER_SETTINGS, BrokerConfig, inherited_value
+from ottla.config.group import GROUP_SETTINGS, GroupConfig
+from ottla.config.setting import Kind, Setting, Update, Value, format_value, unknown_setting
+from ottla.config.topic import TOPIC_SETTINGS, LogConfig
+from ottla.config.unsupported import is_known_unsupported
+from ottla.errors import ApiError, ConfigError, ErrorCode
+
+
+class ConfigResourceType(IntEnum):
+    """What configuration belongs to, by its number on the wire."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, by its number on the wire."""
+
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    DYNAMIC_CLIENT_METRICS = 7
+    DYNAMIC_GROUP = 8
+
+
+class AlterOperation(IntEnum):
+    """What `IncrementalAlterConfigs` does to a setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigResource(NamedTuple):
+    """A topic, a group, a broker by its number, or with an empty name the default of all brokers."""
+
+    type: int
+    name: str
+
+
+DEFAULT_BROKER = ConfigResource(ConfigResourceType.BROKER, "")
+
+
+class ConfigChange(NamedTuple):
+    """One change of `IncrementalAlterConfigs`; `operation` is a number from the wire, not yet looked at."""
+
+    name: str
+    operation: int
+    value: str | None = None
+
+
+class ConfigSynonym(NamedTuple):
+    """A name under which a value is given, and where; the first of several holds."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """What `DescribeConfigs` says of one setting. A sensitive value is None."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_read_only: bool
+    is_sensitive: bool
+    kind: Kind
+    synonyms: tuple[ConfigSynonym, ...] = ()
+    documentation: str | None = None
+
+    @property
+    def is_default(self) -> bool:
+        return self.source is ConfigSource.DEFAULT
+
+
+# By which names a broker's setting may be given, the strongest first: `log.roll.ms`, then `log.roll.hours`.
+_BROKER_SYNONYMS = {
+    name: setting.broker_names[place:]
+    for setting in TOPIC_SETTINGS.values()
+    for place, name in enumerate(setting.broker_names)
+}
+
+
+@dataclass(frozen=True)
+class DynamicConfigs:
+    """All settings of a cluster, as the broker `node_id` sees them.
+
+    `static` is what the broker was started with, `overrides` what each resource sets. Overrides that cannot be used,
+    such as those of a newer version, count as not set; `problems` names them.
+    """
+
+    static: Mapping[str, str]
+    node_id: int
+    overrides: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    _topic_configs: dict[str, LogConfig] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    # -- what holds ----------------------------------------------------------------------------------------------------
+
+    def broker_config(self) -> BrokerConfig:
+        """The settings of this broker."""
+        return self._broker_config
+
+    def topic_config(self, topic: str) -> LogConfig:
+        """The settings of a topic."""
+        own = self.overrides_of(ConfigResource(ConfigResourceType.TOPIC, topic))
+        if not own:
+            return self._broker_config.topic_defaults
+        config = self._topic_configs.get(topic)
+        if config is None:
+            config = self._topic_configs[topic] = _topic_config(own, self._broker_config)
+        return config
+
+    def group_config(self, group: str) -> GroupConfig:
+        """The settings of a consumer group."""
+        return _group_config(self.overrides_of(ConfigResource(ConfigResourceType.GROUP, group)), self._broker_config)
+
+    def overrides_of(self, resource: ConfigResource) -> Mapping[str, str]:
+        """What the resource itself sets."""
+        return self.overrides.get(resource, {})
+
+    def resources(self, resource_type: int) -> list[str]:
+        """The names of the resources of a type that set something."""
+        return sorted(name for kind, name in self.overrides if kind == resource_type)
+
+    def problems(self, resource: ConfigResource) -> list[str]:
+        """What the resource sets to no effect, and why."""
+        return [
+            reason
+            for name, text in self.overrides_of(resource).items()
+            if (reason := _problem(name, text, _table_of(resource))) is not None
+        ]
+
+    @cached_property
+    def _own_resource(self) -> ConfigResource:
+        return ConfigResource(ConfigResourceType.BROKER, str(self.node_id))
+
+    @cached_property
+    def _file(self) -> dict[str, str]:
+        """What the file sets, as far as we honour it. The number of a broker is known by the time it serves."""
+        honoured = {name: text for name, text in self.static.items() if name in BROKER_SETTINGS}
+        return {**honoured, "broker.id": str(self.node_id), "node.id": str(self.node_id)}
+
+    @cached_property
+    def _broker_config(self) -> BrokerConfig:
+        return self._broker_config_with({})
+
+    def _broker_config_with(self, replaced: Mapping[ConfigResource, Mapping[str, str]]) -> BrokerConfig:
+        overrides = {**self.overrides, **replaced}
+        values: dict[str, Any] = {}
+        for layer in (self._file, overrides.get(DEFAULT_BROKER, {}), overrides.get(self._own_resource, {})):
+            values |= _usable(layer, BROKER_SETTINGS)
+        return BrokerConfig(**values)
+
+    # -- the next image ------------------------------------------------------------------------------------------------
+
+    def replaced(self, resource: ConfigResource, overrides: Mapping[str, str]) -> DynamicConfigs:
+        """The image in which the resource sets just these; with none of them it is forgotten."""
+        others = {other: values for other, values in self.overrides.items() if other != resource}
+        image = DynamicConfigs(
+            self.static, self.node_id, {**others, resource: dict(overrides)} if overrides else others
+        )
+        if resource.type != ConfigResourceType.BROKER:
+            # What was worked out already holds in the new image too.
+            vars(image)["_broker_config"] = self._broker_config
+            image._topic_configs.update(self._topic_configs)
+            image._topic_configs.pop(resource.name, None)
+        return image
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def alter(self, resource: ConfigResource, settings: Mapping[str, str | None]) -> dict[str, str]:
+        """What the resource sets if just these hold (AlterConfigs); ApiError if they cannot."""
+        self._check_can_be_altered(resource)
+        table = _table_of(resource)
+        return self._checked(resource, {name: _given(name, text) for name, text in settings.items()}, table)
+
+    def incremental_alter(self, resource: ConfigResource, changes: Collection[ConfigChange]) -> dict[str, str]:
+        """What the resource sets after these changes (IncrementalAlterConfigs); ApiError if they cannot be made."""
+        self._check_can_be_altered(resource)
+        names = [change.name for change in changes]
+        for name in names:
+            if names.count(name) > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: is changed twice in one request")
+        table = _table_of(resource)
+        changed = dict(self.overrides_of(resource))
+        for change in changes:
+            if change.operation == AlterOperation.DELETE:
+                changed.pop(change.name, None)
+            else:
+                changed[change.name] = self._changed_value(resource, change, table)
+        touched = {name: text for name, text in changed.items() if name in names}
+        kept = {name: text for name, text in changed.items() if name not in names}
+        return self._checked(resource, touched, table, kept)
+
+    def _changed_value(self, resource: ConfigResource, change: ConfigChange, table: Mapping[str, Setting]) -> str:
+        text = _given(change.name, change.value)
+        if change.operation == AlterOperation.SET:
+            return text
+        if change.operation not in (AlterOperation.APPEND, AlterOperation.SUBTRACT):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name}: unknown operation {change.operation}")
+        setting = _known(change.name, table)
+        if setting.kind is not Kind.LIST:
+            operation = AlterOperation(change.operation).name
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG, f"{setting.name}: {operation} works on lists; this is a {setting.kind}"
+            )
+        items = _items(_parsed(setting, text))
+        current = _items(self._value_of(resource, setting))
+        if change.operation == AlterOperation.APPEND:
+            return ",".join(dict.fromkeys(current + items))
+        return ",".join(item for item in current if item not in items)
+
+    def _value_of(self, resource: ConfigResource, setting: Setting) -> Value | None:
+        """The value that a list is appended to: the resource's own, or what it inherits."""
+        own = self.overrides_of(resource).get(setting.name)
+        if own is not None:
+            return _parsed(setting, own)
+        if resource.type == ConfigResourceType.BROKER:
+            inherited: Value | None = getattr(self._broker_config, setting.attribute)
+            return inherited
+        return inherited_value(setting, self._broker_config)
+
+    def _check_can_be_altered(self, resource: ConfigResource) -> None:
+        _table_of(resource)
+        if resource.type == ConfigResourceType.BROKER:
+            self._check_is_this_broker(resource)
+        elif not resource.name:
+            kind = ConfigResourceType(resource.type).name.lower()
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"a {kind} must be named: there are no defaults of all {kind}s")
+
+    def _check_is_this_broker(self, resource: ConfigResource) -> None:
+        if resource not in (DEFAULT_BROKER, self._own_resource):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"this is broker {self.node_id} and not {resource.name}: name it, or nothing for the default of all",
+            )
+
+    def _checked(
+        self,
+        resource: ConfigResource,
+        settings: Mapping[str, str],
+        table: Mapping[str, Setting],
+        kept: Mapping[str, str] | None = None,
+    ) -> dict[str, str]:
+        """The settings in Kafka's way of writing, together with those `kept`, if they make sense together."""
+        altered = dict(kept or {})
+        for name, text in settings.items():
+            setting = _known(name, table)
+            if resource.type == ConfigResourceType.BROKER:
+                _check_is_dynamic(setting, resource)
+            altered[name] = format_value(_parsed(setting, text)) or ""
+        try:
+            self._check_together(resource, altered)
+        except ConfigError as error:
+            raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        return altered
+
+    def _check_together(self, resource: ConfigResource, overrides: Mapping[str, str]) -> None:
+        match resource.type:
+            case ConfigResourceType.TOPIC:
+                _topic_config(overrides, self._broker_config).check()
+            case ConfigResourceType.GROUP:
+                _group_config(overrides, self._broker_config).check(self._broker_config)
+            case ConfigResourceType.BROKER:
+                self._broker_config_with({resource: overrides}).check()
+
+    # -- descriptions --------------------------------------------------------------------------------------------------
+
+    def describe(
+        self,
+        resource: ConfigResource,
+        keys: Collection[str] | None = None,
+        *,
+        synonyms: bool = False,
+        documentation: bool = False,
+    ) -> list[ConfigEntry]:
+        """The settings of the resource as `DescribeConfigs` answers them: all, or those of `keys` that exist."""
+        table = _table_of(resource)
+        if resource.type == ConfigResourceType.BROKER:
+            self._check_is_this_broker(resource)
+        return [
+            self._entry(setting, resource, synonyms, documentation)
+            for setting in self._described(resource, table)
+            if not keys or setting.name in keys
+        ]
+
+    def describe_topic(
+        self, topic: str, keys: Collection[str] | None = None, *, synonyms: bool = False, documentation: bool = False
+    ) -> list[ConfigEntry]:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        return self.describe(resource, keys, synonyms=synonyms, documentation=documentation)
+
+    def describe_broker(
+        self, keys: Collection[str] | None = None, *, synonyms: bool = False, documentation: bool = False
+    ) -> list[ConfigEntry]:
+        return self.describe(self._own_resource, keys, synonyms=synonyms, documentation=documentation)
+
+    def _described(self, resource: ConfigResource, table: Mapping[str, Setting]) -> Iterable[Setting]:
+        if resource == DEFAULT_BROKER:
+            # The default of all brokers is only what somebody set.
+            return [table[name] for name in self.overrides_of(resource) if name in table]
+        return table.values()
+
+    def _entry(self, setting: Setting, resource: ConfigResource, synonyms: bool, documentation: bool) -> ConfigEntry:
+        given = tuple(self._given_for(setting, resource))
+        value = given[0].value if given else format_value(setting.default)
+        if setting.broker_names and given and given[0].name != setting.name:
+            value = format_value(inherited_value(setting, self._broker_config))
+        return ConfigEntry(
+            name=setting.name,
+            value=None if setting.is_sensitive else value,
+            source=given[0].source if given else ConfigSource.DEFAULT,
+            is_read_only=resource.type == ConfigResourceType.BROKER and not setting.is_dynamic,
+            is_sensitive=setting.is_sensitive,
+            kind=setting.kind,
+            synonyms=given if synonyms else (),
+            documentation=setting.help if documentation else None,
+        )
+
+    def _given_for(self, setting: Setting, resource: ConfigResource) -> Iterator[ConfigSynonym]:
+        """All that gives the setting a value, the strongest first."""
+        match resource.type:
+            case ConfigResourceType.TOPIC | ConfigResourceType.GROUP:
+                is_topic = resource.type == ConfigResourceType.TOPIC
+                source = ConfigSource.DYNAMIC_TOPIC if is_topic else ConfigSource.DYNAMIC_GROUP
+                yield from _synonym(setting, self.overrides_of(resource), source)
+                for name in setting.broker_names:
+                    yield from self._given_by_broker(BROKER_SETTINGS[name])
+            case _ if resource == DEFAULT_BROKER:
+                yield from _synonym(setting, self.overrides_of(resource), ConfigSource.DYNAMIC_DEFAULT_BROKER)
+            case _:
+                # A value under a weaker name does not make a stronger one set.
+                by_name = [
+                    (name, tuple(self._given_by_broker(BROKER_SETTINGS[name])))
+                    for name in _BROKER_SYNONYMS.get(setting.name, (setting.name,))
+                ]
+                if by_name[0][1]:
+                    for _, given in by_name:
+                        yield from given
+
+    def _given_by_broker(self, setting: Setting) -> Iterator[ConfigSynonym]:
+        yield from _synonym(setting, self.overrides_of(self._own_resource), ConfigSource.DYNAMIC_BROKER)
+        yield from _synonym(setting, self.overrides_of(DEFAULT_BROKER), ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        yield from _synonym(setting, self._file, ConfigSource.STATIC_BROKER)
+        if setting.default is not None:
+            yield ConfigSynonym(setting.name, format_value(setting.default), ConfigSource.DEFAULT)
+
+
+def _synonym(setting: Setting, layer: Mapping[str, str], source: ConfigSource) -> Iterator[ConfigSynonym]:
+    text = layer.get(setting.name)
+    if text is not None and _problem(setting.name, text, {setting.name: setting}) is None:
+        value = None if setting.is_sensitive else format_value(setting.parse(text))
+        yield ConfigSynonym(setting.name, value, source)
+
+
+def _topic_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
+    return LogConfig(**_inherited(TOPIC_SETTINGS, broker) | _usable(overrides, TOPIC_SETTINGS))
+
+
+def _group_config(overrides: Mapping[str, str], broker: BrokerConfig) -> GroupConfig:
+    return GroupConfig(**_inherited(GROUP_SETTINGS, broker) | _usable(overrides, GROUP_SETTINGS))
+
+
+def _inherited(table: Mapping[str, Setting], broker: BrokerConfig) -> dict[str, Any]:
+    return {setting.attribute: inherited_value(setting, broker) for setting in table.values()}
+
+
+def _usable(overrides: Mapping[str, str], table: Mapping[str, Setting]) -> dict[str, Any]:
+    return {
+        table[name].attribute: table[name].parse(text)
+        for name, text in overrides.items()
+        if _problem(name, text, table) is None
+    }
+
+
+def _problem(name: str, text: str, table: Mapping[str, Setting]) -> str | None:
+    if name not in table:
+        return unknown_setting(name, table)
+    try:
+        table[name].parse(text)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def _items(value: Value | None) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) else ()
+
+
+def _table_of(resource: ConfigResource) -> Mapping[str, Setting]:
+    match resource.type:
+        case ConfigResourceType.TOPIC:
+            return TOPIC_SETTINGS
+        case ConfigResourceType.BROKER:
+            return BROKER_SETTINGS
+        case ConfigResourceType.GROUP:
+            return GROUP_SETTINGS
+        case ConfigResourceType.BROKER_LOGGER | ConfigResourceType.CLIENT_METRICS:
+            kind = ConfigResourceType(resource.type).name
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no configuration here")
+        case _:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown resource type {resource.type}")
+
+
+def _given(name: str, text: str | None) -> str:
+    if text is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: a value is needed; to unset it, delete it")
+    return text
+
+
+def _known(name: str, table: Mapping[str, Setting]) -> Setting:
+    if name in table:
+        return table[name]
+    if table is BROKER_SETTINGS and is_known_unsupported(name):
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"{name}: this setting of Kafka has no effect here")
+    raise ApiError(ErrorCode.INVALID_CONFIG, unknown_setting(name, table))
+
+
+def _parsed(setting: Setting, text: str) -> Value:
+    try:
+        return setting.parse(text)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _check_is_dynamic(setting: Setting, resource: ConfigResource) -> None:
+    if not setting.is_dynamic:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{setting.name}: changes only with a restart of the broker")
+    if setting.update is Update.PER_BROKER and resource == DEFAULT_BROKER:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{setting.name}: is set for one broker, not for all")
