@@ -1,7 +1,7 @@
 """One store of each kind, and a short way to run a coroutine."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +32,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, run: Run[Any]) -> Iter
 
 
 Opener = Callable[[], EmbeddedStore]
-Waiter = Callable[[], Awaitable[None]]
 
 
 @pytest.fixture

@@ -161,11 +161,13 @@ def test_on_a_full_disk_a_commit_fails_and_changes_nothing_and_later_ones_work(r
     disk = SimulatedDisk()
     store = open_on(disk)
     run(store.commit(Create("/a", b"kept")))
-    disk.capacity_bytes = disk.size(PATH) + 100
+    size = disk.size(PATH)
+    disk.capacity_bytes = size + 100
     for _ in range(3):
         with pytest.raises(StoreUnavailable, match="free some space") as failure:
             run(store.commit(Put("/a", b"x" * 500)))
         assert isinstance(failure.value.__cause__, DiskFullError)
+        assert disk.size(PATH) == size, "the room that the attempt took is free again"
     assert run(store.get("/a")) == Node(b"kept", 0)
     assert run(store.commit(Put("/a", b"short"))) == [1]
     disk.capacity_bytes = None
@@ -198,7 +200,9 @@ def test_after_a_failure_that_leaves_doubt_the_file_is_written_anew(run: Any, ki
         run(store.commit(Create("/lost")))
     assert run(store.get("/lost")) is None
     disk.heal()
+    before = len(disk.operations)
     assert run(store.commit(Create("/b"))) == ["/b"]
+    assert "rename" in [operation.kind for operation in disk.operations[before:]]
     for survivor in (disk.crash(seed) for seed in range(10)):
         assert run(open_on(survivor).children("/")) == ["a", "b"]
 
