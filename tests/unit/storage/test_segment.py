@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
+from ottla.disk import RealDisk
 from ottla.errors import CorruptFileError, StorageError
 from ottla.records import batch
 from ottla.records.batch import Compression
-from ottla.storage.disk import RealDisk
 from ottla.storage.index import OffsetPosition, TimestampOffset
 from ottla.storage.segment import DELETED_SUFFIX, RECENT_BATCHES_MAX, Segment, file_name
 
