@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Final, NoReturn
 
-from ottla.cli import dump_log
+from ottla.cli import dump_log, serve
 from ottla.cli.command import Command, CommandError, ExitCode
 from ottla.errors import ConfigError, CorruptFileError, StorageError
 
 # A new command is a module with a COMMAND and a line here.
-COMMANDS: Final[tuple[Command, ...]] = (dump_log.COMMAND,)
+COMMANDS: Final[tuple[Command, ...]] = (serve.COMMAND, dump_log.COMMAND)
 
 # As the shell reports a program that a signal ended: 128 + SIGINT, 128 + SIGPIPE.
 INTERRUPTED: Final = 130

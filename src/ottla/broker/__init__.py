@@ -1,0 +1,1 @@
+"""The broker: partitions, request handlers, and the life of the process."""

@@ -1,0 +1,263 @@
+"""A broker and its life: start in order, serve, stop in order.
+
+Start: lock the log directories → open the metadata store → cluster id, broker id, `meta.properties` → load the logs →
+replicas → background tasks → listeners → register → serve. Ready means: a client that connects is served. Stop: no new
+requests, those in hand are finished, logs are flushed and marked clean, the registration goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from ottla.broker.controller import Controller, load_configs, load_topics
+from ottla.broker.dispatch import Dispatcher
+from ottla.broker.handlers import HANDLERS
+from ottla.broker.handlers.api_versions import advertised
+from ottla.broker.identity import Identity, check_identity, new_cluster_id, read_identity
+from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.replicas import Replicas
+from ottla.broker.upkeep import Upkeep
+from ottla.cluster import nodes
+from ottla.cluster.image import BrokerNode, ClusterImage, Endpoint, PartitionState
+from ottla.config.broker import BrokerConfig
+from ottla.config.dynamic import DynamicConfigs
+from ottla.config.topic import LogConfig
+from ottla.disk import Disk, RealDisk
+from ottla.errors import ConfigError
+from ottla.ids import TopicPartition
+from ottla.net.server import Server, ServerLimits, bind
+from ottla.protocol.wire import ZERO_UUID
+from ottla.replication.fetch_sessions import FetchSessions
+from ottla.runtime.clock import Clock, SystemClock
+from ottla.runtime.offload import Offload, SystemOffload
+from ottla.runtime.tasks import Tasks
+from ottla.storage.logs import Logs
+from ottla.store.api import Create, Store
+from ottla.store.embedded import EmbeddedStore
+from ottla.store.recipes import create_if_missing, ensure_path, put_or_create
+
+logger = logging.getLogger(__name__)
+
+METADATA_DIRECTORY = ".ottla-metadata"  # in the first log directory, whose lock protects it
+UNKNOWN_NODE_ID = -1
+EMBEDDED_NODE_ID = 1  # of a broker that was given no id and is alone
+DRAIN_S = 10.0
+
+Bind = Callable[[str, int], socket.socket]
+
+
+class Broker:
+    """One broker. It serves once `start` has returned, and is started at most once."""
+
+    store: Store
+    replicas: Replicas
+    controller: Controller
+    producer_ids: ProducerIds
+    node_id: int
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        offload: Offload | None = None,
+        dice: random.Random | None = None,
+        bind: Bind = bind,
+        open_store: Callable[[Disk, str], Store] = EmbeddedStore,
+    ) -> None:
+        BrokerConfig.load(properties)  # refuses what cannot be, before anything is touched
+        self.configs = DynamicConfigs(properties, UNKNOWN_NODE_ID)
+        self._properties = properties
+        self.disk = RealDisk() if disk is None else disk
+        self.clock = SystemClock() if clock is None else clock
+        self.offload = SystemOffload() if offload is None else offload
+        self.dice = random.Random() if dice is None else dice
+        self.loop = asyncio.get_running_loop()
+        self._bind = bind
+        self._open_store = open_store
+        self.is_stopping = False
+        self.image = ClusterImage(cluster_id="")
+        self.fetch_sessions = FetchSessions(self.dice, self.config.max_incremental_fetch_session_cache_slots)
+        self.advertised = advertised(list(HANDLERS))
+        self.dispatcher = Dispatcher({key: partial(handle, self) for key, handle in HANDLERS.items()})
+        self.server = Server(self.loop, server_limits(self.config))
+        self.logs = Logs(self.disk, list(self.config.log_directories), self._topic_config, dice=self.dice)
+        self._tasks = Tasks()
+        self._sockets: dict[str, socket.socket] = {}
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self.configs.broker_config()
+
+    def _topic_config(self, topic: str) -> LogConfig:
+        return self.configs.topic_config(topic)
+
+    # -- starting ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Comes up or raises; what was opened on the way is closed again."""
+        try:
+            self._bind_listeners()
+            self.logs.lock()
+            await self._open_metadata()
+            await self._identify()
+            self.configs = await load_configs(self.store, DynamicConfigs(self._properties, self.node_id))
+            self.logs.load(self.clock.now_ms())
+            await self._join()
+        except BaseException:
+            for sock in self._sockets.values():
+                sock.close()
+            self.logs.close_locks()
+            self.offload.close()
+            raise
+        Upkeep(self.logs, self.replicas, self.clock, self.offload, lambda: self.config).start(self._tasks)
+        for name, sock in self._sockets.items():
+            self.server.listen(name, sock, self.dispatcher)
+        self.server.start()
+
+    def _bind_listeners(self) -> None:
+        """First of all: an address that is taken is found before a long recovery. Nobody can connect yet."""
+        for endpoint in self.config.endpoints:
+            try:
+                self._sockets[endpoint.name] = self._bind(endpoint.host, endpoint.port)
+            except OSError as error:
+                raise ConfigError(
+                    f"cannot listen on {endpoint}: {os.strerror(error.errno) if error.errno else error}; "
+                    "is another broker running there? choose another port with listeners or --listen"
+                ) from error
+
+    async def _open_metadata(self) -> None:
+        directory = os.path.join(self.config.log_directories[0], METADATA_DIRECTORY)
+        self.disk.make_directory(directory)
+        self.store = self._open_store(self.disk, directory)
+        await ensure_path(self.store, *nodes.ROOTS)
+
+    async def _identify(self) -> None:
+        """Cluster and broker id: configured, remembered, or new; the directories must agree."""
+        directories = [directory.path for directory in self.logs.directories if directory.is_online]
+        remembered = [read_identity(self.disk, directory) for directory in directories]
+        known = next((fields["cluster.id"] for fields in remembered if "cluster.id" in fields), None)
+        await create_if_missing(
+            self.store, nodes.CLUSTER_ID, nodes.encode({"version": "1", "id": known or new_cluster_id(self.dice)})
+        )
+        node = await self.store.get(nodes.CLUSTER_ID)
+        assert node is not None, "just made"
+        cluster_id = str(nodes.decode(nodes.CLUSTER_ID, node.data)["id"])
+        configured, _ = BrokerConfig.load(self._properties)
+        node_id = configured.broker_id
+        if node_id < 0:
+            ids = [fields.get("broker.id", fields.get("node.id")) for fields in remembered]
+            node_id = next((int(text) for text in ids if text is not None), EMBEDDED_NODE_ID)
+        check_identity(self.disk, directories, Identity(cluster_id, node_id))
+        self.node_id = node_id
+        self.image = ClusterImage(cluster_id)
+
+    async def _join(self) -> None:
+        """Registers, takes the controller's office and loads what the store knows."""
+        broker_node = BrokerNode(self.node_id, self._endpoints(), self.config.broker_rack, epoch=0)
+        await self.store.commit(
+            Create(f"{nodes.BROKER_IDS}/{self.node_id}", nodes.encode_broker(broker_node), ephemeral=True),
+            Create(nodes.CONTROLLER, nodes.encode({"version": 2, "brokerid": self.node_id}), ephemeral=True),
+        )
+        node = await self.store.get(nodes.CONTROLLER_EPOCH)
+        epoch = 1 if node is None else int(node.data) + 1
+        await put_or_create(self.store, nodes.CONTROLLER_EPOCH, str(epoch).encode())
+        self.producer_ids = ProducerIds(self.store, self.node_id)
+        self.replicas = Replicas(self.node_id, self.logs, self.clock)
+        self.replicas.load_high_watermarks()
+        image = self.image.with_brokers([broker_node], controller_id=self.node_id)
+        self.publish(await load_topics(self.store, image))
+        self.controller = Controller(
+            self.store,
+            self.image,
+            self.publish,
+            self.dice,
+            epoch=epoch,
+            configs=lambda: self.configs,
+            change_configs=self.change_configs,
+        )
+
+    def _endpoints(self) -> Mapping[str, Endpoint]:
+        """What clients are told; where the configuration leaves host or port open, what we got."""
+        endpoints = {}
+        for endpoint in self.config.advertised_endpoints:
+            host, port = self._sockets[endpoint.name].getsockname()[:2]
+            endpoints[endpoint.name] = Endpoint(
+                endpoint.host or (socket.gethostname() if host in ("0.0.0.0", "::") else host),
+                endpoint.port or port,
+                endpoint.security_protocol,
+            )
+        return endpoints
+
+    # -- what handlers ask ---------------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where clients reach the first listener."""
+        endpoint = next(iter(self.image.brokers[self.node_id].endpoints.values()))
+        return endpoint.host, endpoint.port
+
+    def endpoints(self, listener_name: str) -> Iterator[tuple[BrokerNode, Endpoint]]:
+        """The brokers that can be reached by the listener over which somebody asks."""
+        for node in self.image.brokers.values():
+            endpoint = node.endpoints.get(listener_name)
+            if endpoint is not None:
+                yield node, endpoint
+
+    def partition_state(self, topic: str, topic_id: UUID, index: int) -> PartitionState | None:
+        name: str | None = topic if topic_id == ZERO_UUID else self.image.names_by_id.get(topic_id)
+        return None if name is None else self.image.partition(TopicPartition(name, index))
+
+    def publish(self, image: ClusterImage) -> None:
+        """The cluster changed: partitions are made, led and dropped before anybody sees the new image."""
+        self.replicas.apply(image)
+        self.image = image
+
+    def change_configs(self, configs: DynamicConfigs) -> None:
+        """Settings changed: what is running takes them at once."""
+        self.configs = configs
+        for partition in self.replicas:
+            partition.log.config = configs.topic_config(partition.name.topic)
+        self.server.limits = server_limits(self.config)
+        self.fetch_sessions.slots = self.config.max_incremental_fetch_session_cache_slots
+
+    def in_background(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
+        """Goes on with work that nobody waits for."""
+        self._tasks.start(name, work)
+
+    # -- stopping ------------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Stops in order: SIGTERM loses nothing."""
+        self.is_stopping = True
+        self.server.stop_accepting()
+        for partition in self.replicas:
+            partition.moved.fire()
+        await self.server.drain(DRAIN_S)
+        await self._tasks.stop()
+        self.logs.write_high_watermarks(self.replicas.high_watermarks())
+        await self.offload.in_thread(self.logs.close)
+        await self.store.close()
+        self.offload.close()
+
+
+def server_limits(config: BrokerConfig) -> ServerLimits:
+    return ServerLimits(
+        connections_max=config.max_connections,
+        connections_per_ip_max=config.max_connections_per_ip,
+        connections_per_ip_overrides=config.connections_per_ip_overrides,
+        idle_ms=config.connections_max_idle_ms,
+        frame_bytes_max=config.socket_request_max_bytes,
+        send_buffer_bytes=config.socket_send_buffer_bytes,
+        receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        backlog=config.socket_listen_backlog_size,
+    )

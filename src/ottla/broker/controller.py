@@ -1,0 +1,260 @@
+"""The controller: the one place where metadata changes.
+
+Decisions are pure (`cluster`); this makes them durable in the metadata store, then tells the broker the new image. One
+change at a time: requests queue on a lock, so that each decides over what the one before it wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from ottla.cluster import nodes
+from ottla.cluster.image import INTERNAL_TOPICS, ClusterImage, PartitionState, TopicState
+from ottla.cluster.topics import DEFAULT, decide_more_partitions, decide_topic
+from ottla.config.dynamic import ConfigResource, ConfigResourceType, DynamicConfigs
+from ottla.errors import ApiError, ErrorCode
+from ottla.ids import topic_id_text
+from ottla.store.api import Create, Delete, Operation, Put, Store, StoreError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic that somebody wants; -1 takes the broker's default."""
+
+    name: str
+    partition_count: int = DEFAULT
+    replication_factor: int = DEFAULT
+    assignments: Mapping[int, Sequence[int]] | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+class Controller:
+    """Changes topics. `publish` is told every new image, in order."""
+
+    def __init__(
+        self,
+        store: Store,
+        image: ClusterImage,
+        publish: Callable[[ClusterImage], None],
+        dice: random.Random,
+        *,
+        epoch: int,
+        configs: Callable[[], DynamicConfigs],
+        change_configs: Callable[[DynamicConfigs], None],
+    ) -> None:
+        self._store = store
+        self._publish = publish
+        self._dice = dice
+        self._epoch = epoch
+        self._configs = configs
+        self._change_configs = change_configs
+        self._lock = asyncio.Lock()
+        self.image = image
+
+    # -- creating ------------------------------------------------------------------------------------------------------
+
+    async def create_topic(self, wish: NewTopic, *, validate_only: bool = False) -> TopicState:
+        """Creates a topic; ApiError says why not, and nothing is changed then."""
+        async with self._lock:
+            resource = ConfigResource(ConfigResourceType.TOPIC, wish.name)
+            topic = self._decide(wish)
+            config = self._configs().alter(resource, wish.config)
+            if not validate_only:
+                await self._write_new(topic, config)
+                self._change_configs(self._configs().replaced(resource, config))
+                self._tell(self.image.with_topics([topic]))
+            return topic
+
+    def _decide(self, wish: NewTopic) -> TopicState:
+        count, factor = wish.partition_count, wish.replication_factor
+        if not wish.assignments:
+            settings = self._configs().broker_config()
+            count = settings.num_partitions if count == DEFAULT else count
+            factor = settings.default_replication_factor if factor == DEFAULT else factor
+        return decide_topic(
+            self.image,
+            wish.name,
+            partition_count=count,
+            replication_factor=factor,
+            assignments=wish.assignments,
+            topic_id=self._new_topic_id(),
+            dice=self._dice,
+        )
+
+    def _new_topic_id(self) -> UUID:
+        while True:
+            topic_id = UUID(int=self._dice.getrandbits(128), version=4)
+            # Kafka's tools take a leading '-' for an option, so it never makes such an id.
+            if topic_id not in self.image.names_by_id and not topic_id_text(topic_id).startswith("-"):
+                return topic_id
+
+    async def _write_new(self, topic: TopicState, config: Mapping[str, str]) -> None:
+        operations: list[Operation] = []
+        config_path = nodes.config_path("topics", topic.name)
+        if await self._store.get(config_path) is None:
+            operations.append(Create(config_path, nodes.encode_config(dict(config))))
+        else:  # left behind by a topic of that name: it must not rule the new one
+            operations.append(Put(config_path, nodes.encode_config(dict(config))))
+        operations += [
+            Create(nodes.topic_path(topic.name), nodes.encode_topic(topic)),
+            Create(nodes.partitions_path(topic.name)),
+        ]
+        for index, state in enumerate(topic.partitions):
+            operations += self._new_partition(topic.name, index, state)
+        await self._commit(operations)
+
+    def _new_partition(self, topic: str, index: int, state: PartitionState) -> list[Operation]:
+        return [
+            Create(nodes.partition_path(topic, index)),
+            Create(nodes.state_path(topic, index), nodes.encode_state(state, self._epoch)),
+        ]
+
+    async def auto_create(self, names: Iterable[str]) -> dict[str, ApiError | None]:
+        """Creates topics that a client named for the first time: name → why not, None where it is there now."""
+        outcome: dict[str, ApiError | None] = {}
+        for name in names:
+            try:
+                if name in INTERNAL_TOPICS:
+                    raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} is the broker's own to create")
+                await self.create_topic(NewTopic(name))
+                outcome[name] = None
+            except ApiError as error:
+                outcome[name] = None if error.code == ErrorCode.TOPIC_ALREADY_EXISTS else error
+        return outcome
+
+    async def create_partitions(
+        self,
+        name: str,
+        total: int,
+        assignments: Sequence[Sequence[int]] | None,
+        *,
+        validate_only: bool = False,
+    ) -> TopicState:
+        """Adds partitions to a topic."""
+        async with self._lock:
+            topic = self._known(name)
+            grown = decide_more_partitions(self.image, topic, total, assignments, self._dice)
+            if not validate_only:
+                operations: list[Operation] = [Put(nodes.topic_path(name), nodes.encode_topic(grown))]
+                for index in range(len(topic.partitions), total):
+                    operations += self._new_partition(name, index, grown.partitions[index])
+                await self._commit(operations)
+                self._tell(self.image.with_topics([grown]))
+            return grown
+
+    # -- deleting ------------------------------------------------------------------------------------------------------
+
+    async def delete_topic(self, name: str) -> TopicState:
+        """Deletes a topic with its configuration; a topic of the same name may be created at once."""
+        async with self._lock:
+            topic = self._known(name)
+            operations: list[Operation] = []
+            for index in range(len(topic.partitions)):
+                operations += [Delete(nodes.state_path(name, index)), Delete(nodes.partition_path(name, index))]
+            operations += [Delete(nodes.partitions_path(name)), Delete(nodes.topic_path(name))]
+            if await self._store.get(nodes.config_path("topics", name)) is not None:
+                operations.append(Delete(nodes.config_path("topics", name)))
+            await self._commit(operations)
+            self._tell(self.image.with_topics([], removed=[name]))
+            self._change_configs(self._configs().replaced(ConfigResource(ConfigResourceType.TOPIC, name), {}))
+            return topic
+
+    def _known(self, name: str) -> TopicState:
+        topic = self.image.topics.get(name)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+        return topic
+
+    # -- configuration -------------------------------------------------------------------------------------------------
+
+    async def change_config(
+        self, resource: ConfigResource, decide: Callable[[DynamicConfigs], dict[str, str]], *, validate_only: bool
+    ) -> None:
+        """Makes what `decide` returns the whole of the resource's settings; it raises ApiError to refuse.
+
+        The entity is written first, then a sequential notification, as Kafka does: brokers apply changes in order.
+        """
+        async with self._lock:
+            if resource.type == ConfigResourceType.TOPIC:
+                self._known(resource.name)
+            overrides = decide(self._configs())
+            if validate_only:
+                return
+            kind, name = config_entity(resource)
+            path = nodes.config_path(kind, name)
+            data = nodes.encode_config(overrides)
+            exists = await self._store.get(path) is not None
+            notification = nodes.encode({"version": 2, "entity_path": f"{kind}/{name}"})
+            await self._commit(
+                [
+                    Put(path, data) if exists else Create(path, data),
+                    Create(f"{nodes.CONFIG_CHANGES}/config_change_", notification, sequential=True),
+                ]
+            )
+            self._change_configs(self._configs().replaced(resource, overrides))
+
+    # -- telling -------------------------------------------------------------------------------------------------------
+
+    async def _commit(self, operations: Sequence[Operation]) -> None:
+        try:
+            await self._store.commit(*operations)
+        except StoreError as error:
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store refused the change: {error}") from error
+
+    def _tell(self, image: ClusterImage) -> None:
+        self.image = image
+        self._publish(image)
+
+
+ENTITY_KINDS = {
+    ConfigResourceType.TOPIC: "topics",
+    ConfigResourceType.BROKER: "brokers",
+    ConfigResourceType.GROUP: "groups",
+}
+
+
+def config_entity(resource: ConfigResource) -> tuple[str, str]:
+    """Under which kind and name the store keeps the settings of a resource."""
+    return ENTITY_KINDS[ConfigResourceType(resource.type)], resource.name or nodes.DEFAULT_ENTITY
+
+
+async def load_configs(store: Store, configs: DynamicConfigs) -> DynamicConfigs:
+    """All settings that the store knows, over those that the broker was started with."""
+    for resource_type, kind in ENTITY_KINDS.items():
+        for segment in await store.children(f"{nodes.CONFIGS}/{kind}"):
+            path = f"{nodes.CONFIGS}/{kind}/{segment}"
+            node = await store.get(path)
+            if node is not None:
+                name = nodes.config_name(segment)
+                resource = ConfigResource(resource_type, "" if name == nodes.DEFAULT_ENTITY else name)
+                configs = configs.replaced(resource, nodes.decode_config(path, node.data))
+                for problem in configs.problems(resource):
+                    logger.warning("%s: %s; it has no effect", path, problem)
+    return configs
+
+
+async def load_topics(store: Store, image: ClusterImage) -> ClusterImage:
+    """The image with every topic that the store knows."""
+    topics = []
+    for name in await store.children(nodes.TOPICS):
+        path = nodes.topic_path(name)
+        node = await store.get(path)
+        if node is None:
+            continue
+        topic_id, replicas = nodes.decode_assignment(path, node.data)
+        partitions = []
+        for index in range(len(replicas)):
+            state_path = nodes.state_path(name, index)
+            state = await store.get(state_path)
+            if state is None:
+                raise nodes.MetadataError(state_path, "is missing")
+            partitions.append(nodes.decode_state(state_path, state.data, replicas[index], state.version))
+        topics.append(TopicState(name, topic_id, tuple(partitions)))
+    return image.with_topics(topics)

@@ -1,0 +1,87 @@
+"""CreateTopics: each topic by itself, with its own error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ottla.broker.controller import NewTopic
+from ottla.cluster.image import TopicState
+from ottla.config.dynamic import ConfigResource, ConfigResourceType
+from ottla.errors import ApiError, ErrorCode
+from ottla.protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+FIRST_DEFAULTS_VERSION = 4  # earlier requests must say how many partitions and replicas they want
+
+
+async def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    results = []
+    for name, wish in {topic.name: topic for topic in request.topics}.items():
+        try:
+            if counts[name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {name} is asked for more than once")
+            topic = await _create(broker, wish, request, context.version)
+            results.append(_result(broker, topic, wish))
+        except ApiError as error:
+            results.append(CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None))
+    return CreateTopicsResponse(topics=results)
+
+
+async def _create(broker: Broker, wish: CreatableTopic, request: CreateTopicsRequest, version: int) -> TopicState:
+    new = _new_topic(wish)
+    if version < FIRST_DEFAULTS_VERSION and not wish.assignments:
+        if wish.num_partitions < 1:
+            raise ApiError(ErrorCode.INVALID_PARTITIONS, "the number of partitions must be at least 1")
+        if wish.replication_factor < 1:
+            raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "the replication factor must be at least 1")
+    if request.timeout_ms <= 0 and not request.validate_only:
+        # The caller does not wait; what it started goes on all the same.
+        broker.in_background("create topic", broker.controller.create_topic(new))
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the topic is being created")
+    return await asyncio.shield(broker.controller.create_topic(new, validate_only=request.validate_only))
+
+
+def _new_topic(wish: CreatableTopic) -> NewTopic:
+    assignments = {assignment.partition_index: assignment.broker_ids for assignment in wish.assignments}
+    if len(assignments) != len(wish.assignments):
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned twice")
+    config: dict[str, str] = {}
+    for entry in wish.configs:
+        if entry.value is None:
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{entry.name}: null is no value")
+        config[entry.name] = entry.value
+    return NewTopic(wish.name, wish.num_partitions, wish.replication_factor, assignments or None, config)
+
+
+def _result(broker: Broker, topic: TopicState, wish: CreatableTopic) -> CreatableTopicResult:
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic.name)
+    config = {entry.name: entry.value for entry in wish.configs if entry.value is not None}
+    entries = broker.configs.replaced(resource, config).describe_topic(topic.name)
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        num_partitions=len(topic.partitions),
+        replication_factor=len(topic.partitions[0].replicas),
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.is_read_only,
+                config_source=entry.source,
+                is_sensitive=entry.is_sensitive,
+            )
+            for entry in entries
+        ],
+    )

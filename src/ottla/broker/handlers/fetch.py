@@ -1,0 +1,189 @@
+"""Fetch: resolve the session, look whether there is enough, wait if not, then hand out slices of segment files."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.partition import READ_COMMITTED, Partition
+from ottla.errors import ApiError, ErrorCode
+from ottla.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from ottla.records.layout import COMPRESSION_MASK, Compression
+from ottla.replication.fetch_sessions import FetchPlan, Told, WantedKey
+from ottla.runtime.signal import wait_any
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+FIRST_BATCH_VERSION = 4  # earlier readers know only formats 0 and 1
+FIRST_AT_LEAST_ONE_VERSION = 3
+FIRST_ZSTD_VERSION = 10
+CONSUMER = -1
+NO_OFFSET = -1
+
+
+def handle(
+    broker: Broker, request: FetchRequest, context: Context
+) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+    try:
+        plan = broker.fetch_sessions.plan(request, context.version, broker.clock.now_ms())
+    except ApiError as error:
+        return FetchResponse(error_code=error.code, session_id=0, responses=[])
+    reading = _Reading(broker, request, context, plan)
+    if reading.is_enough() or request.max_wait_ms <= 0:
+        return reading.response()
+    return reading.wait()
+
+
+class _Reading:
+    """One Fetch request while it is served."""
+
+    __slots__ = ("_at_least_one", "_broker", "_context", "_is_follower", "_plan", "_request", "_results")
+
+    def __init__(self, broker: Broker, request: FetchRequest, context: Context, plan: FetchPlan) -> None:
+        self._broker = broker
+        self._request = request
+        self._context = context
+        self._plan = plan
+        replica_id = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
+        self._is_follower = replica_id != CONSUMER
+        self._at_least_one = context.version >= FIRST_AT_LEAST_ONE_VERSION
+        self._results: list[tuple[WantedKey, PartitionData]] = []
+
+    async def wait(self) -> FetchResponse:
+        """Looks again whenever a wanted partition moved, until there is enough or the time is up."""
+        deadline = self._broker.loop.time() + self._request.max_wait_ms / 1000
+        while True:
+            left_s = deadline - self._broker.loop.time()
+            signals = [partition.moved for partition in self._partitions()]
+            if left_s <= 0 or not await wait_any(signals, left_s) or self._broker.is_stopping:
+                self.is_enough()
+                break
+            if self.is_enough():
+                break
+        return self.response()
+
+    def _partitions(self) -> list[Partition]:
+        found = []
+        for key, _ in self._plan.wanted:
+            try:
+                found.append(self._broker.replicas.find_named_or_by_id(*key))
+            except ApiError:
+                continue  # its error was an answer by itself: the request does not wait
+        return found
+
+    def is_enough(self) -> bool:
+        """Reads what there is; whether it is worth answering: enough bytes, or an error."""
+        self._results = []
+        bytes_left = self._request.max_bytes
+        bytes_read = 0
+        has_error = False
+        for key, wish in self._plan.wanted:
+            try:
+                partition = self._broker.replicas.find_named_or_by_id(*key)
+                data = self._read(partition, wish, bytes_left, is_first=bytes_read == 0)
+            except ApiError as error:
+                data = PartitionData(
+                    partition_index=wish.partition, error_code=error.code, high_watermark=NO_OFFSET, records=b""
+                )
+                has_error = True
+            size = getattr(data.records, "size_bytes", 0)
+            bytes_left = max(0, bytes_left - size)
+            bytes_read += size
+            has_error = has_error or data.diverging_epoch is not None
+            self._results.append((key, data))
+        return has_error or not self._plan.wanted or bytes_read >= self._request.min_bytes
+
+    def _read(self, partition: Partition, wish: FetchPartition, bytes_left: int, *, is_first: bool) -> PartitionData:
+        leader = partition.leader
+        leader.check_epoch(wish.current_leader_epoch)
+        high_watermark, last_stable_offset, log_start_offset = partition.watermarks
+        data = PartitionData(
+            partition_index=wish.partition,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            log_start_offset=log_start_offset,
+            aborted_transactions=None,
+            records=b"",
+        )
+        if wish.last_fetched_epoch >= 0 and self._has_diverged(partition, wish, data):
+            return data
+        if self._is_follower:
+            upper_offset = partition.log.end_offset
+        else:
+            is_committed_only = self._request.isolation_level == READ_COMMITTED
+            upper_offset = last_stable_offset if is_committed_only else high_watermark
+        max_bytes = min(wish.partition_max_bytes, bytes_left)
+        found = partition.read(
+            wish.fetch_offset, max_bytes, upper_offset=upper_offset, at_least_one=is_first and self._at_least_one
+        )
+        if found is None or (max_bytes <= 0 and not is_first):
+            return data
+        self._check_format(found.attributes)
+        if self._request.isolation_level == READ_COMMITTED:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                for aborted in partition.aborted_transactions(wish.fetch_offset, found.upper_offset)
+            ]
+        data.records = found.records
+        return data
+
+    def _check_format(self, attributes: int) -> None:
+        """Readers of old versions cannot know what is in the log; they are told so instead of being given it."""
+        version = self._context.version
+        if version < FIRST_BATCH_VERSION:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Fetch {version} cannot carry batches of format 2")
+        if version < FIRST_ZSTD_VERSION and attributes & COMPRESSION_MASK == Compression.ZSTD:
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Fetch {version} does not know zstd")
+
+    @staticmethod
+    def _has_diverged(partition: Partition, wish: FetchPartition, data: PartitionData) -> bool:
+        """The reader's last epoch ended earlier here than where it reads: it must go back (KIP-595)."""
+        epoch, end_offset = partition.log.epochs.end_of(wish.last_fetched_epoch, partition.log.end_offset)
+        if epoch < 0 or (epoch >= wish.last_fetched_epoch and end_offset >= wish.fetch_offset):
+            return False
+        data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        return True
+
+    # -- answering -----------------------------------------------------------------------------------------------------
+
+    def response(self) -> FetchResponse:
+        """The answer: all partitions in a full fetch, those with news in an incremental one."""
+        topics: dict[tuple[Any, ...], FetchableTopicResponse] = {}
+        leaders: set[int] = set()
+        for key, data in self._results:
+            told = Told(data.high_watermark, data.log_start_offset)
+            has_news = bool(data.error_code) or data.records != b"" or data.diverging_epoch is not None
+            if not self._plan.must_tell(key, told, has_news=has_news):
+                continue
+            if data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+                self._name_leader(key, data, leaders)
+            topic = topics.get(key[:2])
+            if topic is None:
+                topic = topics[key[:2]] = FetchableTopicResponse(topic=key.topic, topic_id=key.topic_id, partitions=[])
+            topic.partitions.append(data)
+        response = FetchResponse(session_id=self._plan.session_id, responses=list(topics.values()))
+        if leaders and self._context.version >= 16:
+            response.node_endpoints = [
+                NodeEndpoint(node_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack)
+                for node, endpoint in self._broker.endpoints(self._context.connection.listener_name)
+                if node.node_id in leaders
+            ]
+        return response
+
+    def _name_leader(self, key: WantedKey, data: PartitionData, leaders: set[int]) -> None:
+        state = self._broker.partition_state(key.topic, key.topic_id, key.partition)
+        if state is not None and state.leader >= 0 and self._context.version >= 12:
+            data.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
+            leaders.add(state.leader)

@@ -1,0 +1,113 @@
+"""Metadata: brokers, topics and partition leaders; unknown topics are created where that is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from ottla.cluster.image import ClusterImage, TopicState
+from ottla.errors import ApiError, ErrorCode
+from ottla.ids import is_valid_topic_name
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.protocol.wire import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+
+def handle(
+    broker: Broker, request: MetadataRequest, context: Context
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    image = broker.image
+    topics = request.topics
+    if topics is None or (not topics and context.version == 0):
+        return _response(broker, context, [_known(image, topic) for topic in image.topics.values()])
+    missing = [
+        topic.name
+        for topic in topics
+        if topic.name is not None and topic.topic_id == ZERO_UUID and topic.name not in image.topics
+    ]
+    if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
+        return _created(broker, context, topics, missing)
+    return _response(broker, context, [_answer(image, topic) for topic in topics])
+
+
+async def _created(
+    broker: Broker, context: Context, topics: list[MetadataRequestTopic], missing: list[str]
+) -> MetadataResponse:
+    """Creates what is missing; a client that asks again finds it, so for now it is told to do just that."""
+    errors = await broker.controller.auto_create(missing)
+    answers = []
+    for topic in topics:
+        error = errors.get(topic.name) if topic.name is not None else None
+        if topic.name in errors:
+            code = ErrorCode.LEADER_NOT_AVAILABLE if error is None else error.code
+            answers.append(MetadataResponseTopic(error_code=code, name=topic.name, partitions=[]))
+        else:
+            answers.append(_answer(broker.image, topic))
+    return _response(broker, context, answers)
+
+
+def _answer(image: ClusterImage, wish: MetadataRequestTopic) -> MetadataResponseTopic:
+    try:
+        return _known(image, _find(image, wish))
+    except ApiError as error:
+        return MetadataResponseTopic(error_code=error.code, name=wish.name, topic_id=wish.topic_id, partitions=[])
+
+
+def _find(image: ClusterImage, wish: MetadataRequestTopic) -> TopicState:
+    if wish.topic_id != ZERO_UUID:
+        topic = image.topic_by_id(wish.topic_id)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return topic
+    if wish.name is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is asked for by name or by id")
+    if not is_valid_topic_name(wish.name):
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    topic = image.topics.get(wish.name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic
+
+
+def _known(image: ClusterImage, topic: TopicState) -> MetadataResponseTopic:
+    partitions = []
+    for index, state in enumerate(topic.partitions):
+        offline = [node for node in state.replicas if node not in image.brokers]
+        is_led = state.leader in image.brokers
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=state.leader if is_led else -1,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.isr),
+                offline_replicas=offline,
+            )
+        )
+    return MetadataResponseTopic(
+        name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal, partitions=partitions
+    )
+
+
+def _response(broker: Broker, context: Context, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+    image = broker.image
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack)
+            for node, endpoint in broker.endpoints(context.connection.listener_name)
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=topics,
+    )

@@ -1,0 +1,160 @@
+"""Produce: append to every partition first, then wait once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.partition import Partition
+from ottla.errors import ApiError, ErrorCode, ProtocolError, RecordsError
+from ottla.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.protocol.wire import ZERO_UUID
+from ottla.records.layout import ATTRIBUTES_AT, COMPRESSION_MASK, MAGIC, MAGIC_AT, Compression
+from ottla.runtime.signal import wait_any
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+FIRST_BATCH_VERSION = 3  # from here on only batches of format 2 are sent
+FIRST_ZSTD_VERSION = 7
+NO_OFFSET = -1
+
+
+def handle(
+    broker: Broker, request: ProduceRequest, context: Context
+) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse] | None:
+    version = context.version
+    now_ms = broker.clock.now_ms()
+    responses = []
+    uncommitted: list[tuple[Partition, int, PartitionProduceResponse]] = []
+    for topic in request.topic_data:
+        partitions = []
+        for wish in topic.partition_data:
+            try:
+                partition = (
+                    broker.replicas.find(topic.name, wish.index)
+                    if topic.topic_id == ZERO_UUID
+                    else broker.replicas.find_by_id(topic.topic_id, wish.index)
+                )
+                answer, end_offset = _append(partition, wish, request.acks, version, now_ms)
+                if request.acks == -1 and partition.leader.high_watermark < end_offset:
+                    uncommitted.append((partition, end_offset, answer))
+            except ApiError as error:
+                answer = _refused(wish.index, error)
+            partitions.append(answer)
+        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
+    response = ProduceResponse(responses=responses)
+    if request.acks == 0:
+        _check_unanswered(response)
+        return None
+    if uncommitted:
+        return _committed(broker, request, response, uncommitted)
+    return _with_leaders(broker, context, response) if version >= 10 else response
+
+
+def _append(
+    partition: Partition, wish: PartitionProduceData, acks: int, version: int, now_ms: int
+) -> tuple[PartitionProduceResponse, int]:
+    if acks not in (-1, 0, 1):
+        raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: must be 0, 1 or -1 (all)")
+    records = wish.records
+    if not records:
+        raise RecordsError(ErrorCode.INVALID_RECORD, "there are no records for this partition")
+    if version >= FIRST_BATCH_VERSION and len(records) > ATTRIBUTES_AT:
+        if records[MAGIC_AT] != MAGIC:
+            raise RecordsError(ErrorCode.INVALID_RECORD, f"Produce {version} carries batches of format 2 only")
+        if version < FIRST_ZSTD_VERSION and records[ATTRIBUTES_AT + 1] & COMPRESSION_MASK == Compression.ZSTD:
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} does not know zstd")
+    appended = partition.append(records, acks=acks, now_ms=now_ms)
+    answer = PartitionProduceResponse(
+        index=wish.index,
+        base_offset=appended.first_offset,
+        log_append_time_ms=appended.append_time_ms,
+        log_start_offset=partition.log.log_start_offset,
+    )
+    return answer, appended.last_offset + 1
+
+
+def _refused(index: int, error: ApiError) -> PartitionProduceResponse:
+    answer = PartitionProduceResponse(
+        index=index, error_code=error.code, base_offset=NO_OFFSET, error_message=error.message or None
+    )
+    if isinstance(error, RecordsError) and error.record_index is not None:
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=error.record_index, batch_index_error_message=error.message)
+        ]
+    return answer
+
+
+def _check_unanswered(response: ProduceResponse) -> None:
+    """acks=0 has no answer; if something failed, the connection is closed so that the producer notices."""
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code:
+                raise ProtocolError(
+                    f"a record for {topic.name}-{partition.index} sent with acks=0 failed with "
+                    f"{ErrorCode(partition.error_code).name}: {partition.error_message}"
+                )
+
+
+async def _committed(
+    broker: Broker,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    uncommitted: list[tuple[Partition, int, PartitionProduceResponse]],
+) -> ProduceResponse:
+    """Answers once every in-sync replica has the records, or the request's time is up."""
+    deadline = broker.loop.time() + max(0, request.timeout_ms) / 1000
+    while uncommitted:
+        left_s = deadline - broker.loop.time()
+        if left_s <= 0:
+            for _, _, answer in uncommitted:
+                answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+                answer.base_offset = NO_OFFSET
+            break
+        await wait_any([partition.moved for partition, _, _ in uncommitted], left_s)
+        uncommitted = [entry for entry in uncommitted if not _is_settled(*entry)]
+    return response
+
+
+def _is_settled(partition: Partition, end_offset: int, answer: PartitionProduceResponse) -> bool:
+    """Whether nothing is left to wait for: the records are committed, or never will be by this leader."""
+    if not partition.is_leader:
+        answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        answer.base_offset = NO_OFFSET
+        return True
+    if partition.leader.high_watermark < end_offset:
+        return False
+    if len(partition.leader.isr) < partition.log.config.min_insync_replicas:
+        answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        answer.base_offset = NO_OFFSET
+    return True
+
+
+def _with_leaders(broker: Broker, context: Context, response: ProduceResponse) -> ProduceResponse:
+    """From version 10 on, whoever asked the wrong broker is told the right one in the same answer (KIP-951)."""
+    leaders: set[int] = set()
+    for topic in response.responses:
+        for answer in topic.partition_responses:
+            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                state = broker.partition_state(topic.name, topic.topic_id, answer.index)
+                if state is not None and state.leader >= 0:
+                    answer.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
+                    leaders.add(state.leader)
+    if leaders:
+        response.node_endpoints = [
+            NodeEndpoint(node_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack)
+            for node, endpoint in broker.endpoints(context.connection.listener_name)
+            if node.node_id in leaders
+        ]
+    return response

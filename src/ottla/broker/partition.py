@@ -1,0 +1,126 @@
+"""A partition on this broker: its log, its role, its high watermark, and the signal that something moved.
+
+The leader's side of append and read. `moved` fires when a waiting request should look again: records came, the high
+watermark or the log start moved, leadership changed, the partition went away.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from ottla.errors import ApiError, ErrorCode, StorageError
+from ottla.ids import TopicPartition
+from ottla.replication.leader import Leader
+from ottla.runtime.signal import Signal
+from ottla.storage.index import AbortedTransaction
+from ottla.storage.log import Appended, Log, LogSlice
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+
+class Watermarks(NamedTuple):
+    """The offsets that an answer tells along with the records."""
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+
+
+class Partition:
+    """One replica of a partition, as long as it is on this broker."""
+
+    __slots__ = ("_leader", "is_gone", "log", "moved", "name", "topic_id")
+
+    def __init__(self, name: TopicPartition, topic_id: UUID, log: Log) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.log = log
+        self.moved = Signal()
+        self._leader: Leader | None = None
+        self.is_gone = False  # deleted or offline: waiting requests must not wait any longer
+
+    # -- role ----------------------------------------------------------------------------------------------------------
+
+    def lead(self, leader: Leader) -> None:
+        """This broker leads the partition from now on, in the leader's epoch."""
+        self._leader = leader
+        self.log.assign_epoch(leader.epoch)
+        self.moved.fire()
+
+    def leave(self) -> None:
+        """The partition is no longer here."""
+        self._leader = None
+        self.is_gone = True
+        self.moved.fire()
+
+    @property
+    def is_leader(self) -> bool:
+        return self._leader is not None
+
+    @property
+    def leader(self) -> Leader:
+        """The leadership; NOT_LEADER_OR_FOLLOWER where this broker has none, so that the client looks elsewhere."""
+        if self._leader is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is not led by this broker")
+        return self._leader
+
+    @property
+    def watermarks(self) -> Watermarks:
+        high_watermark = self.leader.high_watermark
+        return Watermarks(high_watermark, self.log.last_stable_offset(high_watermark), self.log.log_start_offset)
+
+    def upper_offset(self, isolation: int) -> int:
+        """Where a reader of that isolation level must stop."""
+        high_watermark = self.leader.high_watermark
+        return high_watermark if isolation == READ_UNCOMMITTED else self.log.last_stable_offset(high_watermark)
+
+    # -- data ----------------------------------------------------------------------------------------------------------
+
+    def append(self, records: Buffer, *, acks: int, now_ms: int) -> Appended:
+        """Appends a producer's batch as the leader; ApiError says why not."""
+        leader = self.leader
+        leader.check_append(acks, self.log.config.min_insync_replicas)
+        try:
+            appended = self.log.append(records, leader_epoch=leader.epoch, now_ms=now_ms)
+        except StorageError as error:
+            raise storage_failure(error) from error
+        self._end_moved(leader)
+        return appended
+
+    def _end_moved(self, leader: Leader) -> None:
+        if leader.record_end(leader.node_id, self.log.end_offset):
+            self.log.producers.passed_high_watermark(leader.high_watermark)
+        self.moved.fire()
+
+    def read(self, offset: int, max_bytes: int, *, upper_offset: int, at_least_one: bool) -> LogSlice | None:
+        try:
+            return self.log.read(offset, max_bytes, upper_offset=upper_offset, at_least_one=at_least_one)
+        except StorageError as error:
+            raise storage_failure(error) from error
+
+    def aborted_transactions(self, start_offset: int, upper_offset: int) -> list[AbortedTransaction]:
+        return self.log.aborted_transactions(start_offset, upper_offset)
+
+    def delete_records(self, offset: int) -> int:
+        """Moves the log's start up to `offset` (-1: the high watermark) and returns where it is then."""
+        high_watermark = self.leader.high_watermark
+        target = high_watermark if offset == -1 else offset
+        if not 0 <= target <= high_watermark:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} is committed up to {high_watermark}, asked for {offset}"
+            )
+        self.log.advance_log_start(target)
+        self.moved.fire()
+        return self.log.log_start_offset
+
+
+def storage_failure(error: StorageError) -> ApiError:
+    """What a client is told of a disk's failure: enough to look elsewhere, nothing of our paths."""
+    failure = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the broker's disk failed; its log says how")
+    failure.__cause__ = error
+    return failure

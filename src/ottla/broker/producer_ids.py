@@ -1,0 +1,47 @@
+"""Producer ids, taken from the metadata store in blocks so that most requests need no write."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ottla.cluster import nodes
+from ottla.store.api import BadVersion, Create, NodeExists, Put, Store
+
+BLOCK_SIZE = 1000
+
+
+class ProducerIds:
+    """Hands out ids that no broker of the cluster ever hands out again. What a crash leaves of a block is lost."""
+
+    def __init__(self, store: Store, node_id: int) -> None:
+        self._store = store
+        self._node_id = node_id
+        self._next = 0
+        self._end = 0
+        self._lock = asyncio.Lock()
+
+    async def next(self) -> int:
+        async with self._lock:
+            while self._next == self._end:
+                await self._take_block()
+            self._next += 1
+            return self._next - 1
+
+    async def _take_block(self) -> None:
+        """Claims the block behind the last one that any broker took; another broker may be faster, then once more."""
+        node = await self._store.get(nodes.PRODUCER_IDS)
+        try:
+            if node is None:
+                start = 0
+                await self._store.commit(Create(nodes.PRODUCER_IDS, self._encode(start)))
+            else:
+                start = int(nodes.decode(nodes.PRODUCER_IDS, node.data)["block_end"]) + 1
+                await self._store.commit(Put(nodes.PRODUCER_IDS, self._encode(start), node.version))
+        except (NodeExists, BadVersion):
+            return
+        self._next, self._end = start, start + BLOCK_SIZE
+
+    def _encode(self, start: int) -> bytes:
+        return nodes.encode(
+            {"version": 1, "broker": self._node_id, "block_start": str(start), "block_end": str(start + BLOCK_SIZE - 1)}
+        )

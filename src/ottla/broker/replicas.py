@@ -1,0 +1,140 @@
+"""The partitions on this broker, by name and by topic id, kept in step with the cluster image."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from uuid import UUID
+
+from ottla.broker.partition import Partition
+from ottla.cluster.image import ClusterImage
+from ottla.errors import ApiError, ErrorCode, StorageError
+from ottla.ids import TopicPartition
+from ottla.protocol.wire import ZERO_UUID
+from ottla.replication.leader import Leader
+from ottla.runtime.clock import Clock
+from ottla.storage.log import Log
+from ottla.storage.logs import LogDirectory, Logs
+
+logger = logging.getLogger(__name__)
+
+
+class Replicas:
+    """Owns the partition objects; the logs are `Logs`', the assignment is the image's."""
+
+    def __init__(self, node_id: int, logs: Logs, clock: Clock) -> None:
+        self._node_id = node_id
+        self._logs = logs
+        self._clock = clock
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._image: ClusterImage | None = None
+        self._high_watermarks: dict[TopicPartition, int] = {}
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._partitions.values())
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    # -- finding -------------------------------------------------------------------------------------------------------
+
+    def find(self, topic: str, index: int) -> Partition:
+        """The partition; ApiError says whether it is unknown or elsewhere."""
+        partition = self._partitions.get((topic, index))
+        if partition is None:
+            raise self._missing(TopicPartition(topic, index))
+        return partition
+
+    def find_by_id(self, topic_id: UUID, index: int) -> Partition:
+        name = self._name_of(topic_id)
+        if name is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
+        return self.find(name, index)
+
+    def find_named_or_by_id(self, topic: str, topic_id: UUID, index: int) -> Partition:
+        return self.find(topic, index) if topic_id == ZERO_UUID else self.find_by_id(topic_id, index)
+
+    def _name_of(self, topic_id: UUID) -> str | None:
+        return None if self._image is None else self._image.names_by_id.get(topic_id)
+
+    def _missing(self, name: TopicPartition) -> ApiError:
+        state = None if self._image is None else self._image.partition(name)
+        if state is None:
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} is not known")
+        if self._node_id in state.replicas:
+            return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name} is offline on this broker")
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not on this broker")
+
+    # -- keeping in step -----------------------------------------------------------------------------------------------
+
+    def load_high_watermarks(self) -> None:
+        """What the last run knew to be committed; a partition starts from there."""
+        self._high_watermarks = self._logs.read_high_watermarks()
+
+    def apply(self, image: ClusterImage) -> None:
+        """Brings the partitions in line with a new image: makes, leads and drops what it says."""
+        previous, self._image = self._image, image
+        for topic in image.topics.values():
+            if previous is not None and previous.topics.get(topic.name) is topic:
+                continue
+            for index, state in enumerate(topic.partitions):
+                if self._node_id in state.replicas:
+                    name = TopicPartition(topic.name, index)
+                    try:
+                        partition = self._partition(name, topic.topic_id)
+                    except StorageError as error:
+                        logger.error("%s; %s is offline", error, name)
+                        continue
+                    if state.leader == self._node_id:
+                        self._lead(partition, state.leader_epoch, state.replicas, state.isr)
+        for key in [key for key in self._partitions if key[0] not in image.topics]:
+            self._drop(key)
+
+    def _partition(self, name: TopicPartition, topic_id: UUID) -> Partition:
+        partition = self._partitions.get(name)
+        if partition is not None and partition.topic_id != topic_id:
+            self._drop(name)  # deleted and made anew under the same name
+            partition = None
+        if partition is None:
+            log = self._logs.create(name, now_ms=self._clock.now_ms(), topic_id=topic_id)
+            partition = self._partitions[name] = Partition(name, topic_id, log)
+        return partition
+
+    def _lead(self, partition: Partition, epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
+        log = partition.log
+        known = min(self._high_watermarks.pop(partition.name, 0), log.end_offset)
+        partition.lead(
+            Leader(
+                self._node_id,
+                epoch,
+                replicas,
+                isr,
+                end_offset=log.end_offset,
+                high_watermark=max(known, log.log_start_offset),
+            )
+        )
+        log.producers.passed_high_watermark(partition.leader.high_watermark)
+
+    def _drop(self, key: tuple[str, int]) -> None:
+        partition = self._partitions.pop(key)
+        partition.leave()
+        try:
+            self._logs.delete(partition.name, now_ms=self._clock.now_ms())
+        except StorageError as error:
+            self.directory_failed(partition.log, error)
+
+    def directory_failed(self, log: Log, error: StorageError) -> None:
+        """The disk under a log failed: its directory goes offline, and every partition in it."""
+        directory = self._logs.directory_of(log.name)
+        if directory is not None:
+            self.take_offline(directory, error)
+
+    def take_offline(self, directory: LogDirectory, error: StorageError) -> None:
+        for name in self._logs.fail(directory, error):
+            partition = self._partitions.pop(name, None)
+            if partition is not None:
+                partition.leave()
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """What is known to be committed, for the checkpoint."""
+        return {partition.name: partition.leader.high_watermark for partition in self if partition.is_leader}

@@ -1,0 +1,142 @@
+"""What a broker does in the background: retention, flushing, checkpoints, unlinking, compaction.
+
+Each is a short piece of work on the loop with the waiting handed off: syncs go to a thread, compaction to a process. A
+disk that fails takes its directory offline.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ottla.broker.partition import Partition
+from ottla.broker.replicas import Replicas
+from ottla.config.broker import BrokerConfig
+from ottla.errors import OttlaError, StorageError
+from ottla.runtime.clock import Clock
+from ottla.runtime.offload import Offload
+from ottla.runtime.tasks import Tasks
+from ottla.storage import cleaner
+from ottla.storage.log import Log
+from ottla.storage.logs import CheckpointPlan, Logs
+
+logger = logging.getLogger(__name__)
+
+FLUSH_CHECK_S = 1.0
+UNLINK_CHECK_S = 5.0
+DAY_MS = 86_400_000
+
+
+class Upkeep:
+    """The background work of one broker."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        replicas: Replicas,
+        clock: Clock,
+        offload: Offload,
+        config: Callable[[], BrokerConfig],
+    ) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._clock = clock
+        self._offload = offload
+        self._config = config
+
+    def start(self, tasks: Tasks) -> None:
+        config = self._config
+        tasks.every("retention", lambda: config().log_retention_check_interval_ms / 1000, self.apply_retention)
+        tasks.every("flush", lambda: FLUSH_CHECK_S, self.flush_due)
+        tasks.every("checkpoints", lambda: config().log_flush_offset_checkpoint_interval_ms / 1000, self.checkpoint)
+        tasks.every(
+            "high watermarks",
+            lambda: config().replica_high_watermark_checkpoint_interval_ms / 1000,
+            self.checkpoint_high_watermarks,
+        )
+        tasks.every("unlink", lambda: UNLINK_CHECK_S, self.unlink_due)
+        tasks.every("compaction", lambda: config().log_cleaner_backoff_ms / 1000, self.compact)
+        tasks.every("producer ids", lambda: 600.0, self.expire_producers)
+
+    def _led(self) -> list[Partition]:
+        return [partition for partition in self._replicas if partition.is_leader]
+
+    async def apply_retention(self) -> None:
+        now_ms = self._clock.now_ms()
+        for partition in self._led():
+            try:
+                if partition.log.delete_expired(now_ms, partition.leader.high_watermark):
+                    partition.moved.fire()
+                partition.log.release_idle_files()
+            except StorageError as error:
+                self._replicas.directory_failed(partition.log, error)
+
+    async def unlink_due(self) -> None:
+        self._logs.unlink_due(self._clock.now_ms())
+
+    async def flush_due(self) -> None:
+        """Syncs what rolled or what the topic's flush settings ask for; the sync itself runs in a thread."""
+        for partition in list(self._replicas):
+            log = partition.log
+            if not log.is_closed and log.is_flush_due(self._clock.now_ms()):
+                await self._flush(log)
+
+    async def _flush(self, log: Log) -> None:
+        flush = log.begin_flush()
+        try:
+            await self._offload.in_thread(flush.run)
+        except StorageError as error:
+            self._replicas.directory_failed(log, error)
+            return
+        if not log.is_closed:
+            log.end_flush(flush, self._clock.now_ms())
+
+    async def checkpoint(self) -> None:
+        await self._write(self._logs.begin_checkpoint())
+
+    async def checkpoint_high_watermarks(self) -> None:
+        await self._write(self._logs.begin_high_watermarks(self._replicas.high_watermarks()))
+
+    async def _write(self, plans: list[CheckpointPlan]) -> None:
+        for plan in plans:
+            try:
+                await self._offload.in_thread(plan.run)
+            except StorageError as error:
+                self._replicas.take_offline(plan.directory, error)
+
+    async def expire_producers(self) -> None:
+        now_ms, expiration_ms = self._clock.now_ms(), self._config().producer_id_expiration_ms
+        for partition in list(self._replicas):
+            partition.log.expire_producers(now_ms, expiration_ms)
+
+    async def compact(self) -> None:
+        """Compacts the log that needs it most."""
+        config = self._config()
+        if not config.log_cleaner_enable:
+            return
+        candidates = []
+        for partition in self._led():
+            log = partition.log
+            if log.config.is_compacted:
+                clean_offset = self._logs.clean_offset(log.name)
+                job = cleaner.plan(
+                    log,
+                    clean_offset,
+                    high_watermark=partition.leader.high_watermark,
+                    now_ms=self._clock.now_ms(),
+                    dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+                    bytes_per_second_max=config.log_cleaner_io_max_bytes_per_second,
+                )
+                if job is not None:
+                    dirty = sum(one.size_bytes for one in job.segments if one.base_offset >= job.first_dirty_offset)
+                    candidates.append((dirty / max(1, log.size_bytes), log, job))
+        if not candidates:
+            return
+        _, log, job = max(candidates, key=lambda candidate: candidate[0])
+        try:
+            result = await self._offload.in_process(cleaner.run_job, job)
+        except OttlaError as error:
+            logger.error("%s could not be compacted: %s", log.name, error)
+            return
+        if not log.is_closed:
+            self._logs.commit_cleaning(log.name, result, now_ms=self._clock.now_ms())

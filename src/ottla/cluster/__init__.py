@@ -1,0 +1,1 @@
+"""What the controller decides, and the image of the cluster that everybody reads. Pure."""

@@ -1,0 +1,98 @@
+"""The cluster as one immutable value: brokers, topics, partitions.
+
+Whoever changes metadata makes a new image; whoever reads keeps the one it has for as long as it needs one view.
+Leaders, epochs and ISRs are here; the high watermark is not: it moves with every append and belongs to the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from uuid import UUID
+
+from ottla.ids import TopicPartition
+
+NO_LEADER = -1
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a listener of a broker is reached."""
+
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNode:
+    """A broker that is alive; `epoch` tells its incarnations apart."""
+
+    node_id: int
+    endpoints: Mapping[str, Endpoint]  # by listener name
+    rack: str | None = None
+    epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Who holds a partition. `version` is the metadata store's, for conditional changes."""
+
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    version: int = 0
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    name: str
+    topic_id: UUID
+    partitions: tuple[PartitionState, ...]  # by partition number
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImage:
+    """Everything known of the cluster at one moment."""
+
+    cluster_id: str
+    controller_id: int = -1
+    brokers: Mapping[int, BrokerNode] = field(default_factory=lambda: MappingProxyType({}))
+    topics: Mapping[str, TopicState] = field(default_factory=lambda: MappingProxyType({}))
+    names_by_id: Mapping[UUID, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def topic_by_id(self, topic_id: UUID) -> TopicState | None:
+        name = self.names_by_id.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def partition(self, partition: TopicPartition) -> PartitionState | None:
+        topic = self.topics.get(partition.topic)
+        if topic is None or not 0 <= partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[partition.partition]
+
+    def with_brokers(self, brokers: Iterable[BrokerNode], controller_id: int) -> ClusterImage:
+        return replace(
+            self,
+            brokers=MappingProxyType({broker.node_id: broker for broker in brokers}),
+            controller_id=controller_id,
+        )
+
+    def with_topics(self, changed: Iterable[TopicState], removed: Iterable[str] = ()) -> ClusterImage:
+        topics = dict(self.topics)
+        names = dict(self.names_by_id)
+        for name in removed:
+            names.pop(topics.pop(name).topic_id)
+        for topic in changed:
+            topics[topic.name] = topic
+            names[topic.topic_id] = topic.name
+        return replace(self, topics=MappingProxyType(topics), names_by_id=MappingProxyType(names))

@@ -1,0 +1,120 @@
+"""What the controller decides about topics: may this one be created, and how does it look. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.cluster.image import ClusterImage, PartitionState, TopicState
+from ottla.cluster.placement import assign
+from ottla.errors import ApiError, ErrorCode
+from ottla.ids import TOPIC_NAME_LENGTH_MAX, is_valid_topic_name
+
+if TYPE_CHECKING:
+    import random
+
+DEFAULT = -1  # «as the broker's settings say»
+PARTITIONS_MAX = 100_000  # of one topic: more would make its metadata larger than a client can take
+
+
+def decide_topic(
+    image: ClusterImage,
+    name: str,
+    *,
+    partition_count: int,
+    replication_factor: int,
+    assignments: Mapping[int, Sequence[int]] | None,
+    topic_id: UUID,
+    dice: random.Random,
+) -> TopicState:
+    """The new topic; ApiError says why it cannot be. Counts are real numbers here, defaults are filled in already."""
+    check_name(image, name)
+    if assignments:
+        if partition_count != DEFAULT or replication_factor != DEFAULT:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, "an assignment by hand leaves no room for counts: both must be -1"
+            )
+        replicas = _by_hand(image, assignments)
+    else:
+        if not 1 <= partition_count <= PARTITIONS_MAX:
+            raise ApiError(
+                ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions: must be from 1 to {PARTITIONS_MAX}"
+            )
+        replicas = assign(image.brokers, partition_count, replication_factor, dice)
+    return TopicState(name, topic_id, tuple(_new_partition(nodes) for nodes in replicas))
+
+
+def decide_more_partitions(
+    image: ClusterImage,
+    topic: TopicState,
+    total: int,
+    assignments: Sequence[Sequence[int]] | None,
+    dice: random.Random,
+) -> TopicState:
+    """The topic with `total` partitions; a topic never shrinks."""
+    count = len(topic.partitions)
+    if total <= count:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS, f"{topic.name} has {count} partitions already; {total} would not be more"
+        )
+    if total > PARTITIONS_MAX:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{total} partitions: at most {PARTITIONS_MAX}")
+    factor = len(topic.partitions[0].replicas)
+    if assignments is not None:
+        if len(assignments) != total - count:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{len(assignments)} assignments for {total - count} new partitions",
+            )
+        added = _by_hand(image, dict(enumerate(assignments)))
+        if any(len(nodes) != factor for nodes in added):
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"every partition of {topic.name} has {factor} replicas"
+            )
+    else:
+        added = assign(image.brokers, total - count, factor, dice, first_partition=count)
+    return replace(topic, partitions=topic.partitions + tuple(_new_partition(nodes) for nodes in added))
+
+
+def check_name(image: ClusterImage, name: str) -> None:
+    if not is_valid_topic_name(name):
+        raise ApiError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{name!r} is no topic name: 1 to {TOPIC_NAME_LENGTH_MAX} of letters, digits, '.', '_' and '-', "
+            "and not '.' or '..'",
+        )
+    if name in image.topics:
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+    collision = colliding_topic(image, name)
+    if collision is not None:
+        # Metrics write '.' as '_', so the two could not be told apart.
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} collides with {collision}: '.' and '_' are the same")
+
+
+def colliding_topic(image: ClusterImage, name: str) -> str | None:
+    """An existing topic that differs from `name` only by '.' and '_'."""
+    if "." not in name and "_" not in name:
+        return None
+    folded = name.replace(".", "_")
+    return next((other for other in image.topics if other != name and other.replace(".", "_") == folded), None)
+
+
+def _by_hand(image: ClusterImage, assignments: Mapping[int, Sequence[int]]) -> list[tuple[int, ...]]:
+    if sorted(assignments) != list(range(len(assignments))):
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without a gap")
+    factor = len(assignments[0])
+    for index, nodes in sorted(assignments.items()):
+        if not nodes or len(set(nodes)) != len(nodes):
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index}: no broker, or one twice")
+        if len(nodes) != factor:
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "all partitions must have as many replicas")
+        unknown = [node for node in nodes if node not in image.brokers]
+        if unknown:
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index}: broker {unknown[0]} is not alive")
+    return [tuple(assignments[index]) for index in range(len(assignments))]
+
+
+def _new_partition(replicas: tuple[int, ...]) -> PartitionState:
+    return PartitionState(replicas=replicas, leader=replicas[0], leader_epoch=0, isr=replicas)

@@ -1,0 +1,1 @@
+"""Sockets: the server side of a listener, and connections to other brokers."""

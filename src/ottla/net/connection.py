@@ -1,0 +1,388 @@
+"""One connection of a client: bytes in, requests handled one at a time, answers out in order.
+
+Our own non-blocking socket on the loop's readiness callbacks; streams would cost twice as much per request. A request
+whose answer is ready at once never leaves the callback that received it; one that has to wait (a parked Fetch,
+acks=all) becomes a task, and until it is done nothing more is read. Answers to requests that arrived together leave
+together.
+
+Limits: a frame is at most `frame_bytes_max`; memory grows with the bytes that came, not with those a peer announced;
+a peer that does not read its answers is not read from either.
+
+A request is a view of the receive buffer and valid until its handler first waits: what it needs longer it copies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ottla.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from ottla.net.server import Listener
+
+logger = logging.getLogger(__name__)
+
+LENGTH = struct.Struct(">i")
+FRAME_START_BYTES = 64 * 1024  # reserved for a large frame before more of it has arrived
+SEND_PARTS_MAX = 64  # parts handed to one sendmsg
+OUT_PARTS_MAX = 64  # answers that are collected before they are sent
+SENDFILE_BYTES_MAX = 4 * 1024 * 1024  # sent of one slice before others get their turn
+
+# The peer is gone, and saying so helps nobody.
+GONE = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNABORTED, errno.EBADF})
+
+
+class FileRange(Protocol):
+    """A range of a file, to be sent by the kernel."""
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def fileno(self) -> int:
+        """The descriptor; OSError where the file is none of the operating system's."""
+        ...
+
+    def read(self) -> bytes: ...
+
+
+Part = bytes | bytearray | memoryview | FileRange
+Reply = list[Part] | None
+Handler = Callable[["Connection", memoryview], "Reply | Awaitable[Reply]"]
+
+
+class Connection:
+    """One accepted socket. Closed at most once; `closed` tells its server."""
+
+    __slots__ = (
+        "__weakref__",
+        "_filled",
+        "_frame",
+        "_handler",
+        "_is_reading",
+        "_is_stopping",
+        "_is_writing",
+        "_listener",
+        "_loop",
+        "_out",
+        "_remainder",
+        "_socket",
+        "_task",
+        "is_closed",
+        "last_active",
+        "peer",
+        "session",
+    )
+
+    def __init__(self, listener: Listener, sock: socket.socket, peer: tuple[str, int], handler: Handler) -> None:
+        self._listener = listener
+        self._loop = listener.loop
+        self._socket = sock
+        self._handler = handler
+        self.peer = peer
+        self.session: Any = None  # who the peer is and what it negotiated: the broker's business
+        self._frame: bytearray | None = None  # a frame that is arriving, without its length
+        self._filled = 0
+        self._remainder = b""  # arrived behind a request that is still being handled
+        self._out: deque[Any] = deque()  # of Part: told apart by type when they are sent
+        self._task: asyncio.Task[None] | None = None
+        self._is_reading = False
+        self._is_writing = False
+        self._is_stopping = False
+        self.is_closed = False
+        self.last_active = self._loop.time()
+        self._resume_reading()
+
+    @property
+    def is_busy(self) -> bool:
+        return self._task is not None or bool(self._out)
+
+    @property
+    def listener_name(self) -> str:
+        return self._listener.name
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        return self._listener.address
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def _resume_reading(self) -> None:
+        if not self._is_reading and not self.is_closed:
+            self._loop.add_reader(self._socket, self._readable)
+            self._is_reading = True
+
+    def _pause_reading(self) -> None:
+        if self._is_reading:
+            self._loop.remove_reader(self._socket)
+            self._is_reading = False
+
+    def _readable(self) -> None:
+        self.last_active = self._loop.time()
+        try:
+            if self._frame is None:
+                buffer = self._listener.receive_buffer
+                count = self._socket.recv_into(buffer)
+            else:
+                # The rest of a frame goes straight to its place.
+                with memoryview(self._frame) as frame, frame[self._filled :] as rest:
+                    count = self._socket.recv_into(rest)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._lost(error)
+            return
+        if count == 0:
+            self.close()
+            return
+        try:
+            if self._frame is None:
+                self._take(buffer[:count])
+            else:
+                self._fill(count)
+        except Exception as error:
+            self._failed(error)
+
+    def _fill(self, count: int) -> None:
+        """More of a large frame has arrived; its buffer grows as it fills."""
+        frame = self._frame
+        assert frame is not None
+        self._filled += count
+        if self._filled < LENGTH.size:
+            return
+        size = self._frame_bytes(frame, 0) + LENGTH.size
+        if self._filled < size:
+            if self._filled == len(frame):
+                frame += bytes(min(max(FRAME_START_BYTES, len(frame)), size - len(frame)))
+            return
+        self._frame = None
+        self._take(memoryview(frame))
+
+    def _frame_bytes(self, data: bytearray | memoryview, position: int) -> int:
+        (size,) = LENGTH.unpack_from(data, position)
+        if not 0 <= size <= self._listener.frame_bytes_max:
+            raise ProtocolError(
+                f"a frame of {size} bytes; {self._listener.frame_bytes_max} are the most (socket.request.max.bytes)"
+            )
+        return int(size)
+
+    def _take(self, data: memoryview) -> None:
+        """Handles the requests that are whole in `data`, as long as they are answered at once and answers leave."""
+        position, end = 0, len(data)
+        while end - position >= LENGTH.size and self._is_free:
+            start = position + LENGTH.size
+            size = self._frame_bytes(data, position)
+            if end - start < size:
+                break
+            position = start + size
+            reply = self._handler(self, data[start:position])
+            if type(reply) is list:
+                self._out.extend(reply)
+                if len(self._out) >= OUT_PARTS_MAX:
+                    self._flush()
+            elif reply is not None:
+                self._task = self._loop.create_task(self._finish(reply))  # type: ignore[arg-type]
+        if self._out:
+            self._flush()
+        if self.is_closed:
+            return
+        if not self._is_free:
+            self._pause_reading()
+            self._remainder = bytes(data[position:])
+        elif position < end:
+            self._keep(data[position:])
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether the next request may be taken: none is in hand, and the peer takes its answers."""
+        return self._task is None and not self._is_writing and not self.is_closed
+
+    def _proceed(self) -> None:
+        """Something that held requests back is over: go on with those that have arrived, then with reading."""
+        if not self._is_free:
+            return
+        remainder, self._remainder = self._remainder, b""
+        if remainder:
+            try:
+                self._take(memoryview(bytearray(remainder)))
+            except Exception as error:
+                self._failed(error)
+        if self._is_free:
+            if self._is_stopping:
+                self.close()
+            else:
+                self._resume_reading()
+
+    def _keep(self, rest: memoryview) -> None:
+        """The beginning of a frame waits for the rest in a buffer of its own, which grows with what arrives."""
+        frame = bytearray(rest)
+        if len(frame) < LENGTH.size:
+            frame += bytes(LENGTH.size - len(frame))
+        else:
+            missing = self._frame_bytes(frame, 0) + LENGTH.size - len(frame)
+            frame += bytes(min(max(FRAME_START_BYTES, len(frame)), missing))
+        self._frame, self._filled = frame, len(rest)
+
+    async def _finish(self, reply: Awaitable[Reply]) -> None:
+        """Waits for the answer of a request that needs time."""
+        try:
+            parts = await reply
+        except Exception as error:
+            self._failed(error)
+            return
+        finally:
+            self._task = None
+        if parts and not self.is_closed:
+            self._out.extend(parts)
+            self._flush()
+        self._proceed()
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Sends what is to be sent; what the socket does not take now waits, and the next request with it."""
+        if self._is_writing or self.is_closed:
+            return
+        try:
+            if self._send():
+                return
+        except OSError as error:
+            self._lost(error)
+            return
+        self._is_writing = True
+        self._loop.add_writer(self._socket, self._writable)
+
+    def _writable(self) -> None:
+        self.last_active = self._loop.time()
+        try:
+            is_done = self._send()
+        except OSError as error:
+            self._lost(error)
+            return
+        if is_done:
+            self._loop.remove_writer(self._socket)
+            self._is_writing = False
+            self._proceed()
+
+    def _send(self) -> bool:
+        """Sends as much as the socket takes; True when nothing is left."""
+        out = self._out
+        while out:
+            part = out[0]
+            if type(part) is bytes or isinstance(part, (bytearray, memoryview)):
+                if not self._send_bytes():
+                    return False
+            elif not self._send_file(part):
+                return False
+        return True
+
+    def _send_bytes(self) -> bool:
+        """Sends the leading parts that are in memory, together; False when the socket is full."""
+        out = self._out
+        try:
+            if len(out) == 1:
+                sent = self._socket.send(out[0])
+            else:
+                parts: list[bytes | bytearray | memoryview] = []
+                for part in out:
+                    if not isinstance(part, (bytes, bytearray, memoryview)) or len(parts) == SEND_PARTS_MAX:
+                        break
+                    parts.append(part)
+                sent = self._socket.sendmsg(parts)
+        except (BlockingIOError, InterruptedError):
+            return False
+        while sent:
+            part = out[0]
+            if sent < len(part):
+                out[0] = memoryview(part)[sent:]
+                return False
+            sent -= len(part)
+            out.popleft()
+        return True
+
+    def _send_file(self, part: FileRange) -> bool:
+        """Lets the kernel send a range of a file; False when the socket is full."""
+        try:
+            descriptor = part.fileno()
+        except OSError:
+            # No file of the operating system (a simulated disk), or a transport that must see the bytes (TLS).
+            self._out[0] = part.read()
+            return True
+        position, left = part.position, part.size_bytes
+        try:
+            sent = os.sendfile(self._socket.fileno(), descriptor, position, min(left, SENDFILE_BYTES_MAX))
+        except (BlockingIOError, InterruptedError):
+            return False
+        if sent == 0 and left:
+            raise OSError(errno.EIO, "the file is shorter than the slice that was promised")
+        self._out.popleft()
+        if sent < left:
+            self._out.appendleft(Rest(part, sent))
+        return True
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Closes once the requests that have arrived are answered; at once where there are none."""
+        self._is_stopping = True
+        self._pause_reading()
+        self._proceed()
+
+    def _failed(self, error: Exception) -> None:
+        """A request that cannot be handled costs its connection, and nobody else anything."""
+        if isinstance(error, ProtocolError):
+            logger.warning("%s: %s; the connection is closed", self, error)
+        else:
+            logger.error("%s: a request failed; the connection is closed", self, exc_info=error)
+        self.close()
+
+    def _lost(self, error: OSError) -> None:
+        if error.errno not in GONE:
+            logger.warning("%s: %s; the connection is closed", self, error)
+        self.close()
+
+    def close(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._pause_reading()
+        if self._is_writing:
+            self._loop.remove_writer(self._socket)
+            self._is_writing = False
+        if self._task is not None:
+            self._task.cancel()
+        self._out.clear()
+        self._frame = None
+        self._remainder = b""
+        self._socket.close()
+        self._listener.closed(self)
+
+    def __str__(self) -> str:
+        return f"{self.peer[0]}:{self.peer[1]}"
+
+
+class Rest:
+    """What is left of a file range after a part of it was sent."""
+
+    __slots__ = ("_range", "position", "size_bytes")
+
+    def __init__(self, whole: FileRange, sent: int) -> None:
+        self._range = whole
+        self.position = whole.position + sent
+        self.size_bytes = whole.size_bytes - sent
+
+    def fileno(self) -> int:
+        return self._range.fileno()
+
+    def read(self) -> bytes:
+        return self._range.read()[-self.size_bytes :]

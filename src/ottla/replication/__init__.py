@@ -1,0 +1,1 @@
+"""The rules of replication: who leads, what is committed, who reads what. Pure."""

@@ -1,0 +1,187 @@
+"""Fetch sessions (KIP-227): a reader names its partitions once, then only what changes.
+
+The cache is bounded: when it is full, a session that was not used for a while makes room; if there is none, the reader
+goes on without. Nothing here is durable; a reader that meets a broker that forgot its session starts a new one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest
+from ottla.protocol.wire import ZERO_UUID
+
+if TYPE_CHECKING:
+    import random
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+EPOCH_MAX = 2**31 - 1
+SESSION_ID_MAX = 2**31 - 1
+SLOTS_DEFAULT = 1000  # max.incremental.fetch.session.cache.slots
+EVICTION_MS = 120_000  # a session that was used since then keeps its place
+
+
+class WantedKey(NamedTuple):
+    """A partition as the reader names it: by topic name until version 12, by topic id from 13 on."""
+
+    topic: str
+    topic_id: UUID
+    partition: int
+
+
+class Told(NamedTuple):
+    """What the reader was last told of a partition; an incremental answer leaves it out unless it changed."""
+
+    high_watermark: int
+    log_start_offset: int
+
+
+NOTHING_TOLD = Told(-1, -1)
+
+
+class _Wanted:
+    __slots__ = ("told", "wish")
+
+    def __init__(self, wish: FetchPartition) -> None:
+        self.wish = wish
+        self.told = NOTHING_TOLD
+
+
+class FetchSession:
+    """One reader's partitions, in the order in which they are served."""
+
+    __slots__ = ("epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
+
+    def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int) -> None:
+        self.session_id = session_id
+        self.uses_topic_ids = uses_topic_ids
+        self.epoch = 1
+        self.last_used_ms = now_ms
+        self.partitions: OrderedDict[WantedKey, _Wanted] = OrderedDict()
+
+    def update(self, request: FetchRequest) -> None:
+        for key, wish in wishes(request):
+            wanted = self.partitions.get(key)
+            if wanted is None:
+                self.partitions[key] = _Wanted(wish)
+            else:
+                wanted.wish = wish
+        for forgotten in request.forgotten_topics_data:
+            for partition in forgotten.partitions:
+                self.partitions.pop(WantedKey(forgotten.topic, forgotten.topic_id, partition), None)
+
+    def advance(self, now_ms: int) -> None:
+        self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
+        self.last_used_ms = now_ms
+
+
+class FetchPlan:
+    """What one Fetch request wants, and which of the results its answer has to carry."""
+
+    __slots__ = ("_is_incremental", "_session", "_wanted")
+
+    def __init__(
+        self, session: FetchSession | None, wanted: list[tuple[WantedKey, FetchPartition]], is_incremental: bool
+    ) -> None:
+        self._session = session
+        self._wanted = wanted
+        self._is_incremental = is_incremental
+
+    @property
+    def session_id(self) -> int:
+        return NO_SESSION if self._session is None else self._session.session_id
+
+    @property
+    def wanted(self) -> list[tuple[WantedKey, FetchPartition]]:
+        return self._wanted
+
+    def must_tell(self, key: WantedKey, told: Told, *, has_news: bool) -> bool:
+        """Whether the answer carries this partition; `has_news`: it has records or an error."""
+        if self._session is None:
+            return True
+        wanted = self._session.partitions.get(key)
+        if wanted is None:  # forgotten while the request waited
+            return not self._is_incremental
+        is_told = has_news or not self._is_incremental or told != wanted.told
+        wanted.told = told
+        if has_news and self._is_incremental:
+            # Whoever got something goes to the end of the row, so that no partition starves.
+            self._session.partitions.move_to_end(key)
+        return is_told
+
+
+class FetchSessions:
+    """All sessions of a broker."""
+
+    def __init__(self, dice: random.Random, slots: int = SLOTS_DEFAULT) -> None:
+        self._dice = dice
+        self.slots = slots
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
+        self.evicted_count = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: FetchRequest, version: int, now_ms: int) -> FetchPlan:
+        """Resolves the session of a request; ApiError where the reader and we do not agree on it."""
+        if version < 7 or request.session_epoch == FINAL_EPOCH:
+            self._sessions.pop(request.session_id, None)
+            return FetchPlan(None, list(wishes(request)), is_incremental=False)
+        uses_topic_ids = version >= 13
+        if request.session_epoch == INITIAL_EPOCH:
+            self._sessions.pop(request.session_id, None)
+            wanted = list(wishes(request))
+            return FetchPlan(self._open(request, uses_topic_ids, now_ms), wanted, is_incremental=False)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} is not known")
+        if session.epoch != request.session_epoch:
+            raise ApiError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"fetch session {request.session_id} is at epoch {session.epoch}, not {request.session_epoch}",
+            )
+        if session.uses_topic_ids != uses_topic_ids:
+            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session names topics by name or by id, not both")
+        session.update(request)
+        session.advance(now_ms)
+        self._sessions.move_to_end(session.session_id)
+        if not session.partitions:
+            del self._sessions[session.session_id]
+            return FetchPlan(None, [], is_incremental=True)
+        wanted = [(key, wanted.wish) for key, wanted in session.partitions.items()]
+        return FetchPlan(session, wanted, is_incremental=True)
+
+    def _open(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
+        """A new session; None where there is no room, and the reader goes on without."""
+        if not any(topic.partitions for topic in request.topics) or not self._make_room(now_ms):
+            return None
+        session_id = self._dice.randint(1, SESSION_ID_MAX)
+        while session_id in self._sessions:
+            session_id = self._dice.randint(1, SESSION_ID_MAX)
+        session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, now_ms)
+        session.update(request)
+        return session
+
+    def _make_room(self, now_ms: int) -> bool:
+        if len(self._sessions) < self.slots:
+            return True
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now_ms - oldest.last_used_ms < EVICTION_MS:
+            return False
+        del self._sessions[oldest.session_id]
+        self.evicted_count += 1
+        return True
+
+
+def wishes(request: FetchRequest) -> Iterator[tuple[WantedKey, FetchPartition]]:
+    """The partitions of a request, in its order."""
+    for topic in request.topics:
+        name = topic.topic if topic.topic_id == ZERO_UUID else ""
+        for wish in topic.partitions:
+            yield WantedKey(name, topic.topic_id, wish.partition), wish
