@@ -1,0 +1,230 @@
+"""An event loop whose time is a number: nobody waits, and a run can be replayed.
+
+It is asyncio's own selector loop, so tasks, timeouts, locks, streams and `sock_*` are the real ones; what is replaced
+is what they stand on. Time jumps to the next timer when nothing is left to do. The selector knows only sockets of
+`ottla.testing.network`. Work for an executor is done in place. Callbacks take no time at all.
+
+    loop = SimulatedLoop()
+    loop.run_until_complete(asyncio.sleep(3600))     # returns at once
+    assert loop.time() == 3600
+
+With `dice`, callbacks that are ready together run in a random order instead of the order they came in: schedules that
+a real machine takes once in a million runs. The same dice give the same order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import selectors
+import socket
+from asyncio import selector_events
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from contextvars import Context
+from random import Random
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
+
+Result = TypeVar("Result")
+Resolver = Callable[[str], str]
+
+# More turns than this while the clock stands still: something waits in a circle, and would for ever.
+TURNS_WITHOUT_TIME_MAX = 100_000
+# Far from any descriptor of the operating system, so that a mix-up fails instead of reaching a real file.
+FIRST_DESCRIPTOR = 1_000_000
+TASKS_NAMED_MAX = 30
+
+
+class DeadlockError(RuntimeError):
+    """Nothing is ready, no timer is set, and what the loop runs for is not done."""
+
+
+class LivelockError(RuntimeError):
+    """Callbacks keep each other busy and time does not move on."""
+
+
+class Pollable(Protocol):
+    """A socket as the selector sees it."""
+
+    def fileno(self) -> int: ...
+
+    def is_readable(self) -> bool: ...
+
+    def is_writable(self) -> bool: ...
+
+
+class SimulatedSelector(selectors.BaseSelector):
+    """Level-triggered readiness of simulated sockets; waiting is the business of whoever owns the time.
+
+    A socket says when its state may have changed (`look_at`), so that a thousand idle connections cost nothing.
+    """
+
+    def __init__(self, wait: Callable[[float | None], None]) -> None:
+        self._wait = wait
+        self._sockets: dict[int, Pollable] = {}
+        self._keys: dict[int, selectors.SelectorKey] = {}
+        self._suspects: dict[int, None] = {}  # in order: those that may be ready
+        self._next_descriptor = FIRST_DESCRIPTOR
+
+    # -- what sockets tell ---------------------------------------------------------------------------------------------
+
+    def open(self, sock: Pollable) -> int:
+        """A descriptor for a new socket. None is ever used twice: what was closed by mistake is found out."""
+        descriptor = self._next_descriptor
+        self._next_descriptor += 1
+        self._sockets[descriptor] = sock
+        return descriptor
+
+    def look_at(self, descriptor: int) -> None:
+        if descriptor in self._keys:
+            self._suspects[descriptor] = None
+
+    def forget(self, descriptor: int) -> None:
+        """The socket is closed. Whoever watches it has to stop before that, as with epoll."""
+        assert descriptor not in self._keys, f"socket {descriptor} is closed while the loop still watches it"
+        del self._sockets[descriptor]
+
+    def abandon(self, descriptor: int) -> None:
+        """Nobody is left who could react to the socket."""
+        self._keys.pop(descriptor, None)
+        self._suspects.pop(descriptor, None)
+
+    # -- what the loop asks --------------------------------------------------------------------------------------------
+
+    def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
+        descriptor = fileobj if isinstance(fileobj, int) else fileobj.fileno()
+        if descriptor not in self._sockets:
+            raise ValueError(f"{descriptor} is no open socket of the simulated network")
+        if descriptor in self._keys:
+            raise KeyError(f"{descriptor} is registered already")
+        key = self._keys[descriptor] = selectors.SelectorKey(fileobj, descriptor, events, data)
+        self._suspects[descriptor] = None
+        return key
+
+    def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
+        descriptor = fileobj if isinstance(fileobj, int) else fileobj.fileno()
+        self._suspects.pop(descriptor, None)
+        return self._keys.pop(descriptor)
+
+    def get_map(self) -> Mapping[FileDescriptorLike, selectors.SelectorKey]:
+        return {key.fileobj: key for key in self._keys.values()}
+
+    def get_key(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
+        return self._keys[fileobj if isinstance(fileobj, int) else fileobj.fileno()]
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = self._ready()
+        if not ready and timeout != 0:
+            self._wait(timeout)
+        return ready
+
+    def _ready(self) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = []
+        for descriptor in list(self._suspects):
+            sock, key = self._sockets[descriptor], self._keys[descriptor]
+            events = 0
+            if key.events & selectors.EVENT_READ and sock.is_readable():
+                events |= selectors.EVENT_READ
+            if key.events & selectors.EVENT_WRITE and sock.is_writable():
+                events |= selectors.EVENT_WRITE
+            if events:
+                ready.append((key, events))
+            else:
+                del self._suspects[descriptor]
+        return ready
+
+
+class SimulatedLoop(selector_events.BaseSelectorEventLoop):
+    """asyncio's selector loop on virtual time and simulated sockets."""
+
+    # What the parent keeps for itself, and is needed here: all ready callbacks, and a heap of all timers.
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+
+    def __init__(self, dice: Random | None = None) -> None:
+        self.sockets = SimulatedSelector(self._pass_time)
+        self._dice = dice
+        self._now = 0.0
+        self._turns_without_time = 0
+        self._resolve: Resolver | None = None
+        super().__init__(self.sockets)
+        self._clock_resolution = math.ulp(self._now)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._now
+
+    def _pass_time(self, timeout: float | None) -> None:
+        """Called when nothing is ready: the only moment at which time moves."""
+        if timeout is None:
+            raise DeadlockError(f"nothing is ready and no timer is set; pending: {self._pending_tasks()}")
+        # Exactly to the next timer, and not the shortest time further: a timer that came early would be set again.
+        self._now = self._scheduled[0].when()
+        self._clock_resolution = math.ulp(self._now)
+        self._turns_without_time = 0
+
+    def _pending_tasks(self) -> str:
+        tasks = sorted(asyncio.all_tasks(self), key=asyncio.Task.get_name)
+        names = [f"{task.get_name()} ({task.get_coro()})" for task in tasks[:TASKS_NAMED_MAX]]
+        return ", ".join(names) or "no task"
+
+    def _run_once(self) -> None:
+        self._turns_without_time += 1
+        if self._turns_without_time > TURNS_WITHOUT_TIME_MAX:
+            raise LivelockError(
+                f"{TURNS_WITHOUT_TIME_MAX} turns at {self._now:.6f} s and time does not move; "
+                f"next: {list(self._ready)[:TASKS_NAMED_MAX]}"
+            )
+        if self._dice is not None and len(self._ready) > 1:
+            ready = list(self._ready)
+            self._dice.shuffle(ready)
+            self._ready.clear()
+            self._ready.extend(ready)
+        super()._run_once()  # type: ignore[misc]
+
+    def cancel_timers(self, is_meant: Callable[[Context], bool]) -> None:
+        """Cancels what was to be called later out of those contexts: their owner is gone and takes its plans along."""
+        for timer in list(self._scheduled):
+            if is_meant(timer._context):  # type: ignore[attr-defined]
+                timer.cancel()
+
+    # -- nothing of the real world -------------------------------------------------------------------------------------
+
+    def _make_self_pipe(self) -> None:
+        """There is no other thread that had to wake this one."""
+
+    def _close_self_pipe(self) -> None:
+        return
+
+    def _write_to_self(self) -> None:
+        return
+
+    def run_in_executor(self, executor: object, func: Callable[..., Result], *args: object) -> asyncio.Future[Result]:
+        """Done in place and told in the next turn; threads would make their own order."""
+        future: asyncio.Future[Result] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+    def resolve_with(self, resolve: Resolver) -> None:
+        """How names of hosts become addresses; OSError for those that nobody has."""
+        self._resolve = resolve
+
+    async def getaddrinfo(self, host: Any, port: Any, **hints: Any) -> Any:
+        if self._resolve is None:
+            raise socket.gaierror(socket.EAI_NONAME, f"no network is there to know {host}")
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (self._resolve(host), port))]
+
+
+def run(main: Coroutine[Any, Any, Result], *, dice: Random | None = None) -> Result:
+    """Runs one coroutine on a loop of its own; what is still running then is cancelled."""
+    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(dice)) as runner:
+        return runner.run(main)
