@@ -74,8 +74,8 @@ def decode_changes(payload: bytes) -> Changes:
 
 def snapshot_of(tree: Tree) -> Iterator[bytes]:
     """The payloads that make an empty tree into this one."""
-    lasting = ((path, entry) for path, entry in tree.items() if not entry.is_ephemeral)
-    while some := list(islice(lasting, SNAPSHOT_FRAME_NODES)):
+    nodes = tree.items()
+    while some := list(islice(nodes, SNAPSHOT_FRAME_NODES)):
         yield encode_changes(some)
 
 

@@ -183,6 +183,22 @@ def test_of_many_that_want_to_be_the_first_one_is(store: Store, run: Any) -> Non
     assert run(store.get("/controller")) == Node(b"0", 0)
 
 
+def test_a_parent_whose_child_is_just_being_made_is_not_empty(store: Store, run: Any) -> None:
+    async def create_and_delete() -> list[object]:
+        return await asyncio.gather(
+            store.commit(Create("/a/x")),
+            store.commit(Delete("/a")),
+            store.commit(Delete("/a/x")),
+            return_exceptions=True,
+        )
+
+    run(store.commit(Create("/a")))
+    created, refused, deleted = run(create_and_delete())
+    assert (created, deleted) == (["/a/x"], [None])
+    assert isinstance(refused, NotEmpty)
+    run(store.commit(Delete("/a")))
+
+
 def test_a_watch_hears_of_its_node_and_of_everything_below_it_before_the_commit_returns(store: Store, run: Any) -> None:
     heard: list[frozenset[str]] = []
     store.watch("/topics", heard.append)

@@ -219,10 +219,19 @@ def test_a_snapshot_that_fails_costs_no_commit(
     with caplog.at_level(logging.WARNING):
         for n in range(50):
             assert run(store.commit(Put("/a", str(n).encode()))) == [n + 1]
+            assert kind == "rename" or not disk.exists(PATH + ".tmp"), "a full disk needs its room elsewhere"
     assert "grows on" in caplog.text
     assert list(disk.walk("/data")) == [PATH]
     for survivor in (disk.crash(seed) for seed in range(10)):
         assert run(open_on(survivor).get("/a")) == Node(b"49", 50)
+
+
+def test_half_a_snapshot_that_a_crash_left_behind_is_removed(run: Any) -> None:
+    disk = SimulatedDisk()
+    run(open_on(disk).commit(Create("/a")))
+    disk.open(PATH + ".tmp", create=True, writable=True).write(0, b"half of it")
+    assert run(open_on(disk).children("/")) == ["a"]
+    assert list(disk.walk("/data")) == [PATH]
 
 
 def test_closing_on_a_broken_disk_loses_nothing(run: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -288,6 +297,16 @@ def test_damage_in_the_middle_is_told_with_file_byte_and_remedy(run: Any) -> Non
     assert f"truncate --size={second} {PATH}" in str(error.value)
     disk.open(PATH, writable=True).truncate(second)
     assert run(open_on(disk).children("/")) == ["a"], "the remedy works"
+
+
+def test_damage_to_a_snapshot_is_never_taken_for_a_torn_write(run: Any) -> None:
+    disk = SimulatedDisk()
+    store = open_on(disk)
+    run(store.commit(Create("/a")))
+    store._journal.rewrite()
+    flip(disk, disk.size(PATH) - 1)
+    with pytest.raises(CorruptFileError, match=f"snapshot is damaged at byte {journal.HEADER.size}"):
+        open_on(disk)
 
 
 def test_after_a_clean_close_no_flipped_bit_goes_unnoticed_or_changes_anything(
