@@ -1,0 +1,227 @@
+"""A real broker for tests: on a free port, in this process or beside it, gone without a trace.
+
+    with Broker() as broker:
+        producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+
+In this process it runs on an event loop in a thread of its own: it is there in a fraction of a second, and a debugger
+can look into it. Beside it (`in_process=False`) it is a process, which a test can kill. Either way its data is in a
+temporary directory, unless the test names one that is to outlive the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ottla.broker.broker import Broker as RunningBroker
+from ottla.errors import OttlaError
+
+Result = TypeVar("Result")
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0
+# What a test wants unless it says otherwise: topics by themselves, small, without waiting.
+TEST_SETTINGS = {"auto.create.topics.enable": "true", "log.segment.delete.delay.ms": "1000"}
+
+
+class BrokerError(OttlaError):
+    """The broker of a test did not come up, or did not end."""
+
+
+class Broker:
+    """A broker that serves from `start` (or the beginning of a `with`) to `stop` (or its end)."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        in_process: bool = True,
+        listen: str = "127.0.0.1:0",
+    ) -> None:
+        self._settings = {**TEST_SETTINGS, **(settings or {})}
+        self._keeps_directory = directory is not None
+        self.directory = os.fspath(directory) if directory is not None else tempfile.mkdtemp(prefix="ottla-broker-")
+        self._listen = listen
+        self._runner: _Thread | _Process
+        self._runner = _Thread() if in_process else _Process()
+        self.host = ""
+        self.port = 0
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients ask for: `host:port`."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The process of a broker beside this one, for tests that send it signals."""
+        assert isinstance(self._runner, _Process), "a broker in this process has no process of its own"
+        return self._runner.pid
+
+    def start(self) -> Self:
+        self.host, self.port = self._runner.start(self._listen, self.directory, self._settings)
+        return self
+
+    def stop(self) -> None:
+        """Ends the broker in order; everything is flushed."""
+        try:
+            self._runner.stop()
+        finally:
+            self._forget()
+
+    def kill(self) -> None:
+        """Ends a broker beside this process as a crash does (SIGKILL). Its directory stays for the next one."""
+        assert isinstance(self._runner, _Process), "a broker in this process cannot be killed without killing the test"
+        self._runner.kill()
+
+    def restart(self) -> Self:
+        """Starts again on the same address and data, after `kill` or in place of a running one."""
+        self._runner.stop()
+        self._listen = self.bootstrap_servers
+        return self.start()
+
+    def call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Runs a coroutine on the loop of a broker in this process, to look at its inside."""
+        assert isinstance(self._runner, _Thread), "only a broker in this process can be called"
+        return self._runner.call(work)
+
+    @property
+    def running(self) -> RunningBroker:
+        """The broker object itself, in this process."""
+        assert isinstance(self._runner, _Thread), "only a broker in this process can be looked into"
+        assert self._runner.broker is not None, "the broker is not running"
+        return self._runner.broker
+
+    def _forget(self) -> None:
+        if not self._keeps_directory:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self._forget()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class _Thread:
+    """A broker on an event loop in a thread of this process."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready = threading.Event()
+        self._stopping: asyncio.Event | None = None
+        self._failure: BaseException | None = None
+        self.broker: RunningBroker | None = None
+
+    def start(self, listen: str, directory: str, settings: Mapping[str, str]) -> tuple[str, int]:
+        properties = {**settings, "listeners": f"PLAINTEXT://{listen}", "log.dirs": directory}
+        self._ready.clear()
+        self._failure = None
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(properties)), name="ottla-broker", daemon=True
+        )
+        self._thread.start()
+        if not self._ready.wait(START_TIMEOUT_S):
+            raise BrokerError(f"the broker was not ready after {START_TIMEOUT_S:.0f} s")
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+        assert self.broker is not None
+        return self.broker.address
+
+    async def _serve(self, properties: Mapping[str, str]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        try:
+            broker = RunningBroker(properties)
+            await broker.start()
+            self.broker = broker
+        except BaseException as error:
+            self._failure = error
+            return
+        finally:
+            self._ready.set()
+        await self._stopping.wait()
+        self.broker = None
+        await broker.stop()
+
+    def call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def stop(self) -> None:
+        if self._thread is None:
+            return
+        if self._loop is not None and self._stopping is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(STOP_TIMEOUT_S)
+        if self._thread.is_alive():
+            raise BrokerError(f"the broker did not stop within {STOP_TIMEOUT_S:.0f} s")
+        self._thread = None
+
+
+class _Process:
+    """A broker in a process of its own, started as a user would."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker is not running"
+        return self._process.pid
+
+    def start(self, listen: str, directory: str, settings: Mapping[str, str]) -> tuple[str, int]:
+        command = [sys.executable, "-m", "ottla", "serve", "--listen", listen, "--data", directory]
+        for name, value in settings.items():
+            command += ["--set", f"{name}={value}"]
+        # Its complaints are kept beside its data, so that a test that fails can show them.
+        with open(os.path.join(directory, "broker.err"), "ab") as errors:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.startswith("ready "):
+            self._process.wait()
+            self._process.stdout.close()
+            with open(os.path.join(directory, "broker.err"), errors="replace") as file:
+                raise BrokerError(f"the broker did not come up: {file.read().strip() or line.strip()}")
+        host, _, port = line.split()[1].rpartition(":")
+        return host, int(port)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        try:
+            process.send_signal(number)
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise BrokerError(f"the broker did not end within {STOP_TIMEOUT_S:.0f} s of {number.name}") from None
+        finally:
+            if process.stdout is not None:
+                process.stdout.close()
