@@ -10,8 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The walk over a batch keeps the fields of a record in registers only if all of it is inlined, which is a third of
- * its speed; compilers decide otherwise when left alone. */
+/* The walk over a batch keeps the fields of a record in registers only if all of it is inlined, which gains a sixth;
+ * compilers decide otherwise when left alone. */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 enum {
@@ -25,7 +25,6 @@ enum {
 };
 
 enum {
-    PREFETCH_BYTES = 512,
     RECORD_BYTES_MIN = 7,        /* as in layout.py */
     RECORD_HEADER_BYTES_MIN = 2,
 };
@@ -175,8 +174,6 @@ ALWAYS_INLINE int read_record(const uint8_t *at, const uint8_t *section_end, Raw
     if (number < RECORD_BYTES_MIN - 1 || number > section_end - at)
         return PROBLEM_RECORD_LENGTH;
     const uint8_t *end = at + number;
-    /* Where the next record starts hangs on this one's length, so the CPU cannot run ahead of the cache by itself. */
-    __builtin_prefetch(end + PREFETCH_BYTES);
     record->end = end;
     record->attributes = *at++;
     at = read_number(at, end, 64, &record->timestamp_delta);
