@@ -83,6 +83,10 @@ class Disk(Protocol):
 
     def sync_directory(self, path: str) -> None: ...
 
+    def space(self, path: str) -> tuple[int, int]:
+        """How many bytes the file system below `path` has, and how many of them are free to us."""
+        ...
+
     def lock(self, path: str) -> File:
         """Takes the lock file `path` for this process until the file is closed; LockHeldError if another has it."""
         ...
@@ -276,6 +280,13 @@ class RealDisk:
                 os.close(descriptor)
         except OSError as error:
             raise storage_error(path, "sync", error) from error
+
+    def space(self, path: str) -> tuple[int, int]:
+        try:
+            found = os.statvfs(path)
+        except OSError as error:
+            raise storage_error(path, "stat", error) from error
+        return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
 
     def lock(self, path: str) -> RealFile:
         file = self.open(path, create=True, writable=True)

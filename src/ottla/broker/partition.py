@@ -69,6 +69,10 @@ class Partition:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is not led by this broker")
         return self._leader
 
+    def check_leader(self) -> None:
+        """NOT_LEADER_OR_FOLLOWER where this broker does not lead the partition."""
+        assert self.leader
+
     @property
     def watermarks(self) -> Watermarks:
         high_watermark = self.leader.high_watermark

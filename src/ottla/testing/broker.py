@@ -133,7 +133,6 @@ class _Thread:
     def start(self, listen: str, directory: str, settings: Mapping[str, str]) -> tuple[str, int]:
         properties = {**settings, "listeners": f"PLAINTEXT://{listen}", "log.dirs": directory}
         self._ready.clear()
-        self._failure = None
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve(properties)), name="ottla-broker", daemon=True
         )
@@ -149,6 +148,7 @@ class _Thread:
     async def _serve(self, properties: Mapping[str, str]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
+        self._failure = None
         try:
             broker = RunningBroker(properties)
             await broker.start()

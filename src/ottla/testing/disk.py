@@ -31,6 +31,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from ottla.disk import storage_error
 from ottla.errors import LockHeldError
 
+SPACE_BYTES = 1 << 40
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -489,6 +491,10 @@ class SimulatedDisk:
         directory = self._directory(path, "sync")
         self._admit("sync_directory", path)
         directory.sync()
+
+    def space(self, path: str) -> tuple[int, int]:
+        """As much as nobody fills in a test; a full disk is a planned failure here, not a size."""
+        return SPACE_BYTES, SPACE_BYTES
 
     def lock(self, path: str) -> SimulatedFile:
         file = self.open(path, create=True, writable=True)

@@ -1,0 +1,37 @@
+"""CreatePartitions: more partitions for a topic, never fewer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+
+async def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    results = []
+    for name, wish in {topic.name: topic for topic in request.topics}.items():
+        try:
+            if counts[name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {name} is named more than once")
+            assignments = None if wish.assignments is None else [one.broker_ids for one in wish.assignments]
+            await asyncio.shield(
+                broker.controller.create_partitions(name, wish.count, assignments, validate_only=request.validate_only)
+            )
+            results.append(CreatePartitionsTopicResult(name=name))
+        except ApiError as error:
+            results.append(
+                CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message or None)
+            )
+    return CreatePartitionsResponse(results=results)

@@ -1,0 +1,81 @@
+"""DescribeConfigs: the settings of topics, brokers and groups, with the source of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.config.dynamic import ConfigEntry, ConfigResource, ConfigResourceType
+from ottla.config.setting import Kind
+from ottla.errors import ApiError, ErrorCode
+from ottla.protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+# Kafka's numbers of the types on the wire; 0 is «unknown».
+KIND_NUMBERS = {
+    Kind.BOOLEAN: 1,
+    Kind.STRING: 2,
+    Kind.INT: 3,
+    Kind.LONG: 5,
+    Kind.DOUBLE: 6,
+    Kind.LIST: 7,
+}
+
+
+def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[_result(broker, wish, request, context.version) for wish in request.resources]
+    )
+
+
+def _result(
+    broker: Broker, wish: DescribeConfigsResource, request: DescribeConfigsRequest, version: int
+) -> DescribeConfigsResult:
+    resource = ConfigResource(wish.resource_type, wish.resource_name)
+    try:
+        if resource.type == ConfigResourceType.TOPIC and resource.name not in broker.image.topics:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.name} does not exist")
+        entries = broker.configs.describe(
+            resource,
+            wish.configuration_keys,
+            synonyms=request.include_synonyms,
+            documentation=request.include_documentation,
+        )
+        error_code, message = ErrorCode.NONE, None
+    except ApiError as error:
+        entries, error_code, message = [], error.code, error.message or None
+    return DescribeConfigsResult(
+        error_code=error_code,
+        error_message=message,
+        resource_type=wish.resource_type,
+        resource_name=wish.resource_name,
+        configs=[_entry(entry, version) for entry in entries],
+    )
+
+
+def _entry(entry: ConfigEntry, version: int) -> DescribeConfigsResourceResult:
+    result = DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        is_sensitive=entry.is_sensitive,
+        config_source=entry.source,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in entry.synonyms
+        ],
+        config_type=KIND_NUMBERS.get(entry.kind, 0),
+        documentation=entry.documentation,
+    )
+    if version == 0:
+        result.is_default = entry.is_default
+    return result

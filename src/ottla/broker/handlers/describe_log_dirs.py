@@ -1,0 +1,46 @@
+"""DescribeLogDirs: what lies in the log directories of this broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from ottla.storage.logs import LogDirectory
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+
+def handle(broker: Broker, request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    return DescribeLogDirsResponse(results=[_result(broker, one, wanted) for one in broker.logs.directories])
+
+
+def _result(broker: Broker, directory: LogDirectory, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+    if not directory.is_online:
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[])
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    for name, log in sorted(directory.logs.items()):
+        if wanted is None or name in wanted:
+            topics.setdefault(name.topic, []).append(
+                DescribeLogDirsPartition(
+                    partition_index=name.partition, partition_size=log.size_bytes, offset_lag=0, is_future_key=False
+                )
+            )
+    total, usable = broker.disk.space(directory.path)
+    return DescribeLogDirsResult(
+        log_dir=directory.path,
+        topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+        total_bytes=total,
+        usable_bytes=usable,
+    )

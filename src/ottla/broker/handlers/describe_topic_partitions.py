@@ -1,0 +1,88 @@
+"""DescribeTopicPartitions: topics page by page, so that a cluster of many partitions fits into many answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.image import ClusterImage, TopicState
+from ottla.errors import ErrorCode
+from ottla.ids import is_valid_topic_name
+from ottla.protocol.messages.metadata import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from ottla.protocol.wire import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+PARTITIONS_MAX = 2000  # in one answer, whatever the client asks for
+
+
+def handle(
+    broker: Broker, request: DescribeTopicPartitionsRequest, context: Context
+) -> DescribeTopicPartitionsResponse:
+    image = broker.image
+    names = sorted({topic.name for topic in request.topics} or image.topics)
+    start_topic, start_index = "", 0
+    if request.cursor is not None:
+        start_topic, start_index = request.cursor.topic_name, request.cursor.partition_index
+    left = (
+        min(request.response_partition_limit, PARTITIONS_MAX)
+        if request.response_partition_limit > 0
+        else PARTITIONS_MAX
+    )
+    topics = []
+    for name in names:
+        if name < start_topic:
+            continue
+        topic = image.topics.get(name)
+        if topic is None:
+            topics.append(_unknown(name))
+            continue
+        if left == 0:
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=0)
+            )
+        first = start_index if name == start_topic else 0
+        indexes = range(first, min(len(topic.partitions), first + left))
+        topics.append(_known(image, topic, indexes))
+        left -= len(indexes)
+        if indexes.stop < len(topic.partitions):
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=indexes.stop)
+            )
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    is_valid = is_valid_topic_name(name)
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_id=ZERO_UUID, partitions=[])
+
+
+def _known(image: ClusterImage, topic: TopicState, indexes: range) -> DescribeTopicPartitionsResponseTopic:
+    partitions = []
+    for index in indexes:
+        state = topic.partitions[index]
+        is_led = state.leader in image.brokers
+        partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=state.leader if is_led else -1,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.isr),
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=[node for node in state.replicas if node not in image.brokers],
+            )
+        )
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal, partitions=partitions
+    )
