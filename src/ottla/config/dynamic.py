@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ottla.config.broker import BROKER_SETTINGS, BrokerConfig, inherited_value
 from ottla.config.group import GROUP_SETTINGS, GroupConfig
-from ottla.config.setting import Kind, Setting, Update, Value, format_value, unknown_setting
+from ottla.config.setting import Kind, Setting, Update, Value, format_value, shortened, unknown_setting
 from ottla.config.topic import TOPIC_SETTINGS, LogConfig
 from ottla.config.unsupported import is_known_unsupported
 from ottla.errors import ApiError, ConfigError, ErrorCode
@@ -114,9 +114,10 @@ class DynamicConfigs:
     such as those of a newer version, count as not set; `problems` names them.
     """
 
-    static: Mapping[str, str]
+    # Not shown: among them are passwords.
+    static: Mapping[str, str] = field(repr=False)
     node_id: int
-    overrides: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    overrides: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict, repr=False)
     _topic_configs: dict[str, LogConfig] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     # -- what holds ----------------------------------------------------------------------------------------------------
@@ -202,10 +203,11 @@ class DynamicConfigs:
     def incremental_alter(self, resource: ConfigResource, changes: Collection[ConfigChange]) -> dict[str, str]:
         """What the resource sets after these changes (IncrementalAlterConfigs); ApiError if they cannot be made."""
         self._check_can_be_altered(resource)
-        names = [change.name for change in changes]
-        for name in names:
-            if names.count(name) > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: is changed twice in one request")
+        names: set[str] = set()
+        for name, _, _ in changes:
+            if name in names:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{shortened(name)}: is changed twice in one request")
+            names.add(name)
         table = _table_of(resource)
         changed = dict(self.overrides_of(resource))
         for change in changes:
@@ -222,7 +224,7 @@ class DynamicConfigs:
         if change.operation == AlterOperation.SET:
             return text
         if change.operation not in (AlterOperation.APPEND, AlterOperation.SUBTRACT):
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name}: unknown operation {change.operation}")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{shortened(change.name)}: unknown operation {change.operation}")
         setting = _known(change.name, table)
         if setting.kind is not Kind.LIST:
             operation = AlterOperation(change.operation).name
@@ -257,7 +259,7 @@ class DynamicConfigs:
         if resource not in (DEFAULT_BROKER, self._own_resource):
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
-                f"this is broker {self.node_id} and not {resource.name}: name it, or nothing for the default of all",
+                f"this is broker {self.node_id} and not {shortened(resource.name)}: name it, or nothing for the default of all",
             )
 
     def _checked(
@@ -429,7 +431,7 @@ def _table_of(resource: ConfigResource) -> Mapping[str, Setting]:
 
 def _given(name: str, text: str | None) -> str:
     if text is None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: a value is needed; to unset it, delete it")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{shortened(name)}: a value is needed; to unset it, delete it")
     return text
 
 
@@ -437,7 +439,7 @@ def _known(name: str, table: Mapping[str, Setting]) -> Setting:
     if name in table:
         return table[name]
     if table is BROKER_SETTINGS and is_known_unsupported(name):
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"{name}: this setting of Kafka has no effect here")
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"{shortened(name)}: this setting of Kafka has no effect here")
     raise ApiError(ErrorCode.INVALID_CONFIG, unknown_setting(name, table))
 
 

@@ -23,6 +23,7 @@ from ottla.errors import ConfigError
 SHORT_MAX = 2**15 - 1
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+SHOWN_LENGTH_MAX = 200
 
 
 class Kind(StrEnum):
@@ -117,7 +118,7 @@ class Setting:
         return " and ".join(bounds)
 
     def _refusal(self, text: str, reason: str) -> ConfigError:
-        shown = "[hidden]" if self.is_sensitive else text
+        shown = "[hidden]" if self.is_sensitive else shortened(text)
         return ConfigError(f"{self.name}={shown}: {reason}")
 
 
@@ -156,9 +157,15 @@ def parse_known(properties: Mapping[str, str], known: Mapping[str, Setting]) -> 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
     """The error text for a setting that is not in `known`, with the nearest name that is."""
-    nearest = difflib.get_close_matches(name, known, n=1)
+    shown = shortened(name)
+    nearest = difflib.get_close_matches(shown, known, n=1)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
-    return f"{name}: unknown setting{hint}"
+    return f"{shown}: unknown setting{hint}"
+
+
+def shortened(text: str) -> str:
+    """As much of a text as an error repeats: clients choose it, and may send megabytes."""
+    return text if len(text) <= SHOWN_LENGTH_MAX else f"{text[:SHOWN_LENGTH_MAX]}…"
 
 
 def format_value(value: Value | None) -> str | None:

@@ -47,24 +47,6 @@ def _as_ours(default: object) -> object:
     return tuple(default) if isinstance(default, list) else default
 
 
-def test_the_typed_configuration_has_the_defaults_of_the_table() -> None:
-    config = LogConfig()
-    assert {name: getattr(config, setting.attribute) for name, setting in TOPIC_SETTINGS.items()} == {
-        name: setting.default for name, setting in TOPIC_SETTINGS.items()
-    }
-
-
-def test_every_default_is_a_value_that_its_setting_takes() -> None:
-    for setting in TOPIC_SETTINGS.values():
-        default = setting.default
-        text = ",".join(default) if isinstance(default, tuple) else str(default)
-        assert setting.parse(text) == default, setting.name
-
-
-def test_every_setting_has_a_sentence_of_help() -> None:
-    assert [setting.name for setting in TOPIC_SETTINGS.values() if not setting.help.endswith(".")] == []
-
-
 # -- parsing -----------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,109 @@
+"""Renders `docs/reference/settings.md` from the settings themselves.
+
+python -m ottla.config.reference > docs/reference/settings.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ottla.config import broker_settings
+from ottla.config.broker import BROKER_SETTINGS
+from ottla.config.group import GROUP_SETTINGS
+from ottla.config.setting import Setting, format_value, settings_of
+from ottla.config.topic import TOPIC_SETTINGS
+from ottla.config.unsupported import KNOWN_UNSUPPORTED, KNOWN_UNSUPPORTED_PREFIXES
+
+_INTRODUCTION = """\
+# Settings
+
+Names, types and meanings are those of Apache Kafka, so that its files, tools and habits work. This page is generated:
+`python -m ottla.config.reference`.
+
+A broker reads its settings from a file in the format of `server.properties` and from `--set NAME=VALUE`, which wins. An
+unknown name, a bad value or a contradiction stops it with one line that says what would do. What may change while it
+runs is set with `ottla configs` or any Kafka tool, for one broker or for all, and the strongest holds: topic, broker,
+all brokers, file, default.
+"""
+
+_BROKER_NOTE = """\
+*Change* says how a setting changes without a restart: `cluster-wide` for all brokers or one, `per-broker` for one.
+"""
+
+_SECTIONS = (
+    broker_settings.IdentitySettings,
+    broker_settings.NetworkSettings,
+    broker_settings.TopicCreationSettings,
+    broker_settings.LogSettings,
+    broker_settings.CleanerSettings,
+    broker_settings.ReplicationSettings,
+    broker_settings.GroupCoordinatorSettings,
+    broker_settings.TransactionSettings,
+    broker_settings.TlsSettings,
+)
+
+
+def settings_page() -> str:
+    """The whole page."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield _INTRODUCTION
+    yield "## Topics\n"
+    yield "*Default from* names the broker's settings that hold for a topic that sets nothing, the strongest first.\n"
+    yield from _inheriting_table(TOPIC_SETTINGS.values())
+    yield "\n## Consumer groups\n"
+    yield from _inheriting_table(GROUP_SETTINGS.values())
+    yield "\n## Broker\n"
+    yield _BROKER_NOTE
+    for section in _SECTIONS:
+        yield f"### {(section.__doc__ or '').rstrip('.')}\n"
+        yield from _table(
+            ("Setting", "Type", "Default", "Valid", "Change", "Meaning"),
+            (
+                (*_common(setting), str(setting.update) if setting.is_dynamic else "–", setting.help)
+                for setting in (BROKER_SETTINGS[name] for name in settings_of(section))
+            ),
+        )
+        yield ""
+    yield "## Accepted and without effect\n"
+    yield "A file may hold these settings of Kafka; the broker names those it finds once, when it starts.\n"
+    yield from (f"- `{name}`" for name in sorted(KNOWN_UNSUPPORTED))
+    yield from (f"- `{prefix}…`" for prefix in KNOWN_UNSUPPORTED_PREFIXES)
+
+
+def _inheriting_table(settings: Iterable[Setting]) -> Iterator[str]:
+    return _table(
+        ("Setting", "Type", "Default", "Valid", "Default from", "Meaning"),
+        (
+            (*_common(setting), ", ".join(f"`{name}`" for name in setting.broker_names) or "–", setting.help)
+            for setting in settings
+        ),
+    )
+
+
+def _common(setting: Setting) -> tuple[str, ...]:
+    return f"`{setting.name}`", str(setting.kind), _default(setting), _valid(setting)
+
+
+def _default(setting: Setting) -> str:
+    text = format_value(setting.default)
+    if text is None:
+        return "–"
+    return f"`{text}`" if text else "empty"
+
+
+def _valid(setting: Setting) -> str:
+    if setting.choices:
+        return ", ".join(f"`{choice}`" for choice in setting.choices)
+    return setting.range_in_words or setting.form or "–"
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    for row in (head, ("---",) * len(head), *rows):
+        yield f"| {' | '.join(row)} |"
+
+
+if __name__ == "__main__":
+    print(settings_page(), end="")
