@@ -259,7 +259,8 @@ class DynamicConfigs:
         if resource not in (DEFAULT_BROKER, self._own_resource):
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
-                f"this is broker {self.node_id} and not {shortened(resource.name)}: name it, or nothing for the default of all",
+                f"this is broker {self.node_id} and not {shortened(resource.name)}: ask that one, or name none to mean "
+                "all of them",
             )
 
     def _checked(
