@@ -443,6 +443,21 @@ def test_small_neighbours_become_one_segment_no_larger_than_a_segment(home) -> N
     clean(home, log)
     assert home.bases(log) == [0, 3, 6, 8]
     assert [segment.size_bytes for segment in log.segments] == [3 * size, 3 * size, 2 * size, 0]
+    log.unlink_due(home.now_ms + 60_000)
+    assert home.files(".snapshot") == [f"{base:020d}.snapshot" for base in (3, 6, 8)]
+
+
+def test_segments_that_are_too_far_apart_for_one_index_stay_apart(home) -> None:
+    log = compacted(home)
+    far = 2**32
+    for offset in (0, 1, far, far + 1):
+        log.append_as_follower(home.batch(b"%d" % offset, keys=[b"%d" % (offset % 2)], base_offset=offset), now_ms=0)
+        log.roll(home.now_ms)
+    home.put(log, (b"2", b"v"))
+    clean(home, log)
+    assert home.records(log) == [(far, b"0", b"%d" % far), (far + 1, b"1", b"%d" % (far + 1)), (far + 2, b"2", b"v")]
+    log = home.restart(log)
+    assert (log.end_offset, len(home.records(log))) == (far + 3, 3)
 
 
 def test_the_old_segments_go_like_deleted_ones(home) -> None:

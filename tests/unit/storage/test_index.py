@@ -73,11 +73,13 @@ def test_the_largest_relative_offset_fits_and_the_next_does_not(disk: RealDisk, 
         index.append(1000 + RELATIVE_OFFSET_MAX + 1, 8)
 
 
-def test_an_offset_past_a_position_is_that_of_the_first_batch_behind_it(disk: RealDisk, path: Path) -> None:
+def test_the_first_entry_from_a_position_is_that_of_the_first_batch_that_starts_there_or_behind_it(
+    disk: RealDisk, path: Path
+) -> None:
     index = offset_index(disk, path, (1010, 100), (1020, 200))
-    assert index.offset_past(100, default=9999) == 1010  # the batch at 100 starts there, so none of it is in front
-    assert index.offset_past(101, default=9999) == 1020
-    assert index.offset_past(201, default=9999) == 9999
+    assert index.first_from(100) == OffsetPosition(1010, 100)
+    assert index.first_from(101) == OffsetPosition(1020, 200)
+    assert index.first_from(201) is None
 
 
 def test_truncation_drops_the_entries_from_an_offset_on_and_the_file_follows(disk: RealDisk, path: Path) -> None:

@@ -371,6 +371,15 @@ def test_a_topic_of_the_same_name_starts_empty(broker: Broker) -> None:
     assert (new.log_start_offset, new.end_offset, new.recovery_point, again.clean_offset(tp("t"))) == (0, 0, 0, 0)
 
 
+def test_a_topic_of_the_same_name_starts_unclean(broker: Broker) -> None:
+    logs = broker.open(broker.paths[:1])
+    logs.create(tp("t"), now_ms=NOW)
+    logs.set_clean_offset(tp("t"), 2)
+    logs.delete(tp("t"), now_ms=NOW)
+    logs.create(tp("t"), now_ms=NOW)
+    assert logs.clean_offset(tp("t")) == 0
+
+
 def test_what_was_being_deleted_at_a_crash_is_deleted_after_it(broker: Broker) -> None:
     logs = broker.open(broker.paths[:1])
     logs.create(tp("t"), now_ms=NOW)

@@ -205,6 +205,7 @@ def test_transactions_that_end_in_another_order_stay_unstable_from_the_first_one
     )
     known.record_marker(end(12, producer_id=2), COMMIT)
     known.record_marker(end(13, producer_id=1), COMMIT)
+    assert known.first_unstable_offset == 10
     known.passed_high_watermark(13)  # the later transaction is stable, the earlier one ends at 13
     assert known.first_unstable_offset == 10
 
