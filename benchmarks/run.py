@@ -24,7 +24,7 @@ from ottla.records import codec
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-BENCHMARKS = ("codec", "protocol", "storage")
+BENCHMARKS = ("codec", "protocol", "storage", "peers")
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,16 @@ class Upkeep:
                 self._replicas.directory_failed(partition.log, error)
 
     async def unlink_due(self) -> None:
-        self._logs.unlink_due(self._clock.now_ms())
+        try:
+            self._logs.unlink_due(self._clock.now_ms())
+        except StorageError as error:
+            self._take_offline(error)
+
+    def _take_offline(self, error: StorageError) -> None:
+        """The directory of a path that failed goes offline."""
+        for directory in self._logs.directories:
+            if directory.is_online and error.path.startswith(directory.path):
+                self._replicas.take_offline(directory, error)
 
     async def flush_due(self) -> None:
         """Syncs what rolled or what the topic's flush settings ask for; the sync itself runs in a thread."""

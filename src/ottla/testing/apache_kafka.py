@@ -158,7 +158,10 @@ class KafkaBroker:
     `start` brings it back on the same data. `log_dir` holds the partitions.
     """
 
-    def __init__(self, kafka: ApacheKafka, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, kafka: ApacheKafka, directory: Path, settings: Mapping[str, str] | None = None, *, heap: str = "512m"
+    ) -> None:
+        self._heap = heap
         self.log_dir = directory / "data"
         self._kafka = kafka
         self._properties = directory / "server.properties"
@@ -197,7 +200,7 @@ class KafkaBroker:
         levels = {"defaultLogLevel": "warn", "log.kafka.server.KafkaRaftServer": "info"}
         with self._console.open("wb") as console:
             self._process = subprocess.Popen(
-                self._kafka.java("kafka.Kafka", "512m", [str(self._properties)], levels),
+                self._kafka.java("kafka.Kafka", self._heap, [str(self._properties)], levels),
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,
@@ -207,6 +210,11 @@ class KafkaBroker:
         except BaseException:
             self.kill()
             raise
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker does not run"
+        return self._process.pid
 
     def stop(self) -> None:
         """End the clean way: flushed, with checkpoints and the mark of a clean shutdown."""
