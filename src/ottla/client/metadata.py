@@ -1,0 +1,371 @@
+"""What a client knows of a cluster, and its connections: who is there, who leads which partition.
+
+A `Cluster` starts from a few addresses and learns the rest. What it knows is a value, replaced as a whole when it is
+asked for anew: because it is too old for the question, or because an answer showed that it is wrong. One connection per
+broker, made when first needed and again after it broke.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+from uuid import UUID
+
+from ottla.client.retrying import Deadline, Pauses, UnknownTopicError, error_of, retrying, wants_metadata
+from ottla.errors import ApiError, ConfigError, ErrorCode, OttlaError
+from ottla.ids import ZERO_TOPIC_ID, TopicPartition
+from ottla.net.client import (
+    Address,
+    BrokerConnection,
+    CannotConnectError,
+    ConnectionFailedError,
+    ConnectionOptions,
+    Door,
+    connect,
+    tcp_door,
+)
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+Answer = TypeVar("Answer")
+
+DEFAULT_PORT: Final = 9092
+# What a broker says that is the wrong one, or not ready yet: nothing was done, and all of it may be asked again.
+NOT_NOW: Final = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+CREATION_WAIT_S: Final = 3.0  # for a topic that a broker creates because it was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """How a client behaves towards every broker. `timeout_s` bounds one operation with all its tries."""
+
+    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
+    timeout_s: float = 30.0
+    pauses: Pauses = field(default_factory=Pauses)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    node_id: int
+    address: Address
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition of a topic; `leader_id` is -1 while it has no leader."""
+
+    partition: int
+    leader_id: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    topic_id: UUID
+    is_internal: bool
+    partitions: tuple[Partition, ...]  # by number, without gaps
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.partitions[0].replicas) if self.partitions else 0
+
+    def partition(self, number: int) -> Partition:
+        if not 0 <= number < len(self.partitions):
+            raise UnknownTopicError(
+                f"{self.name} has no partition {number}: it has {len(self.partitions)}, counted from 0"
+            )
+        return self.partitions[number]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The answer to one question for metadata. A topic that was asked for is in `topics` or in `errors`."""
+
+    cluster_id: str | None
+    controller_id: int
+    nodes: Mapping[int, Node]
+    topics: Mapping[str, Topic]
+    errors: Mapping[str, ApiError]
+
+    def topic(self, name: str) -> Topic:
+        if name in self.errors:
+            raise self.errors[name]
+        if name not in self.topics:
+            raise UnknownTopicError(f"the topic {name} does not exist")
+        return self.topics[name]
+
+
+def parse_addresses(text: str) -> list[Address]:
+    """`HOST:PORT`, several with commas between; the port may be left out, an IPv6 address stands in brackets."""
+    addresses = [_parse_address(part.strip()) for part in text.split(",") if part.strip()]
+    if not addresses:
+        raise ConfigError("no bootstrap server is named; write HOST:PORT")
+    return addresses
+
+
+def _parse_address(text: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(DEFAULT_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{text!r} is no address of a broker; write HOST:PORT, such as 127.0.0.1:9092")
+    return Address(host, int(port))
+
+
+class Cluster:
+    """The cluster as one client sees it. Use it as an asynchronous context manager, or call `close`."""
+
+    def __init__(
+        self, bootstrap: Sequence[Address], options: ClientOptions | None = None, door: Door = tcp_door
+    ) -> None:
+        self.options = options or ClientOptions()
+        self._bootstrap = list(bootstrap)
+        self._door = door
+        self._nodes: dict[int, Node] = {}
+        self._controller_id = -1
+        self._topics: dict[str, Topic] = {}
+        self._connections: dict[Address, BrokerConnection] = {}
+        self._connecting: dict[Address, asyncio.Lock] = {}
+
+    async def __aenter__(self) -> Cluster:
+        # Not tried again: who names a wrong port wants to know at once. Once connected, what breaks is mended.
+        await self.any_connection()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        connections, self._connections = list(self._connections.values()), {}
+        await asyncio.gather(*(connection.close() for connection in connections))
+
+    def deadline(self) -> Deadline:
+        return Deadline.after(self.options.timeout_s)
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    async def any_connection(self) -> BrokerConnection:
+        """An open connection, else a new one to the first broker that takes it."""
+        for connection in self._connections.values():
+            if not connection.is_closed:
+                return connection
+        addresses = dict.fromkeys([*(node.address for node in self._nodes.values()), *self._bootstrap])
+        failures: list[ConnectionFailedError] = []
+        for address in addresses:
+            try:
+                return await self._connection_to(address)
+            except ConnectionFailedError as failure:
+                failures.append(failure)
+        if len(failures) == 1:
+            raise failures[0]
+        raise CannotConnectError(
+            failures[0].address, f"none of {len(failures)} brokers answers; the first: {failures[0]}"
+        )
+
+    async def connection(self, node_id: int) -> BrokerConnection:
+        """The connection to one broker."""
+        if node_id not in self._nodes:
+            await self.refresh(())
+        if node_id not in self._nodes:
+            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"the cluster has no broker {node_id} now")
+        return await self._connection_to(self._nodes[node_id].address)
+
+    async def controller_connection(self) -> BrokerConnection:
+        """The connection to the broker that takes changes of topics and settings."""
+        if self._controller_id not in self._nodes:
+            await self.refresh(())
+        if self._controller_id not in self._nodes:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
+        return await self.connection(self._controller_id)
+
+    async def _connection_to(self, address: Address) -> BrokerConnection:
+        # Looked at under the lock: two callers that need the same broker make one connection.
+        async with self._connecting.setdefault(address, asyncio.Lock()):
+            connection = self._connections.get(address)
+            if connection is None or connection.is_closed:
+                connection = await connect(address, self.options.connection, self._door)
+                self._connections[address] = connection
+            return connection
+
+    # -- metadata ------------------------------------------------------------------------------------------------------
+
+    async def view(self, topics: Collection[str] | None = None, *, may_create: bool = False) -> ClusterView:
+        """Asks a broker now. None means all topics; `may_create` lets the broker create what is missing."""
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        connection = await self.any_connection()
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=may_create)
+        view = _view_of(await connection.request(request, MetadataResponse))
+        if view.nodes:
+            self._nodes, self._controller_id = dict(view.nodes), view.controller_id
+        if topics is None:
+            self._topics.clear()
+        for name in view.errors:
+            self._topics.pop(name, None)
+        self._topics.update(view.topics)
+        return view
+
+    async def refresh(self, topics: Collection[str] | None, deadline: Deadline | None = None) -> ClusterView:
+        """Asks until a broker answers. What is wrong with single topics is in the answer, not raised."""
+        return await retrying(lambda: self.view(topics), deadline or self.deadline(), self.options.pauses)
+
+    async def topic(self, name: str, deadline: Deadline | None = None, *, may_create: bool = False) -> Topic:
+        """A topic with its partitions, from memory where it is known.
+
+        A topic that does not exist is an error at once, or with `may_create` when it has not appeared in a short while.
+        """
+        if name in self._topics:
+            return self._topics[name]
+        deadline = deadline or self.deadline()
+        created_by = Deadline.after(min(CREATION_WAIT_S, deadline.left_s) if may_create else 0.0)
+
+        async def look() -> Topic:
+            try:
+                return (await self.view([name], may_create=may_create)).topic(name)
+            except ApiError as error:
+                # A broker that creates a topic and one that will not give the same answer at first.
+                if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not created_by.left_s:
+                    raise UnknownTopicError(f"the topic {name} does not exist") from error
+                raise
+
+        return await retrying(look, deadline, self.options.pauses)
+
+    async def leader_now(self, partition: TopicPartition) -> Partition:
+        """The partition with its leader, from memory or by one question; an error that may pass where it has none."""
+        topic = self._topics.get(partition.topic)
+        if topic is None:
+            view = await self.view([partition.topic])
+            topic = view.topic(partition.topic)
+        found = topic.partition(partition.partition)
+        if found.leader_id < 0:
+            self.forget([partition.topic])
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader now")
+        return found
+
+    async def leader_of(self, partition: TopicPartition, deadline: Deadline | None = None) -> Partition:
+        """The partition with its leader; waits for one while it is being elected."""
+        return await retrying(
+            lambda: self.leader_now(partition), deadline or self.deadline(), self.options.pauses, self.learn_from
+        )
+
+    async def by_leader(
+        self, partitions: Iterable[TopicPartition], deadline: Deadline | None = None
+    ) -> dict[int, list[TopicPartition]]:
+        """The partitions under the broker that leads them."""
+        groups: dict[int, list[TopicPartition]] = {}
+        for partition in partitions:
+            groups.setdefault((await self.leader_of(partition, deadline)).leader_id, []).append(partition)
+        return groups
+
+    def known_topic_id(self, name: str) -> UUID:
+        """The id under which newer versions of Produce and Fetch name a topic; zero where it is not known."""
+        return self._topics[name].topic_id if name in self._topics else ZERO_TOPIC_ID
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """These are to be asked for anew: an answer showed that what is known of them is wrong."""
+        for name in topics:
+            self._topics.pop(name, None)
+
+    def learn_from(self, error: OttlaError, topics: Iterable[str] = ()) -> None:
+        """Forgets what an error shows to be out of date."""
+        if wants_metadata(error):
+            self.forget(topics)
+            self._controller_id = -1
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    async def ask_any(
+        self, request: object, answer: type[Answer], codes: Callable[[Answer], Iterable[int]] = lambda response: ()
+    ) -> Answer:
+        """Asks any broker; `codes` are the error codes of an answer, looked at for those that ask for patience."""
+        return await self._ask(self.any_connection, request, answer, codes)
+
+    async def ask_node(
+        self,
+        node_id: int,
+        request: object,
+        answer: type[Answer],
+        codes: Callable[[Answer], Iterable[int]] = lambda response: (),
+    ) -> Answer:
+        """Asks that broker."""
+        return await self._ask(lambda: self.connection(node_id), request, answer, codes)
+
+    async def ask_controller(
+        self, request: object, answer: type[Answer], codes: Callable[[Answer], Iterable[int]]
+    ) -> Answer:
+        """Asks the broker that takes changes, and again if that has become another one."""
+        return await self._ask(self.controller_connection, request, answer, codes)
+
+    async def _ask(
+        self,
+        connection: Callable[[], Awaitable[BrokerConnection]],
+        request: object,
+        answer: type[Answer],
+        codes: Callable[[Answer], Iterable[int]],
+    ) -> Answer:
+        deadline = self.deadline()
+
+        async def attempt() -> Answer:
+            timeout_s = min(deadline.left_s, self.options.connection.request_timeout_s)
+            response = await (await connection()).request(request, answer, timeout_s=timeout_s)
+            for code in codes(response):
+                if code in NOT_NOW:
+                    raise ApiError(ErrorCode(code))
+            return response
+
+        return await retrying(attempt, deadline, self.options.pauses, self.learn_from)
+
+
+def _view_of(response: MetadataResponse) -> ClusterView:
+    topics: dict[str, Topic] = {}
+    errors: dict[str, ApiError] = {}
+    for each in response.topics:
+        assert each.name is not None, "topics are asked for by name"
+        if (error := error_of(each.error_code, None, f"the topic {each.name}")) is not None:
+            errors[each.name] = error
+        else:
+            topics[each.name] = _topic_of(each)
+    return ClusterView(
+        cluster_id=response.cluster_id,
+        controller_id=response.controller_id,
+        nodes={each.node_id: Node(each.node_id, Address(each.host, each.port), each.rack) for each in response.brokers},
+        topics=topics,
+        errors=errors,
+    )
+
+
+def _topic_of(found: MetadataResponseTopic) -> Topic:
+    assert found.name is not None
+    partitions = sorted(map(_partition_of, found.partitions), key=lambda each: each.partition)
+    return Topic(found.name, found.topic_id, found.is_internal, tuple(partitions))
+
+
+def _partition_of(found: MetadataResponsePartition) -> Partition:
+    # The error of a partition (no leader, an offline replica) is told by these fields as well.
+    return Partition(
+        partition=found.partition_index,
+        leader_id=found.leader_id,
+        leader_epoch=found.leader_epoch,
+        replicas=tuple(found.replica_nodes),
+        isr=tuple(found.isr_nodes),
+        offline_replicas=tuple(found.offline_replicas),
+    )

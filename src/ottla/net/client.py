@@ -1,0 +1,402 @@
+"""One connection to a broker, seen from the client: requests out, answers matched to them, in order.
+
+A broker answers the requests of a connection in the order in which it got them, so what waits is a queue and many
+requests may be under way. Bytes of an answer are received straight into the buffer that is handed out, and decoded
+there: records of a Fetch are views of it.
+
+The state is the queue, the frame that is arriving and the versions that the broker announced. Limits: a frame is at
+most `frame_bytes_max`, and memory grows with the bytes that came, not with those a peer announced. Time is the loop's
+and the way to the network is a `Door`, so that a simulation can stand in for both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+import ottla
+from ottla.errors import ApiError, ErrorCode, OttlaError, ProtocolError
+from ottla.protocol.codec import decode, encode
+from ottla.protocol.frames import FRAME_BYTES_MAX, LENGTH_BYTES, frame
+from ottla.protocol.headers import API_VERSIONS_KEY, decode_response_header, encode_request_header
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.headers import RequestHeader
+from ottla.protocol.schema import Versions, message_schema_of
+from ottla.protocol.versions import API_TABLE, Api
+
+Answer = TypeVar("Answer")
+
+SMALL_BUFFER_BYTES: Final = 64 * 1024
+FRAME_START_BYTES: Final = 1024 * 1024  # reserved for a large frame before more of it has arrived
+CORRELATION_ID_MAX: Final = 0x7FFF_FFFF
+API_VERSIONS_VERSION: Final = 3  # the first that tells the broker who asks; every broker since 2.4 has it
+
+_LENGTH = struct.Struct(">i")
+_ERROR_CODE = struct.Struct(">h")
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class ConnectionFailedError(OttlaError):
+    """A broker could not be talked to. What was under way may or may not have been done."""
+
+    def __init__(self, address: Address, message: str) -> None:
+        super().__init__(f"{address}: {message}")
+        self.address = address
+
+
+class CannotConnectError(ConnectionFailedError):
+    """No connection was made: nothing was asked of the broker."""
+
+
+class ConnectionLostError(ConnectionFailedError):
+    """The connection ended while answers were due."""
+
+
+class RequestTimedOutError(ConnectionFailedError):
+    """The broker did not answer in time. Its connection is closed: a late answer would be taken for the next one."""
+
+
+class NotABrokerError(ConnectionFailedError):
+    """Something answers there, but not in the words of Kafka's protocol."""
+
+
+class UnsupportedByBrokerError(ApiError):
+    """The broker does not have the API, or none of the versions that we can speak."""
+
+    def __init__(self, address: Address, api: Api, needed: str) -> None:
+        super().__init__(ErrorCode.UNSUPPORTED_VERSION, f"the broker {address} does not have {api.name} {needed}")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    client_id: str = "ottla"
+    connect_timeout_s: float = 10.0
+    request_timeout_s: float = 30.0
+    frame_bytes_max: int = FRAME_BYTES_MAX
+
+
+class Transport(Protocol):
+    """What is needed of an `asyncio.Transport`."""
+
+    def write(self, data: bytes) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Door(Protocol):
+    """The way to the network: connects a protocol to an address, as `loop.create_connection` does."""
+
+    def __call__(
+        self, make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address
+    ) -> Awaitable[Transport]: ...
+
+
+async def tcp_door(make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address) -> Transport:
+    transport, _ = await asyncio.get_running_loop().create_connection(make_protocol, address.host, address.port)
+    return transport
+
+
+class _Expected(NamedTuple):
+    """An answer that is due."""
+
+    correlation_id: int
+    api_key: int
+    version: int
+    arrived: asyncio.Future[tuple[memoryview, int]]  # the frame and where the body starts in it
+
+
+async def connect(
+    address: Address, options: ConnectionOptions | None = None, door: Door = tcp_door
+) -> BrokerConnection:
+    """A connection on which the versions are agreed on, ready for requests."""
+    connection = BrokerConnection(address, options or ConnectionOptions())
+    timeout_s = connection.options.connect_timeout_s
+    try:
+        async with asyncio.timeout(timeout_s):
+            connection.attach(await door(lambda: connection, address))
+    except TimeoutError as error:
+        raise CannotConnectError(address, f"no connection within {timeout_s:g} s") from error
+    except OSError as error:
+        raise CannotConnectError(address, f"no connection: {_reason(error)}") from error
+    try:
+        await connection.negotiate()
+    except BaseException:
+        connection.abort()
+        raise
+    return connection
+
+
+def _reason(error: OSError) -> str:
+    """What the system says, without the list of addresses that asyncio puts in front of it."""
+    return (error.strerror or str(error)).lower() if error.errno else str(error)
+
+
+class BrokerConnection(asyncio.BufferedProtocol):
+    """Made by `connect`. Once it is closed, for whatever reason, it stays closed."""
+
+    def __init__(self, address: Address, options: ConnectionOptions) -> None:
+        self.address = address
+        self.options = options
+        self.versions: Mapping[int, Versions] = {}
+        self.features: Mapping[str, int] = {}
+        self._transport: Transport | None = None
+        self._correlation_id = 0
+        self._expected: deque[_Expected] = deque()
+        self._small = bytearray(SMALL_BUFFER_BYTES)
+        self._small_filled = 0
+        self._frame: bytearray | None = None  # a frame too large for the small buffer, without its length
+        self._frame_bytes = 0
+        self._filled = 0
+        self._failure: ConnectionFailedError | None = None
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+        self._ended = asyncio.Event()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._failure is not None
+
+    @property
+    def in_flight_count(self) -> int:
+        return len(self._expected)
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def version_of(self, api: Api, version_max: int | None = None) -> int:
+        """The highest version that both sides have, not above `version_max`."""
+        if api.key not in self.versions:
+            raise UnsupportedByBrokerError(self.address, api, "at all")
+        theirs, ours = self.versions[api.key], api.versions
+        if version_max is not None:
+            ours = Versions(ours.first, min(ours.last, version_max))
+        version = min(ours.last, theirs.last)
+        if version not in ours or version not in theirs:
+            raise UnsupportedByBrokerError(self.address, api, f"in a version that fits: {theirs} there, {ours} here")
+        return version
+
+    async def request(
+        self,
+        message: object,
+        answer: type[Answer],
+        *,
+        version_max: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """Sends a request and waits for its answer. Others may be sent meanwhile."""
+        api = _api_of(message)
+        assert answer is api.response, f"{api.name} is answered by {api.response.__name__}"
+        version = self.version_of(api, version_max)
+        buffer, position = await self._exchange(message, api.key, version, timeout_s)
+        try:
+            return decode(answer, buffer, version, position)
+        except ProtocolError as error:
+            raise self._fail(
+                NotABrokerError(self.address, f"the answer to {api.name} cannot be read: {error}")
+            ) from error
+
+    async def send(self, message: object, *, version_max: int | None = None) -> None:
+        """Sends a request that is not answered, such as Produce with acks=0."""
+        api = _api_of(message)
+        await self._write(message, api.key, self.version_of(api, version_max), is_answered=False)
+
+    async def _exchange(
+        self, message: object, api_key: int, version: int, timeout_s: float | None
+    ) -> tuple[memoryview, int]:
+        if timeout_s is None:
+            timeout_s = self.options.request_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                expected = await self._write(message, api_key, version)
+                assert expected is not None
+                return await expected.arrived
+        except TimeoutError as error:
+            name = API_TABLE[api_key].name
+            raise self._fail(
+                RequestTimedOutError(self.address, f"no answer to {name} within {timeout_s:g} s")
+            ) from error
+
+    async def _write(
+        self, message: object, api_key: int, version: int, *, is_answered: bool = True
+    ) -> _Expected | None:
+        while not self._may_write.is_set():
+            await self._may_write.wait()
+        if self._failure is not None:
+            raise self._failure
+        assert self._transport is not None
+        correlation_id = self._correlation_id
+        self._correlation_id = (correlation_id + 1) & CORRELATION_ID_MAX
+        header = RequestHeader(
+            request_api_key=api_key,
+            request_api_version=version,
+            correlation_id=correlation_id,
+            client_id=self.options.client_id,
+        )
+        data = frame(encode_request_header(header), encode(message, version))
+        expected = None
+        if is_answered:
+            arrived = asyncio.get_running_loop().create_future()
+            expected = _Expected(correlation_id, api_key, version, arrived)
+            self._expected.append(expected)
+        self._transport.write(data)
+        return expected
+
+    async def negotiate(self) -> None:
+        """Learns what the broker speaks: the first thing that is asked on a connection."""
+        request = ApiVersionsRequest(client_software_name="ottla", client_software_version=ottla.__version__)
+        version = API_VERSIONS_VERSION
+        timeout_s = self.options.connect_timeout_s
+        try:
+            buffer, position = await self._exchange(request, API_VERSIONS_KEY, version, timeout_s)
+            # A broker that does not have the version answers in version 0, whatever was asked.
+            if _error_code_at(buffer, position) is ErrorCode.UNSUPPORTED_VERSION:
+                version = 0
+                buffer, position = await self._exchange(request, API_VERSIONS_KEY, version, timeout_s)
+            response = decode(ApiVersionsResponse, buffer, version, position)
+        except ConnectionLostError as error:
+            raise NotABrokerError(self.address, "the connection was closed when versions were asked for") from error
+        except ProtocolError as error:
+            raise NotABrokerError(self.address, f"the answer is not Kafka's: {error}") from error
+        if response.error_code:
+            raise ApiError(ErrorCode(response.error_code), f"{self.address} refuses to tell its versions")
+        self.versions = {each.api_key: Versions(each.min_version, each.max_version) for each in response.api_keys}
+        self.features = {each.name: each.max_version_level for each in response.finalized_features}
+
+    # -- answers: called by the transport ------------------------------------------------------------------------------
+
+    def attach(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._frame is None:
+            return memoryview(self._small)[self._small_filled :]
+        # Grown here and not when bytes have come: the transport still holds its view of the buffer then.
+        if self._filled == len(self._frame):
+            self._frame += bytes(min(len(self._frame), self._frame_bytes - self._filled))
+        return memoryview(self._frame)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            if self._frame is None:
+                self._small_filled += nbytes
+                self._cut()
+            else:
+                self._filled += nbytes
+                if self._filled == self._frame_bytes:
+                    whole, self._frame = self._frame, None
+                    self._arrived(memoryview(whole))
+        except ProtocolError as error:
+            self._fail(
+                NotABrokerError(
+                    self.address, f"the answer is not Kafka's: {error}; does it speak TLS or another protocol?"
+                )
+            )
+
+    def _cut(self) -> None:
+        """Hands out the frames that are whole in the small buffer; a large one moves to a buffer of its own."""
+        position, end = 0, self._small_filled
+        with memoryview(self._small) as small:
+            while end - position >= LENGTH_BYTES:
+                (size,) = _LENGTH.unpack_from(small, position)
+                if not LENGTH_BYTES <= size <= self.options.frame_bytes_max:
+                    raise ProtocolError(f"a frame of {size} bytes: at most {self.options.frame_bytes_max} are allowed")
+                start = position + LENGTH_BYTES
+                if end - start >= size:
+                    position = start + size
+                    self._arrived(memoryview(bytes(small[start:position])))
+                    continue
+                if size + LENGTH_BYTES > SMALL_BUFFER_BYTES:
+                    self._begin_large(small[start:end], size)
+                    position = end
+                break
+            rest = bytes(small[position:end])
+            small[: len(rest)] = rest
+        self._small_filled = len(rest)
+
+    def _begin_large(self, beginning: memoryview, size: int) -> None:
+        large = bytearray(min(size, max(FRAME_START_BYTES, len(beginning))))
+        large[: len(beginning)] = beginning
+        self._frame, self._frame_bytes, self._filled = large, size, len(beginning)
+
+    def _arrived(self, buffer: memoryview) -> None:
+        if not self._expected:
+            raise ProtocolError("an answer that nobody asked for")
+        expected = self._expected.popleft()
+        header, position = decode_response_header(buffer, expected.api_key, expected.version)
+        if header.correlation_id != expected.correlation_id:
+            self._expected.appendleft(expected)
+            raise ProtocolError(f"answer {header.correlation_id} where {expected.correlation_id} was due")
+        # A caller that has given up leaves a cancelled future; its answer is dropped.
+        if not expected.arrived.done():
+            expected.arrived.set_result((buffer, position))
+
+    def eof_received(self) -> None:
+        self._fail(ConnectionLostError(self.address, "the broker closed the connection"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = _reason(exc) if isinstance(exc, OSError) else "the broker closed the connection"
+        self._fail(ConnectionLostError(self.address, reason))
+        self._ended.set()
+
+    def pause_writing(self) -> None:
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        self._may_write.set()
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+
+    def _fail(self, failure: ConnectionFailedError) -> ConnectionFailedError:
+        """Closes, and tells all who wait. The first failure is the one that is told."""
+        if self._failure is None:
+            self._failure = failure
+            self._frame = None
+            self._may_write.set()
+            while self._expected:
+                arrived = self._expected.popleft().arrived
+                if not arrived.done():
+                    arrived.set_exception(failure)
+                    arrived.exception()  # looked at: a caller that was cancelled meanwhile needs no complaint
+            if self._transport is not None:
+                self._transport.close()
+        return failure
+
+    async def close(self) -> None:
+        """Sends what was written, then closes."""
+        self._fail(ConnectionLostError(self.address, "the connection was closed by this client"))
+        if self._transport is not None:
+            try:
+                async with asyncio.timeout(self.options.connect_timeout_s):
+                    await self._ended.wait()
+            except TimeoutError:
+                self._transport.abort()
+
+    def abort(self) -> None:
+        """Closes at once."""
+        self._fail(ConnectionLostError(self.address, "the connection was closed by this client"))
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _api_of(message: object) -> Api:
+    key = message_schema_of(type(message)).key
+    assert key is not None, f"{type(message).__name__} is no request"
+    return API_TABLE[key]
+
+
+def _error_code_at(buffer: memoryview, position: int) -> ErrorCode:
+    try:
+        (code,) = _ERROR_CODE.unpack_from(buffer, position)
+        return ErrorCode(code)
+    except (struct.error, ValueError) as error:
+        raise ProtocolError("an answer without an error code") from error
