@@ -20,7 +20,7 @@ import selectors
 import socket
 from asyncio import selector_events
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextvars import Context
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -56,6 +56,26 @@ class Pollable(Protocol):
     def is_writable(self) -> bool: ...
 
 
+def descriptor_of(fileobj: FileDescriptorLike) -> int:
+    return fileobj if isinstance(fileobj, int) else fileobj.fileno()
+
+
+class _Keys(Mapping["FileDescriptorLike", selectors.SelectorKey]):
+    """What is registered; found by descriptor or by socket, as everywhere in `selectors`."""
+
+    def __init__(self) -> None:
+        self.by_descriptor: dict[int, selectors.SelectorKey] = {}
+
+    def __getitem__(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
+        return self.by_descriptor[descriptor_of(fileobj)]
+
+    def __iter__(self) -> Iterator[FileDescriptorLike]:
+        return iter(self.by_descriptor)
+
+    def __len__(self) -> int:
+        return len(self.by_descriptor)
+
+
 class SimulatedSelector(selectors.BaseSelector):
     """Level-triggered readiness of simulated sockets; waiting is the business of whoever owns the time.
 
@@ -65,7 +85,7 @@ class SimulatedSelector(selectors.BaseSelector):
     def __init__(self, wait: Callable[[float | None], None]) -> None:
         self._wait = wait
         self._sockets: dict[int, Pollable] = {}
-        self._keys: dict[int, selectors.SelectorKey] = {}
+        self._keys = _Keys()
         self._suspects: dict[int, None] = {}  # in order: those that may be ready
         self._next_descriptor = FIRST_DESCRIPTOR
 
@@ -89,31 +109,28 @@ class SimulatedSelector(selectors.BaseSelector):
 
     def abandon(self, descriptor: int) -> None:
         """Nobody is left who could react to the socket."""
-        self._keys.pop(descriptor, None)
+        self._keys.by_descriptor.pop(descriptor, None)
         self._suspects.pop(descriptor, None)
 
     # -- what the loop asks --------------------------------------------------------------------------------------------
 
     def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
-        descriptor = fileobj if isinstance(fileobj, int) else fileobj.fileno()
+        descriptor = descriptor_of(fileobj)
         if descriptor not in self._sockets:
             raise ValueError(f"{descriptor} is no open socket of the simulated network")
         if descriptor in self._keys:
             raise KeyError(f"{descriptor} is registered already")
-        key = self._keys[descriptor] = selectors.SelectorKey(fileobj, descriptor, events, data)
+        key = self._keys.by_descriptor[descriptor] = selectors.SelectorKey(fileobj, descriptor, events, data)
         self._suspects[descriptor] = None
         return key
 
     def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
-        descriptor = fileobj if isinstance(fileobj, int) else fileobj.fileno()
+        descriptor = descriptor_of(fileobj)
         self._suspects.pop(descriptor, None)
-        return self._keys.pop(descriptor)
+        return self._keys.by_descriptor.pop(descriptor)
 
     def get_map(self) -> Mapping[FileDescriptorLike, selectors.SelectorKey]:
-        return {key.fileobj: key for key in self._keys.values()}
-
-    def get_key(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
-        return self._keys[fileobj if isinstance(fileobj, int) else fileobj.fileno()]
+        return self._keys
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = self._ready()
