@@ -72,6 +72,16 @@ def magic_of(data: Buffer, position: int = 0) -> int:
     return magic
 
 
+def is_message(data: Buffer) -> bool:
+    """Whether `data` starts with a whole and sound message, and not with something that only has its magic."""
+    with memoryview(data) as view:
+        try:
+            next(_entries(view))
+        except (RecordsError, StopIteration):
+            return False
+        return True
+
+
 def read(data: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> list[LegacyMessage]:
     """All messages of a set, unwrapped; at most `limit` bytes may come out of its wrappers together."""
     messages: list[LegacyMessage] = []

@@ -154,10 +154,10 @@ class OffsetIndex(IndexFile):
         number = _count_at_or_below(self.buffer, _OFFSET_ENTRY, 0, offset - self.base_offset)
         return self.entry(number - 1) if number else OffsetPosition(self.base_offset, 0)
 
-    def offset_past(self, position: int, default: int) -> int:
-        """An offset past every batch that starts before `position`, near it where the index knows one."""
+    def first_from(self, position: int) -> OffsetPosition | None:
+        """The first entry of a batch that starts at or past `position`."""
         number = _count_at_or_below(self.buffer, _OFFSET_ENTRY, 1, position - 1)
-        return self.entry(number).offset if number < self.entry_count else default
+        return self.entry(number) if number < self.entry_count else None
 
     def last(self) -> OffsetPosition:
         count = self.entry_count
@@ -263,7 +263,7 @@ class TransactionIndex:
         loaded: list[AbortedTransaction] = []
         for version, *fields in _ABORTED_ENTRY.iter_unpack(content):
             entry = AbortedTransaction(*fields)
-            if version != _ABORTED_VERSION or not 0 <= entry.first_offset <= entry.last_offset:
+            if version != _ABORTED_VERSION or not 0 <= entry.first_offset < entry.last_offset:
                 raise CorruptFileError(self.path, f"entry {len(loaded)} makes no sense: version {version}, {entry}")
             if loaded and entry.last_offset <= loaded[-1].last_offset:
                 raise CorruptFileError(self.path, f"entry {len(loaded)} ends before the one in front of it")

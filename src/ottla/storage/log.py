@@ -389,24 +389,29 @@ class Log:
         while number < len(self._segments):
             segment = self._segments[number]
             found = segment.find(offset)
-            if found is not None and found.header.base_offset < upper_offset:
-                return self._slice(number, found.position, found.header, max_bytes, upper_offset, at_least_one)
-            if found is not None:
+            number += 1
+            if found is None:
+                continue  # compaction took everything from `offset` to the end of this segment
+            next_base = self._bases[number] if number < len(self._bases) else self.end_offset
+            if found.header.end_offset > next_base:
+                raise CorruptFileError(
+                    segment.file.path, f"the batch at byte {found.position} claims offsets of the next segment"
+                )
+            if found.header.base_offset >= upper_offset:
                 return None
-            number += 1  # compaction took everything from `offset` to the end of this segment
+            return self._slice(segment, next_base, found.position, found.header, max_bytes, upper_offset, at_least_one)
         return None
 
+    @staticmethod
     def _slice(
-        self,
-        number: int,
+        segment: Segment,
+        next_base: int,
         position: int,
         header: BatchHeader,
         max_bytes: int,
         upper_offset: int,
         at_least_one: bool,
     ) -> LogSlice | None:
-        segment = self._segments[number]
-        next_base = self._bases[number + 1] if number + 1 < len(self._bases) else self.end_offset
         limit = segment.size_bytes if segment.damaged_from is None else segment.damaged_from
         if upper_offset < next_base:
             upper = segment.find(upper_offset)
@@ -420,7 +425,7 @@ class Log:
             if not at_least_one:
                 return None
             size_bytes = first_bytes
-        bound = min(upper_offset, next_base, segment.offset_index.offset_past(position + size_bytes, next_base))
+        bound = min(upper_offset, next_base, segment.offset_past(position + size_bytes, next_base))
         return LogSlice(segment.slice(position, size_bytes), header.base_offset, bound, header.attributes)
 
     def aborted_transactions(self, start_offset: int, upper_offset: int) -> list[AbortedTransaction]:

@@ -26,7 +26,7 @@ from ottla.ids import TopicPartition
 from ottla.records.batch import BatchHeader
 from ottla.storage import checkpoints
 from ottla.storage.epochs import LeaderEpochs
-from ottla.storage.index import RELATIVE_OFFSET_MAX
+from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction
 from ottla.storage.log import SNAPSHOT_SUFFIX, Log
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.segment import (
@@ -114,6 +114,7 @@ class _Opening:
         self.clean_offset = clean_offset
         self.dice = random.Random() if dice is None else dice
         self.report = RecoveryReport() if report is None else report
+        self.segments: list[Segment] = []
         self.epochs_lost = False
         self.transaction_indexes_lost: list[Segment] = []
         self.mended: list[Segment] = []  # sealed segments with an index that was made anew
@@ -122,7 +123,7 @@ class _Opening:
         make_durable_directory(self.disk, self.directory)
         finish_swaps(self.disk, self.directory)
         epochs = self._load_epochs()
-        segments = self._find_segments() or [self._create_first()]
+        segments = self.segments = self._find_segments() or [self._create_first()]
         torn = self._torn_part(segments)
         sealed = segments[: len(segments) - len(torn)]
         for number, segment in enumerate(sealed[: None if torn else -1]):
@@ -198,8 +199,8 @@ class _Opening:
         try:
             if active.size_bytes and self._missing_indexes(active):
                 raise CorruptFileError(active.path(LOG_SUFFIX), "has lost its index")
-            active.transaction_index.entries()
             active.become_active()
+            self._check_transaction_index(active)
         except CorruptFileError as error:
             self.report.note(f"{error}; the segment is recovered although the shutdown was clean")
             return False
@@ -224,12 +225,31 @@ class _Opening:
         except CorruptFileError as error:
             self._condemn(segment, error)
         try:
-            segment.transaction_index.entries()
+            self._check_transaction_index(segment)
         except CorruptFileError as error:
             self.report.note(f"{error}; the aborted transactions are read from the log again")
             segment.transaction_index.start_anew()
             self.transaction_indexes_lost.append(segment)
             self.mended.append(segment)
+
+    def _check_transaction_index(self, segment: Segment) -> None:
+        """An aborted transaction starts with a batch and ends with a marker of its producer; else CorruptFileError."""
+        for aborted in segment.transaction_index.entries():
+            first = self._batch_from(self.segments, aborted.first_offset)
+            may_be_gone = self.config.is_compacted or aborted.first_offset < self.segments[0].base_offset
+            found = segment.find(aborted.last_offset)
+            if (
+                found is None
+                or not found.header.is_control
+                or (found.header.producer_id, found.header.last_offset) != (aborted.producer_id, aborted.last_offset)
+                or aborted.last_stable_offset > aborted.last_offset + 1
+                or not (may_be_gone or first is None or self._is_start(aborted, first))
+            ):
+                raise CorruptFileError(segment.transaction_index.path, f"names a transaction that is none: {aborted}")
+
+    @staticmethod
+    def _is_start(aborted: AbortedTransaction, header: BatchHeader) -> bool:
+        return (header.base_offset, header.producer_id) == (aborted.first_offset, aborted.producer_id)
 
     @staticmethod
     def _has_sound_index_end(segment: Segment) -> bool:
@@ -238,7 +258,7 @@ class _Opening:
             last, latest = segment.offset_index.last(), segment.time_index.last()
             if not segment.size_bytes:
                 return segment.offset_index.entry_count == 0
-            if not 0 <= last.position < segment.size_bytes or not segment.time_index.entry_count:
+            if not 0 <= last.position < segment.size_bytes:
                 return False
             if last.position and segment.header_at(last.position).last_offset != last.offset:
                 return False
@@ -289,22 +309,47 @@ class _Opening:
     def _learn_epochs(self, log: Log, sealed: list[Segment]) -> None:
         """Epochs of the torn part are learned as it is taken in; those of the rest only if their file is lost."""
         log.epochs.truncate_from_end(log.end_offset)
-        if self.epochs_lost or not self._knows_first_epoch(log, sealed):
+        if not self.epochs_lost and not self._epochs_fit(log, sealed):
+            self.report.note(f"{log.epochs.path}: does not fit the log; the leader epochs are read from it again")
+            self.epochs_lost = True
+        if self.epochs_lost:
             log.epochs.clear()
             for segment in sealed:
                 if segment.damaged_from is None:
                     for _, header in segment.walk(0):
                         log.epochs.assign(header.leader_epoch, header.base_offset)
 
-    def _knows_first_epoch(self, log: Log, sealed: list[Segment]) -> bool:
-        """Epochs are forgotten when the log start moves; a crash may bring the records back before it is durable."""
-        first = next((segment for segment in sealed if segment.size_bytes and segment.damaged_from != 0), None)
-        if first is None:
-            return True
-        header = first.header_at(0)
-        known = log.epochs.entries
-        first_offset = max(header.base_offset, log.log_start_offset)
-        return header.leader_epoch < 0 or (bool(known) and known[0].start_offset <= first_offset)
+    def _epochs_fit(self, log: Log, sealed: list[Segment]) -> bool:
+        """Whether each epoch starts with a batch of its own, and the first batch of the log is of a known epoch.
+
+        The file has no checksum. And a crash may bring back records whose epochs were forgotten with them.
+        """
+        first = self._batch_from(sealed, log.log_start_offset)
+        if first is not None and first.leader_epoch >= 0 and log.epochs.epoch_at(first.last_offset) < 0:
+            return False
+        for entry in log.epochs.entries:
+            started = self._batch_from(sealed, entry.start_offset)
+            before = self._batch_from(sealed, entry.start_offset - 1)
+            # Compaction may have taken all records of an epoch.
+            may_be_later = self.config.is_compacted and started is not None and started.leader_epoch > entry.epoch
+            if started is not None and started.leader_epoch != entry.epoch and not may_be_later:
+                return False
+            if before is not None and before.end_offset <= entry.start_offset and before.leader_epoch >= entry.epoch:
+                return False
+        return True
+
+    @staticmethod
+    def _batch_from(sealed: list[Segment], offset: int) -> BatchHeader | None:
+        """The first batch that ends at or past `offset`; None where there is none, or where it cannot be read."""
+        first = max(0, sum(segment.base_offset <= offset for segment in sealed) - 1)
+        try:
+            for segment in sealed[first:]:
+                found = segment.find(offset)
+                if found is not None:
+                    return found.header
+        except CorruptFileError:
+            pass  # known and reported by now
+        return None
 
     def _take_in(self, log: Log, torn: list[Segment]) -> None:
         """Checks the torn segments in order; the log ends before the first batch that does not hold."""
@@ -345,7 +390,11 @@ class _Opening:
 
     def _settle(self, log: Log) -> None:
         """Brings everything else in line with where the log starts and ends, and makes what was mended durable."""
-        if log.end_offset < log.log_start_offset:
+        if log.end_offset < log.log_start_offset and self.is_clean:
+            # Where nothing was lost, only a damaged checkpoint says so; it must not cost the whole log.
+            self.report.note(f"{log.name} ends at {log.end_offset}: its start cannot be {log.log_start_offset}")
+            log.log_start_offset = log.segments[0].base_offset
+        elif log.end_offset < log.log_start_offset:
             self.report.note(
                 f"{log.name} ends at {log.end_offset}, before its start {log.log_start_offset}; starts anew"
             )

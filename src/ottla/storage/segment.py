@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.disk import Disk, File
 from ottla.errors import CorruptFileError, RecordsError, StorageError
 from ottla.ids import NO_TIMESTAMP
-from ottla.records import batch
+from ottla.records import batch, legacy
 from ottla.records.batch import HEADER_BYTES, LENGTH_PREFIX, BatchHeader
 from ottla.storage.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex, TimestampOffset, TransactionIndex
 
@@ -315,7 +315,7 @@ class Segment:
                 chunk = self._read_whole_batch(position, chunk, file_bytes)
                 scanned = batch.scan(chunk)
             problem = scanned.problem
-            if problem is not None and scanned.is_legacy:
+            if scanned.is_legacy and self._is_legacy_message(position + scanned.end_position, file_bytes):
                 raise CorruptFileError(
                     self.path(LOG_SUFFIX),
                     f"{problem} at byte {position + scanned.end_position}: formats 0 and 1 are not read from disk; "
@@ -340,6 +340,11 @@ class Segment:
             self.file.truncate(position)
         self.size_bytes = position
         return Recovered(position, file_bytes - position, end_offset, problem)
+
+    def _is_legacy_message(self, position: int, file_bytes: int) -> bool:
+        """Zeros in the place of the magic are torn bytes; only a message that holds is a reason to stop."""
+        start = self.file.read(position, batch.LENGTH_PREFIX)
+        return legacy.is_message(self._read_whole_batch(position, start, file_bytes))
 
     def _read_whole_batch(self, position: int, chunk: bytes, file_bytes: int) -> bytes:
         """A batch larger than the chunk: read all of it, if the file has it."""
@@ -366,7 +371,7 @@ class Segment:
         if (
             header.batch_length < HEADER_BYTES - LENGTH_PREFIX
             or header.last_offset_delta < 0
-            or header.base_offset < self.base_offset
+            or not 0 <= header.base_offset - self.base_offset <= RELATIVE_OFFSET_MAX
             or position + header.size_bytes > self.size_bytes
         ):
             raise CorruptFileError(self.path(LOG_SUFFIX), f"the batch header at byte {position} makes no sense")
@@ -375,6 +380,7 @@ class Segment:
     def walk(self, position: int) -> Iterator[FoundBatch]:
         """The batches from `position`, the start of one, to the end; CorruptFileError where one does not hold."""
         start, data = position, b""
+        end_offset = self.base_offset
         while position < self.size_bytes:
             if self.damaged_from is not None and position >= self.damaged_from:
                 raise CorruptFileError(self.path(LOG_SUFFIX), f"damaged from byte {self.damaged_from} on")
@@ -382,7 +388,14 @@ class Segment:
             if at + HEADER_BYTES > len(data):
                 start, data, at = position, self.file.read(position, WALK_BYTES), 0
             header = self._parse(data, at, position)
+            if header.base_offset < end_offset:
+                # Offsets stand in front of what the checksum covers, so this is how a damaged one shows.
+                raise CorruptFileError(
+                    self.path(LOG_SUFFIX),
+                    f"offset {header.base_offset} at byte {position} comes after {end_offset - 1}",
+                )
             yield FoundBatch(position, header)
+            end_offset = header.end_offset
             position += header.size_bytes
 
     def find(self, offset: int) -> FoundBatch | None:
@@ -390,10 +403,27 @@ class Segment:
         position = self._recent.get(offset)
         if position is not None:
             return FoundBatch(position, self.header_at(position))
-        return next(
-            (found for found in self.walk(self._walk_start(offset)) if found.header.last_offset >= offset),
-            None,
-        )
+        walk = self.walk(self._walk_start(offset))
+        for found in walk:
+            if found.header.last_offset >= offset:
+                if found.header.base_offset > offset:
+                    next(walk, None)  # a gap, or a damaged offset: then the next batch does not follow
+                return found
+        return None
+
+    def offset_past(self, position: int, default: int) -> int:
+        """An offset past every batch that starts before `position`, near it where the index knows one."""
+        entry = self.offset_index.first_from(position)
+        if entry is None:
+            return default
+        try:
+            if self.header_at(entry.position).last_offset == entry.offset:
+                return entry.offset
+        except CorruptFileError:
+            pass  # an entry into the middle of a batch, mended here
+        self.rebuild_indexes()
+        entry = self.offset_index.first_from(position)
+        return default if entry is None else entry.offset
 
     def _walk_start(self, offset: int) -> int:
         """The position from which a walk reaches `offset`, checked against the file; a wrong index is rebuilt."""

@@ -25,27 +25,34 @@ class AuditedBatch(NamedTuple):
     position: int
 
 
-def audit(log: Log, *, may_have_gaps: bool = False) -> list[bytes]:
+def audit(log: Log, *, may_have_gaps: bool = False, indexes_are_sound: bool = True) -> list[bytes]:
     """The batches of `log`, from its first segment on, after every answer about them was found right.
 
-    `may_have_gaps`: compaction took offsets away.
+    `may_have_gaps`: compaction took offsets away. Without `indexes_are_sound` their entries may be wrong, as after
+    damage that nobody has noticed yet; the answers may not.
     """
-    batches = [found for segment in log.segments for found in audit_segment(segment, is_active=segment is log.active)]
+    batches = []
+    for segment in log.segments:
+        found_here = audit_segment(segment)
+        if indexes_are_sound:
+            _check_offset_index(segment, found_here)
+            _check_time_index(segment, found_here, is_active=segment is log.active)
+        batches += found_here
     headers = [found.header for found in batches]
     _check_offsets(log, headers, may_have_gaps)
     visible = [found for found in batches if found.header.last_offset >= log.log_start_offset]
     _check_reads(log, visible)
     _check_times(log, visible)
     _check_epochs(log, [found.header for found in visible], may_have_gaps)
-    _check_producers(log, batches, is_whole=log.segments[0].base_offset == 0 and not may_have_gaps)
+    _check_producers(log, batches, log.segments[0].base_offset == 0 and not may_have_gaps, indexes_are_sound)
     return [found.data for found in batches]
 
 
 # -- segments and their indexes ----------------------------------------------------------------------------------------
 
 
-def audit_segment(segment: Segment, *, is_active: bool) -> list[AuditedBatch]:
-    """The batches of a segment, each checked record by record, and its indexes held against them."""
+def audit_segment(segment: Segment) -> list[AuditedBatch]:
+    """The batches of a segment, each checked record by record."""
     content = segment.file.read(0, segment.file.size())
     name = segment.file.path
     assert len(content) == segment.size_bytes, f"{name}: {len(content)} bytes, thought to have {segment.size_bytes}"
@@ -56,8 +63,6 @@ def audit_segment(segment: Segment, *, is_active: bool) -> list[AuditedBatch]:
     for position, header in zip(scanned.positions, scanned.headers, strict=True):
         batch.check(content, position, strict=False)
         found.append(AuditedBatch(header, content[position : position + header.size_bytes], position))
-    _check_offset_index(segment, found)
-    _check_time_index(segment, found, is_active)
     return found
 
 
@@ -186,16 +191,21 @@ def replay(batches: Iterable[tuple[BatchHeader, bytes]]) -> Replayed:
     return replayed
 
 
-def _check_producers(log: Log, batches: Sequence[AuditedBatch], is_whole: bool) -> None:
+def _check_producers(log: Log, batches: Sequence[AuditedBatch], is_whole: bool, indexes_are_sound: bool) -> None:
     replayed = replay((found.header, found.data) for found in batches)
     if is_whole:
         check_producers(log.producers, replayed.producers)
         known = log.aborted_transactions(0, log.end_offset)
-        assert known == replayed.aborted, f"{log.name}: aborted {known}, in fact {replayed.aborted}"
+        compared = 4 if indexes_are_sound else 3  # the last stable offset is a hint where to stop looking
+        assert [entry[:compared] for entry in known] == [entry[:compared] for entry in replayed.aborted], (
+            f"{log.name}: aborted {known}, in fact {replayed.aborted}"
+        )
     for producer_id, producer in replayed.producers.producers.items():
         other = log.producers.producers.get(producer_id)
         assert other is not None, f"{log.name}: producer {producer_id} is not known"
-        assert (other.epoch, other.last_sequence) == (producer.epoch, producer.last_sequence), f"{other}: {producer}"
+        assert other.epoch == producer.epoch, f"{log.name}: {other}, in fact {producer}"
+        if producer.batches:
+            assert other.last_sequence == producer.last_sequence, f"{log.name}: {other}, in fact {producer}"
 
 
 def check_producers(known: ProducerStates, expected: ProducerStates) -> None:

@@ -2,6 +2,8 @@
 
 import os
 import random
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -330,9 +332,9 @@ def test_a_log_that_cannot_be_read_is_set_aside_and_not_replaced_by_an_empty_one
         produce(logs.create(tp(topic), now_ms=NOW), b"a")
     broker.kill(logs)
     path = Path(broker.paths[0], "t-0", "00000000000000000000.log")
-    data = bytearray(path.read_bytes())
-    data[16] = 1  # a format that we do not read from disk
-    path.write_bytes(data)
+    message = struct.pack(">bbqii", 1, 0, NOW, -1, 1) + b"v"
+    data = struct.pack(">qiI", 0, 4 + len(message), zlib.crc32(message)) + message
+    path.write_bytes(data)  # a format that we do not read from disk
     again = broker.open()
     assert [log.name for log in again] == [tp("u")]
     assert all(directory.is_online for directory in again.directories)

@@ -1,3 +1,5 @@
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -390,10 +392,18 @@ def test_recovery_reads_a_batch_that_is_larger_than_its_chunk(directory: str, mo
 
 def test_a_file_of_an_old_format_is_refused_not_cut(directory: str) -> None:
     segment = new(directory)
-    data = batch.build(None, [b"v"], NOW, base_offset=100)
-    data[16] = 1
+    message = struct.pack(">bbqii", 1, 0, NOW, -1, 1) + b"v"
+    data = struct.pack(">qiI", 100, 4 + len(message), zlib.crc32(message)) + message
     segment.write(data)
     again = reopened(segment)
     with pytest.raises(CorruptFileError, match="formats 0 and 1 are not read from disk"):
         recover(again)
     assert again.file.size() == len(data)
+
+
+def test_a_torn_batch_is_not_taken_for_one_of_an_old_format(directory: str) -> None:
+    segment = new(directory)
+    data = batch.build(None, [b"v"], NOW, base_offset=100)
+    data[16] = 0  # the sector of the magic was not written
+    segment.write(data)
+    assert recover(reopened(segment)).valid_bytes == 0
