@@ -1,7 +1,7 @@
 """Ottla beside Apache Kafka: the same loads on both, in one run, on one machine.
 
-Bulk loads go through librdkafka (confluent-kafka), tiny requests through a raw generator. What counts is the broker's CPU,
-read from the system for its process with all threads, because wall time on a small machine measures the client too. Each
+Bulk loads go through librdkafka (confluent-kafka), tiny requests through a raw generator. What counts is the CPU of the
+broker, read from the system for its process with all threads: wall time on a small machine measures the client too. Each
 load runs several times and the smallest CPU counts; the first run of the JVM warms it up.
 """
 
@@ -120,7 +120,8 @@ if job["work"] == "produce":
         "queue.buffering.max.messages": 2000000, "queue.buffering.max.kbytes": 1000000})
     # Half of each value repeats, so that a codec has something to do.
     import os
-    values = [os.urandom(job["value_bytes"] // 2) + bytes(job["value_bytes"] - job["value_bytes"] // 2) for _ in range(64)]
+    half = job["value_bytes"] // 2
+    values = [os.urandom(half) + bytes(job["value_bytes"] - half) for _ in range(64)]
     errors = []
     started = time.perf_counter()
     for number in range(job["count"]):

@@ -88,7 +88,9 @@ class Broker:
         self.image = ClusterImage(cluster_id="")
         self.fetch_sessions = FetchSessions(self.dice, self.config.max_incremental_fetch_session_cache_slots)
         self.advertised = advertised(list(HANDLERS))
-        self.dispatcher = Dispatcher({key: partial(handle, self) for key, handle in HANDLERS.items()})
+        self.dispatcher = Dispatcher(
+            {key: partial(handle, self) for key, handle in HANDLERS.items()}, self.clock, lambda: self.replicas
+        )
         self.server = Server(self.loop, server_limits(self.config))
         self.logs = Logs(self.disk, list(self.config.log_directories), self._topic_config, dice=self.dice)
         self._tasks = Tasks()

@@ -63,6 +63,11 @@ class Partition:
         return self._leader is not None
 
     @property
+    def is_led_alone(self) -> bool:
+        """Whether this broker leads and no other replica is in sync: what is appended is committed at once."""
+        return self._leader is not None and self._leader.is_alone
+
+    @property
     def leader(self) -> Leader:
         """The leadership; NOT_LEADER_OR_FOLLOWER where this broker has none, so that the client looks elsewhere."""
         if self._leader is None:

@@ -19,7 +19,7 @@ def high_watermark(ends: Mapping[int, int], isr: Collection[int]) -> int:
 class Leader:
     """The leadership of one partition by one node in one epoch."""
 
-    __slots__ = ("_ends", "epoch", "high_watermark", "isr", "node_id", "replicas")
+    __slots__ = ("_ends", "epoch", "high_watermark", "is_alone", "isr", "node_id", "replicas")
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class Leader:
         self.epoch = epoch
         self.replicas = tuple(replicas)
         self.isr = frozenset(isr)
+        self.is_alone = self.isr == {node_id}
         # What followers have is not known until they fetch; nothing of it counts as committed before.
         self._ends = {node: end_offset if node == node_id else -1 for node in self.replicas}
         self.high_watermark = high_watermark
@@ -59,7 +60,7 @@ class Leader:
     def record_end(self, node_id: int, end_offset: int) -> bool:
         """A replica has everything below `end_offset`; whether that moved the high watermark."""
         self._ends[node_id] = end_offset
-        moved = high_watermark(self._ends, self.isr)
+        moved = end_offset if self.is_alone and node_id == self.node_id else high_watermark(self._ends, self.isr)
         if moved <= self.high_watermark:
             return False
         self.high_watermark = moved

@@ -1,0 +1,150 @@
+"""A producer's next request, which differs from its last in correlation id and records only.
+
+Clients send one partition per Produce request, again and again: between the correlation id and the records stand the
+same bytes every time. The first such request of a connection goes the general way, and what it came to is remembered
+under those bytes: the partition, and the answer around its three offsets. A request with the same bytes skips decoding,
+lookup and encoding; everything that decides about records is still asked, in `Partition.append`. Whatever is not just
+as remembered goes the general way again.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ottla.broker.partition import Partition
+from ottla.errors import ApiError
+from ottla.protocol.codec import encode
+from ottla.protocol.headers import encode_response_header
+from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.wire import encode_uvarint
+from ottla.records.layout import MAGIC, MAGIC_AT
+
+PRODUCE_KEY = 0
+FIRST_VERSION = 7  # before it, the codec of the records has to be looked at
+FIRST_FLEXIBLE_VERSION = 9
+KEY_START = 8  # behind API key, version and correlation id
+NO_TAGS = b"\0\0\0"  # of partition, topic and request
+TARGETS_MAX = 256  # partitions remembered for one connection
+KEY_ENDS_MAX = 4  # lengths of what stands before the records: one per length of a topic's name
+LEARNED_MAX = 4096  # a connection whose requests do not repeat is not learned from for ever
+
+_INT32 = struct.Struct(">i")
+_OFFSETS = struct.Struct(">qqq")  # base offset, append time, log start offset: they stand together in the answer
+_MARK = _OFFSETS.pack(0x1122334455667788, 0x2233445566778811, 0x3344556677881122)
+
+
+class Target:
+    """Where a remembered request goes, and what its answer looks like."""
+
+    __slots__ = ("acks", "after", "answer", "before", "head", "length", "partition")
+
+    def __init__(self, head: bytes, partition: Partition, acks: int, before: bytes, after: bytes) -> None:
+        self.head = head
+        self.partition = partition
+        self.acks = acks
+        self.before = before
+        self.after = after
+        # Length, correlation id, the answer up to the offsets, the offsets, the rest.
+        self.answer = struct.Struct(f">ii{len(before)}sqqq{len(after)}s")
+        self.length = self.answer.size - 4
+
+
+class RepeatedProduce:
+    """What one connection's Produce requests have in common."""
+
+    __slots__ = ("_learned_count", "_targets")
+
+    def __init__(self) -> None:
+        self._targets: dict[int, dict[bytes, Target]] = {}  # by where the common bytes end, then by those bytes
+        self._learned_count = 0
+
+    def repeat(self, frame: memoryview, now_ms: int) -> bytes | None:
+        """The framed answer to a request that is known; None where it must go the general way."""
+        for key_end, targets in self._targets.items():
+            target = targets.get(bytes(frame[KEY_START:key_end]))
+            if target is not None and frame[:4] == target.head and target.partition.is_led_alone:
+                records = _records(frame, key_end, target.head[3] >= FIRST_FLEXIBLE_VERSION)
+                return None if records is None else _append(target, frame, records, now_ms)
+        return None
+
+    def learn(
+        self, frame: memoryview, request: ProduceRequest, response: ProduceResponse, version: int, partition: Partition
+    ) -> None:
+        """Remembers a request that was answered without an error, if others like it can be answered from here."""
+        if version < FIRST_VERSION or request.transactional_id is not None or request.acks == 0:
+            return
+        records = request.topic_data[0].partition_data[0].records
+        assert records is not None, "it was appended"
+        is_flexible = version >= FIRST_FLEXIBLE_VERSION
+        size = encode_uvarint(len(records) + 1) if is_flexible else _INT32.pack(len(records))
+        key_end = len(frame) - (len(NO_TAGS) if is_flexible else 0) - len(records) - len(size)
+        if frame[key_end : key_end + len(size)] != size or (is_flexible and frame[-len(NO_TAGS) :] != NO_TAGS):
+            return  # tags, or bytes behind the request: legal, and too rare to remember
+        before, after = _answer_around_offsets(response, version)
+        target = Target(bytes(frame[:4]), partition, request.acks, before, after)
+        self._remember(key_end, bytes(frame[KEY_START:key_end]), target)
+
+    def _remember(self, key_end: int, key: bytes, target: Target) -> None:
+        if self._learned_count >= LEARNED_MAX:
+            return
+        self._learned_count += 1
+        if key_end not in self._targets and len(self._targets) >= KEY_ENDS_MAX:
+            del self._targets[next(iter(self._targets))]
+        targets = self._targets.setdefault(key_end, {})
+        if len(targets) >= TARGETS_MAX:
+            targets.clear()
+        targets[key] = target
+
+
+def _append(target: Target, frame: memoryview, records: memoryview, now_ms: int) -> bytes | None:
+    partition = target.partition
+    try:
+        first_offset, _, append_time_ms, _ = partition.append(records, acks=target.acks, now_ms=now_ms)
+    except ApiError:
+        return None  # nothing was appended: the general way finds the same and has the words for it
+    return target.answer.pack(
+        target.length,
+        _INT32.unpack_from(frame, 4)[0],  # the correlation id
+        target.before,
+        first_offset,
+        append_time_ms,
+        partition.log.log_start_offset,
+        target.after,
+    )
+
+
+def _records(frame: memoryview, position: int, is_flexible: bool) -> memoryview | None:
+    """The records at the end of a known request; None where it does not end as one."""
+    end = len(frame)
+    if end < position + 8:
+        return None
+    if is_flexible:
+        size, shift = 0, 0
+        while shift < 28:
+            byte = frame[position]
+            position += 1
+            size |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+        size -= 1
+        end -= len(NO_TAGS)
+        if frame[end:] != NO_TAGS:
+            return None
+    else:
+        (size,) = _INT32.unpack_from(frame, position)
+        position += 4
+    if position + size != end or size <= MAGIC_AT or frame[position + MAGIC_AT] != MAGIC:
+        return None
+    return frame[position:end]
+
+
+def _answer_around_offsets(response: ProduceResponse, version: int) -> tuple[bytes, bytes]:
+    """The encoded answer before and behind its three offsets, without length and correlation id."""
+    answer = response.responses[0].partition_responses[0]
+    real = answer.base_offset, answer.log_append_time_ms, answer.log_start_offset
+    answer.base_offset, answer.log_append_time_ms, answer.log_start_offset = _OFFSETS.unpack(_MARK)
+    encoded = encode_response_header(0, PRODUCE_KEY, version)[4:] + encode(response, version)
+    answer.base_offset, answer.log_append_time_ms, answer.log_start_offset = real
+    at = encoded.index(_MARK)
+    return encoded[:at], encoded[at + len(_MARK) :]
