@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
@@ -31,4 +32,7 @@ def handle(broker: Broker, request: DescribeClusterRequest, context: Context) ->
             DescribeClusterBroker(broker_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack)
             for node, endpoint in broker.endpoints(context.connection.listener_name)
         ],
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorized import TOPIC_OPERATIONS
 from ottla.cluster.image import ClusterImage, TopicState
 from ottla.errors import ErrorCode
 from ottla.ids import is_valid_topic_name
@@ -31,11 +32,7 @@ def handle(
     start_topic, start_index = "", 0
     if request.cursor is not None:
         start_topic, start_index = request.cursor.topic_name, request.cursor.partition_index
-    left = (
-        min(request.response_partition_limit, PARTITIONS_MAX)
-        if request.response_partition_limit > 0
-        else PARTITIONS_MAX
-    )
+    left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
     topics = []
     for name in names:
         if name < start_topic:
@@ -62,7 +59,13 @@ def handle(
 def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     is_valid = is_valid_topic_name(name)
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION
-    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_id=ZERO_UUID, partitions=[])
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code,
+        name=name,
+        topic_id=ZERO_UUID,
+        partitions=[],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
 
 
 def _known(image: ClusterImage, topic: TopicState, indexes: range) -> DescribeTopicPartitionsResponseTopic:
@@ -84,5 +87,9 @@ def _known(image: ClusterImage, topic: TopicState, indexes: range) -> DescribeTo
             )
         )
     return DescribeTopicPartitionsResponseTopic(
-        name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal, partitions=partitions
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS,
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla.cluster.image import ClusterImage, TopicState
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import is_valid_topic_name
@@ -29,22 +31,24 @@ def handle(
     image = broker.image
     topics = request.topics
     if topics is None or (not topics and context.version == 0):
-        return _response(broker, context, [_known(image, topic) for topic in image.topics.values()])
+        return _response(broker, request, context, [_known(image, topic) for topic in image.topics.values()])
+    topics = list({(topic.name, topic.topic_id): topic for topic in topics}.values())  # each is told once
     missing = [
         topic.name
         for topic in topics
         if topic.name is not None and topic.topic_id == ZERO_UUID and topic.name not in image.topics
     ]
     if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-        return _created(broker, context, topics, missing)
-    return _response(broker, context, [_answer(image, topic) for topic in topics])
+        return _created(broker, request, context, topics, missing)
+    return _response(broker, request, context, [_answer(image, topic) for topic in topics])
 
 
 async def _created(
-    broker: Broker, context: Context, topics: list[MetadataRequestTopic], missing: list[str]
+    broker: Broker, request: MetadataRequest, context: Context, topics: list[MetadataRequestTopic], missing: list[str]
 ) -> MetadataResponse:
     """Creates what is missing; a client that asks again finds it, so for now it is told to do just that."""
-    errors = await broker.controller.auto_create(missing)
+    # A client that hangs up must not leave a topic half made.
+    errors = await asyncio.shield(broker.controller.auto_create(missing))
     answers = []
     for topic in topics:
         error = errors.get(topic.name) if topic.name is not None else None
@@ -53,7 +57,7 @@ async def _created(
             answers.append(MetadataResponseTopic(error_code=code, name=topic.name, partitions=[]))
         else:
             answers.append(_answer(broker.image, topic))
-    return _response(broker, context, answers)
+    return _response(broker, request, context, answers)
 
 
 def _answer(image: ClusterImage, wish: MetadataRequestTopic) -> MetadataResponseTopic:
@@ -100,8 +104,14 @@ def _known(image: ClusterImage, topic: TopicState) -> MetadataResponseTopic:
     )
 
 
-def _response(broker: Broker, context: Context, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+def _response(
+    broker: Broker, request: MetadataRequest, context: Context, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
     image = broker.image
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            if not topic.error_code:
+                topic.topic_authorized_operations = TOPIC_OPERATIONS
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack)
@@ -110,4 +120,7 @@ def _response(broker: Broker, context: Context, topics: list[MetadataResponseTop
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         topics=topics,
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
     )
