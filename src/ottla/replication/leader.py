@@ -51,11 +51,15 @@ class Leader:
 
     def check_append(self, acks: int, min_insync_replicas: int) -> None:
         """With acks=all a record is taken only where enough replicas could take it."""
-        if acks == -1 and len(self.isr) < min_insync_replicas:
+        if acks == -1 and not self.has_enough_in_sync(min_insync_replicas):
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(self.isr)} replicas are in sync, {min_insync_replicas} are asked for (min.insync.replicas)",
             )
+
+    def has_enough_in_sync(self, min_insync_replicas: int) -> bool:
+        """Whether as many replicas are in sync as asked for; a topic cannot be asked for more than it has."""
+        return len(self.isr) >= min(min_insync_replicas, len(self.replicas))
 
     def record_end(self, node_id: int, end_offset: int) -> bool:
         """A replica has everything below `end_offset`; whether that moved the high watermark."""

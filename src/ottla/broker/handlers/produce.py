@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,16 @@ from ottla.records.layout import ATTRIBUTES_AT, COMPRESSION_MASK, MAGIC, MAGIC_A
 from ottla.runtime.signal import wait_any
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
 FIRST_BATCH_VERSION = 3  # from here on only batches of format 2 are sent
 FIRST_ZSTD_VERSION = 7
 NO_OFFSET = -1
+LENGTH = struct.Struct(">i")
+LENGTH_AT = 8  # in a batch; it counts the bytes behind itself
 
 
 def handle(
@@ -50,7 +55,7 @@ def handle(
                 if request.acks == -1 and partition.leader.high_watermark < end_offset:
                     uncommitted.append((partition, end_offset, answer))
             except ApiError as error:
-                answer = _refused(wish.index, error)
+                answer = _refused(wish, error)
             partitions.append(answer)
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
     response = ProduceResponse(responses=responses)
@@ -58,7 +63,7 @@ def handle(
         _check_unanswered(response)
         return None
     if uncommitted:
-        return _committed(broker, request, response, uncommitted)
+        return _committed(broker, request, context, response, uncommitted)
     return _with_leaders(broker, context, response) if version >= 10 else response
 
 
@@ -71,7 +76,7 @@ def _append(
     if not records:
         raise RecordsError(ErrorCode.INVALID_RECORD, "there are no records for this partition")
     if version >= FIRST_BATCH_VERSION and len(records) > ATTRIBUTES_AT:
-        if records[MAGIC_AT] != MAGIC:
+        if records[MAGIC_AT] < MAGIC:
             raise RecordsError(ErrorCode.INVALID_RECORD, f"Produce {version} carries batches of format 2 only")
         if version < FIRST_ZSTD_VERSION and records[ATTRIBUTES_AT + 1] & COMPRESSION_MASK == Compression.ZSTD:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} does not know zstd")
@@ -85,15 +90,26 @@ def _append(
     return answer, appended.last_offset + 1
 
 
-def _refused(index: int, error: ApiError) -> PartitionProduceResponse:
+def _refused(wish: PartitionProduceData, error: ApiError) -> PartitionProduceResponse:
+    code = error.code
+    if code == ErrorCode.CORRUPT_MESSAGE and _is_cut(wish.records):
+        code = ErrorCode.INVALID_RECORD  # no whole batch: sending the same bytes again would not help
     answer = PartitionProduceResponse(
-        index=index, error_code=error.code, base_offset=NO_OFFSET, error_message=error.message or None
+        index=wish.index, error_code=code, base_offset=NO_OFFSET, error_message=error.message or None
     )
     if isinstance(error, RecordsError) and error.record_index is not None:
         answer.record_errors = [
             BatchIndexAndErrorMessage(batch_index=error.record_index, batch_index_error_message=error.message)
         ]
     return answer
+
+
+def _is_cut(records: Buffer | None) -> bool:
+    view = memoryview(records or b"")
+    return (
+        len(view) < LENGTH_AT + LENGTH.size
+        or LENGTH.unpack_from(view, LENGTH_AT)[0] > len(view) - LENGTH_AT - LENGTH.size
+    )
 
 
 def _check_unanswered(response: ProduceResponse) -> None:
@@ -110,6 +126,7 @@ def _check_unanswered(response: ProduceResponse) -> None:
 async def _committed(
     broker: Broker,
     request: ProduceRequest,
+    context: Context,
     response: ProduceResponse,
     uncommitted: list[tuple[Partition, int, PartitionProduceResponse]],
 ) -> ProduceResponse:
@@ -124,7 +141,7 @@ async def _committed(
             break
         await wait_any([partition.moved for partition, _, _ in uncommitted], left_s)
         uncommitted = [entry for entry in uncommitted if not _is_settled(*entry)]
-    return response
+    return _with_leaders(broker, context, response) if context.version >= 10 else response
 
 
 def _is_settled(partition: Partition, end_offset: int, answer: PartitionProduceResponse) -> bool:
@@ -135,7 +152,7 @@ def _is_settled(partition: Partition, end_offset: int, answer: PartitionProduceR
         return True
     if partition.leader.high_watermark < end_offset:
         return False
-    if len(partition.leader.isr) < partition.log.config.min_insync_replicas:
+    if not partition.leader.has_enough_in_sync(partition.log.config.min_insync_replicas):
         answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         answer.base_offset = NO_OFFSET
     return True
