@@ -7,7 +7,6 @@ goes on without. Nothing here is durable; a reader that meets a broker that forg
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -132,12 +131,11 @@ class FetchSessions:
         """Resolves the session of a request; ApiError where the reader and we do not agree on it."""
         if version < 7 or request.session_epoch == FINAL_EPOCH:
             self._sessions.pop(request.session_id, None)
-            return FetchPlan(None, list(wishes(request)), is_incremental=False)
+            return FetchPlan(None, wishes(request), is_incremental=False)
         uses_topic_ids = version >= 13
         if request.session_epoch == INITIAL_EPOCH:
             self._sessions.pop(request.session_id, None)
-            wanted = list(wishes(request))
-            return FetchPlan(self._open(request, uses_topic_ids, now_ms), wanted, is_incremental=False)
+            return FetchPlan(self._open(request, uses_topic_ids, now_ms), wishes(request), is_incremental=False)
         session = self._sessions.get(request.session_id)
         if session is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} is not known")
@@ -159,7 +157,7 @@ class FetchSessions:
 
     def _open(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
         """A new session; None where there is no room, and the reader goes on without."""
-        if not any(topic.partitions for topic in request.topics) or not self._make_room(now_ms):
+        if not self._make_room(now_ms):
             return None
         session_id = self._dice.randint(1, SESSION_ID_MAX)
         while session_id in self._sessions:
@@ -179,9 +177,11 @@ class FetchSessions:
         return True
 
 
-def wishes(request: FetchRequest) -> Iterator[tuple[WantedKey, FetchPartition]]:
-    """The partitions of a request, in its order."""
+def wishes(request: FetchRequest) -> list[tuple[WantedKey, FetchPartition]]:
+    """The partitions of a request, in its order; of one that is named twice, the last word counts."""
+    wanted = {}
     for topic in request.topics:
         name = topic.topic if topic.topic_id == ZERO_UUID else ""
         for wish in topic.partitions:
-            yield WantedKey(name, topic.topic_id, wish.partition), wish
+            wanted[WantedKey(name, topic.topic_id, wish.partition)] = wish
+    return list(wanted.items())

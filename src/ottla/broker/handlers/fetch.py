@@ -41,7 +41,7 @@ def handle(
     except ApiError as error:
         return FetchResponse(error_code=error.code, session_id=0, responses=[])
     reading = _Reading(broker, request, context, plan)
-    if reading.is_enough() or request.max_wait_ms <= 0:
+    if reading.is_enough() or request.max_wait_ms <= 0 or broker.is_stopping:
         return reading.response()
     return reading.wait()
 
@@ -86,7 +86,7 @@ class _Reading:
     def is_enough(self) -> bool:
         """Reads what there is; whether it is worth answering: enough bytes, or an error."""
         self._results = []
-        bytes_left = self._request.max_bytes
+        bytes_left = min(self._request.max_bytes, self._broker.config.fetch_max_bytes)
         bytes_read = 0
         has_error = False
         for key, wish in self._plan.wanted:
@@ -95,7 +95,11 @@ class _Reading:
                 data = self._read(partition, wish, bytes_left, is_first=bytes_read == 0)
             except ApiError as error:
                 data = PartitionData(
-                    partition_index=wish.partition, error_code=error.code, high_watermark=NO_OFFSET, records=b""
+                    partition_index=wish.partition,
+                    error_code=error.code,
+                    high_watermark=NO_OFFSET,
+                    aborted_transactions=None,
+                    records=b"",
                 )
                 has_error = True
             size = getattr(data.records, "size_bytes", 0)
@@ -151,7 +155,11 @@ class _Reading:
     def _has_diverged(partition: Partition, wish: FetchPartition, data: PartitionData) -> bool:
         """The reader's last epoch ended earlier here than where it reads: it must go back (KIP-595)."""
         epoch, end_offset = partition.log.epochs.end_of(wish.last_fetched_epoch, partition.log.end_offset)
-        if epoch < 0 or (epoch >= wish.last_fetched_epoch and end_offset >= wish.fetch_offset):
+        if epoch < 0:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition.name} knows nothing of epoch {wish.last_fetched_epoch}"
+            )
+        if epoch >= wish.last_fetched_epoch and end_offset >= wish.fetch_offset:
             return False
         data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         return True
