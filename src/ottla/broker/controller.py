@@ -183,6 +183,8 @@ class Controller:
         """
         async with self._lock:
             if resource.type == ConfigResourceType.TOPIC:
+                if not resource.name:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "topics have no default to change; name one")
                 self._known(resource.name)
             overrides = decide(self._configs())
             if validate_only:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
-FIRST_DEFAULTS_VERSION = 4  # earlier requests must say how many partitions and replicas they want
-
 
 async def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     counts = Counter(topic.name for topic in request.topics)
@@ -32,20 +30,15 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: Context)
         try:
             if counts[name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {name} is asked for more than once")
-            topic = await _create(broker, wish, request, context.version)
+            topic = await _create(broker, wish, request)
             results.append(_result(broker, topic, wish))
         except ApiError as error:
             results.append(CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None))
     return CreateTopicsResponse(topics=results)
 
 
-async def _create(broker: Broker, wish: CreatableTopic, request: CreateTopicsRequest, version: int) -> TopicState:
+async def _create(broker: Broker, wish: CreatableTopic, request: CreateTopicsRequest) -> TopicState:
     new = _new_topic(wish)
-    if version < FIRST_DEFAULTS_VERSION and not wish.assignments:
-        if wish.num_partitions < 1:
-            raise ApiError(ErrorCode.INVALID_PARTITIONS, "the number of partitions must be at least 1")
-        if wish.replication_factor < 1:
-            raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "the replication factor must be at least 1")
     if request.timeout_ms <= 0 and not request.validate_only:
         # The caller does not wait; what it started goes on all the same.
         broker.in_background("create topic", broker.controller.create_topic(new))

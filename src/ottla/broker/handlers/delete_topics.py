@@ -42,6 +42,8 @@ def _name(broker: Broker, name: str | None, topic_id: UUID) -> str:
         raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named by name or by id, not both")
     if name is not None:
         return name
+    if topic_id == ZERO_UUID:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a topic to delete has neither a name nor an id")
     known = broker.image.names_by_id.get(topic_id)
     if known is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.config.dynamic import ConfigEntry, ConfigResource, ConfigResourceType
 from ottla.config.setting import Kind
 from ottla.errors import ApiError, ErrorCode
+from ottla.ids import is_valid_topic_name
 from ottla.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -43,6 +44,8 @@ def _result(
     resource = ConfigResource(wish.resource_type, wish.resource_name)
     try:
         if resource.type == ConfigResourceType.TOPIC and resource.name not in broker.image.topics:
+            if not is_valid_topic_name(resource.name):
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{resource.name!r} is no topic name")
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.name} does not exist")
         entries = broker.configs.describe(
             resource,

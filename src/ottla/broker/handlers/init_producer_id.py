@@ -19,6 +19,8 @@ def handle(
     if request.transactional_id is not None:
         code = ErrorCode.INVALID_REQUEST if not request.transactional_id else ErrorCode.COORDINATOR_NOT_AVAILABLE
         return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+    if (request.producer_id < 0) != (request.producer_epoch < 0):
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     # An idempotent producer that lost count asks with its old id; it gets a new one, whose sequences start at 0.
     return _with_new_id(broker)
 

@@ -73,7 +73,7 @@ def _answer(index: int, found: Found, version: int) -> ListOffsetsPartitionRespo
 
 
 def _find(partition: Partition, wish: ListOffsetsPartition, request: ListOffsetsRequest, version: int) -> Found:
-    if version < FIRST_VERSION.get(wish.timestamp, 0):
+    if wish.timestamp < EARLIEST_PENDING_UPLOAD or version < FIRST_VERSION.get(wish.timestamp, 0):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"ListOffsets {version} does not know timestamp {wish.timestamp}")
     partition.leader.check_epoch(wish.current_leader_epoch)
     log = partition.log
