@@ -100,7 +100,7 @@ class Server:
         # One buffer for all: a request is handled, or copied, before the next bytes are received.
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.listeners: list[Listener] = []
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in order, so that a simulated run can be replayed
         self.refused_count = 0
         self._per_ip: Counter[str] = Counter()
         self._emptied = asyncio.Event()
@@ -137,7 +137,7 @@ class Server:
             sock.close()
             return
         self._per_ip[ip] += 1
-        self.connections.add(listener.connect(sock, (ip, peer[1])))
+        self.connections[listener.connect(sock, (ip, peer[1]))] = None
 
     def _reason_to_refuse(self, ip: str) -> str | None:
         limits = self.limits
@@ -156,7 +156,7 @@ class Server:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.send_buffer_bytes)
 
     def closed(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         ip = connection.peer[0]
         self._per_ip[ip] -= 1
         if self._per_ip[ip] <= 0:

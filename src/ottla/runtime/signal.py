@@ -16,11 +16,11 @@ class Signal:
     __slots__ = ("_waiters",)
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[bool]] = set()
+        self._waiters: dict[asyncio.Future[bool], None] = {}  # in order, so that a simulated run can be replayed
 
     def fire(self) -> None:
         if self._waiters:
-            waiters, self._waiters = self._waiters, set()
+            waiters, self._waiters = self._waiters, {}
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(True)
@@ -40,7 +40,7 @@ async def wait_any(signals: Iterable[Signal], timeout_s: float | None) -> bool:
     waiter: asyncio.Future[bool] = loop.create_future()
     signals = tuple(signals)
     for signal in signals:
-        signal._waiters.add(waiter)
+        signal._waiters[waiter] = None
     timer = None if timeout_s is None else loop.call_later(max(0.0, timeout_s), _time_is_up, waiter)
     try:
         return await waiter
@@ -48,7 +48,7 @@ async def wait_any(signals: Iterable[Signal], timeout_s: float | None) -> bool:
         if timer is not None:
             timer.cancel()
         for signal in signals:
-            signal._waiters.discard(waiter)
+            signal._waiters.pop(waiter, None)
 
 
 def _time_is_up(waiter: asyncio.Future[bool]) -> None:

@@ -14,12 +14,12 @@ class Tasks:
     """The tasks that one owner started. A task that fails is logged and handed to `on_failure`."""
 
     def __init__(self, on_failure: Callable[[BaseException], None] | None = None) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in order, so that a simulated run can be replayed
         self._on_failure = on_failure
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
 
     def every(self, name: str, seconds: Callable[[], float], work: Callable[[], Awaitable[None]]) -> None:
@@ -37,7 +37,7 @@ class Tasks:
                 logger.exception("the background task %s failed; it goes on", name)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if task.cancelled():
             return
         error = task.exception()
