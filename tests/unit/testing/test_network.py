@@ -279,6 +279,39 @@ def test_a_machine_without_power_says_nothing_until_it_is_up_and_spoken_to() -> 
     play(scenario)
 
 
+def test_sockets_that_are_ready_together_are_told_in_the_order_of_the_dice() -> None:
+    def order(dice: Random | None) -> list[int]:
+        seen: list[int] = []
+
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, SimulatedLoop)
+            network = SimulatedNetwork(loop, Random(1))
+            network.host("client")
+            network.host("server")
+            pairs = [await connected(network) for _ in range(10)]
+            for client, _ in pairs:
+                client.send(b"!")
+            await asyncio.sleep(1)
+            for number, (_, server) in enumerate(pairs):
+                loop.add_reader(server, read, loop, server, number)
+            await asyncio.sleep(1)
+
+        def read(loop: SimulatedLoop, server: socket.socket, number: int) -> None:
+            seen.append(number)
+            server.recv(1)
+            loop.remove_reader(server)
+
+        run(main(), dice=dice)
+        return seen
+
+    assert order(None) == [*range(10)]
+    shuffled = order(Random(5))
+    assert order(Random(5)) == shuffled
+    assert order(Random(6)) != shuffled
+    assert sorted(shuffled) == [*range(10)]
+
+
 def test_asyncios_own_streams_work_on_it() -> None:
     async def scenario(network: SimulatedNetwork) -> None:
         async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
