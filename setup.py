@@ -23,9 +23,10 @@ def extensions() -> list[Extension]:
         include_dirs=["src/ottla/records"],
         extra_compile_args=compile_args,
         extra_link_args=link_args,
-        optional=True,
     )
     extended: list[Extension] = cythonize([native], language_level=3)
+    for extension in extended:
+        extension.optional = True  # set here: cythonize makes new extensions and forgets it
     return extended
 
 

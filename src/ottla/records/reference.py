@@ -194,7 +194,7 @@ def check_records(records: Buffer, header: BatchHeader, strict: bool) -> Checked
             timestamp = _timestamp_of(record, header.base_timestamp, index)
             if is_append_time:
                 timestamp = header.max_timestamp
-            if timestamp > max_timestamp:
+            if timestamp > max_timestamp or offset_of_max_timestamp_delta < 0:
                 max_timestamp = timestamp
                 offset_of_max_timestamp_delta = delta
             if null_key_index < 0 and record.key is None:

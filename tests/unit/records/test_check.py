@@ -50,6 +50,11 @@ def test_the_first_of_several_records_with_the_max_timestamp_is_named():
     assert checked.offset_of_max_timestamp_delta == 1
 
 
+def test_even_the_smallest_timestamp_is_the_max_of_records_that_all_have_it():
+    checked = batch.check(batch.build(None, [b"a", b"b"], -(2**63)))
+    assert checked[1:] == (-(2**63), 0, 0)
+
+
 def test_a_batch_whose_keys_are_all_there_has_no_null_key_index():
     assert batch.check(batch.build([b"", b"k"], [None, None], T)).null_key_index == -1
 
