@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -23,9 +23,12 @@ class ExitCode(IntEnum):
 
     OK = 0, "done"
     UNEXPECTED = 1, "something unexpected: a bug, or a failing machine"
-    USAGE = 2, "bad arguments or configuration"
+    USAGE = 2, "bad arguments, configuration or input"
     NOT_FOUND = 3, "a file or thing that was named does not exist"
     DAMAGED = 4, "data was read and found damaged"
+    UNREACHABLE = 5, "no broker could be reached, or its connection broke"
+    REFUSED = 6, "a broker refused what was asked"
+    TIMED_OUT = 7, "no answer, or no success, in the time given"
 
 
 class CommandError(OttlaError):
@@ -45,3 +48,32 @@ class Command:
     description: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], ExitCode]
+
+
+def command_group(name: str, help: str, description: str, actions: Sequence[Command]) -> Command:  # noqa: A002
+    """A command whose first argument says what to do, each with arguments of its own."""
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        add_commands(parser, actions, destination="action", metavar="ACTION")
+
+    def run(options: argparse.Namespace) -> ExitCode:
+        action: Command = options.action
+        return action.run(options)
+
+    return Command(name, help, description, add_arguments, run)
+
+
+def add_commands(
+    parser: argparse.ArgumentParser, commands: Sequence[Command], *, destination: str, metavar: str
+) -> None:
+    """Gives a parser its subcommands; the chosen one is stored at `destination`."""
+    subparsers = parser.add_subparsers(title=f"{destination}s", metavar=metavar, required=True)
+    for command in commands:
+        subparser = subparsers.add_parser(
+            command.name,
+            help=command.help,
+            description=command.description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(subparser)
+        subparser.set_defaults(**{destination: command})

@@ -6,15 +6,27 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
 from typing import Final, NoReturn
 
-from ottla.cli import dump_log, serve
-from ottla.cli.command import Command, CommandError, ExitCode
+from ottla.cli.command import Command, CommandError, ExitCode, add_commands
 from ottla.errors import ConfigError, CorruptFileError, StorageError
 
-# A new command is a module with a COMMAND and a line here.
-COMMANDS: Final[tuple[Command, ...]] = (serve.COMMAND, dump_log.COMMAND)
+# A new command is a module with a COMMAND and a line here. Only the module of the command that is run is imported:
+# all of them take longer than most commands.
+COMMANDS: Final = {
+    "serve": "ottla.cli.serve",
+    "topics": "ottla.cli.topics",
+    "produce": "ottla.cli.produce",
+    "consume": "ottla.cli.consume",
+    "configs": "ottla.cli.configs",
+    "cluster": "ottla.cli.cluster",
+    "metadata": "ottla.cli.metadata",
+    "log-dirs": "ottla.cli.log_dirs",
+    "dump-log": "ottla.cli.dump_log",
+    "completion": "ottla.cli.completion",
+}
 
 # As the shell reports a program that a signal ended: 128 + SIGINT, 128 + SIGPIPE.
 INTERRUPTED: Final = 130
@@ -30,7 +42,9 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code of the process. What is nobody's fault but ours is raised."""
-    options = make_parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    is_known = bool(arguments) and arguments[0] in COMMANDS
+    options = make_parser(arguments[:1] if is_known else None).parse_args(arguments)
     command: Command = options.command
     try:
         code = command.run(options)
@@ -47,8 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The whole command line, also for tests and for the generated reference."""
+def make_parser(names: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The command line with the named commands, or with all; also for completion and the generated reference."""
     codes = "\n".join(f"  {code.value}  {code.meaning}" for code in ExitCode)
     parser = _Parser(
         prog="ottla",
@@ -57,17 +71,15 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ottla {version('ottla')}")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        subparser = subparsers.add_parser(
-            command.name,
-            help=command.help,
-            description=command.description,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.add_arguments(subparser)
-        subparser.set_defaults(command=command)
+    add_commands(parser, list(map(load, names or COMMANDS)), destination="command", metavar="COMMAND")
     return parser
+
+
+def load(name: str) -> Command:
+    """The command of that name."""
+    command: Command = import_module(COMMANDS[name]).COMMAND
+    assert command.name == name
+    return command
 
 
 def _code_of(error: CommandError | ConfigError | StorageError) -> ExitCode:

@@ -112,4 +112,6 @@ def error_of(code: int, message: str | None, what: str) -> ApiError | None:
         known = ErrorCode(code)
     except ValueError:
         return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: the broker answers with the unknown error {code}")
-    return ApiError(known, f"{what}: {message or known.name}")
+    if known is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return ApiError(known, f"{what} does not exist")
+    return ApiError(known, f"{what}: {(message or known.name).removesuffix('.')}")

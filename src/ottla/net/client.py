@@ -12,6 +12,7 @@ and the way to the network is a `Door`, so that a simulation can stand in for bo
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -138,8 +139,10 @@ async def connect(
 
 
 def _reason(error: OSError) -> str:
-    """What the system says, without the list of addresses that asyncio puts in front of it."""
-    return (error.strerror or str(error)).lower() if error.errno else str(error)
+    """What the system says, without the address: every message has that already."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return str(error.strerror or error).lower()
 
 
 class BrokerConnection(asyncio.BufferedProtocol):

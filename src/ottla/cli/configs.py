@@ -1,0 +1,168 @@
+"""`ottla configs`: show and change the settings of topics and brokers."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from ottla.cli import remote
+from ottla.cli.arguments import parse_settings
+from ottla.cli.command import Command, CommandError, ExitCode, command_group
+from ottla.cli.render import Json, json_line
+from ottla.cli.topics import config_changes
+from ottla.client import admin
+from ottla.client.admin import ConfigEntry, ConfigResource, ConfigSource, ResourceType
+from ottla.client.metadata import Cluster
+
+ALL_BROKERS: Final = ConfigResource(ResourceType.BROKER, "")
+
+
+def _add_resource_arguments(parser: argparse.ArgumentParser) -> None:
+    resource = parser.add_mutually_exclusive_group(required=True)
+    resource.add_argument("--topic", metavar="NAME", help="the settings of a topic")
+    resource.add_argument("--broker", metavar="ID", type=int, help="the settings of one broker")
+    resource.add_argument("--broker-defaults", action="store_true", help="the settings that all brokers share")
+
+
+def _resource(options: argparse.Namespace) -> ConfigResource:
+    if options.broker_defaults:
+        return ALL_BROKERS
+    if options.broker is not None:
+        return ConfigResource(ResourceType.BROKER, str(options.broker))
+    return ConfigResource(ResourceType.TOPIC, options.topic)
+
+
+# -- describe ----------------------------------------------------------------------------------------------------------
+
+
+def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_resource_arguments(parser)
+    parser.add_argument("--all", action="store_true", help="also settings that have their default")
+    parser.add_argument(
+        "--verbose", action="store_true", help="say what each setting is for, and what stands behind its value"
+    )
+    remote.add_json_argument(parser, "a JSON document a line: name, value, source and what stands behind it")
+    remote.add_arguments(parser)
+
+
+def _describe(options: argparse.Namespace) -> ExitCode:
+    resource = _resource(options)
+
+    async def work(cluster: Cluster) -> ExitCode:
+        entries = await admin.describe_configs(
+            cluster,
+            resource,
+            with_synonyms=options.json or options.verbose,
+            with_documentation=options.verbose,
+        )
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if options.all or entry.source is not ConfigSource.DEFAULT:
+                _show(entry, options)
+        return ExitCode.OK
+
+    return remote.run(options, work)
+
+
+def _show(entry: ConfigEntry, options: argparse.Namespace) -> None:
+    if options.json:
+        print(json_line(_fields(entry)))
+        return
+    words = [f"{entry.name}={_value_text(entry)}", _source_text(entry.source)]
+    if entry.is_read_only:
+        words.append("read only")
+    print("  ".join(words))
+    if options.verbose:
+        for synonym in entry.synonyms:
+            print(f"    {synonym.name}={synonym.value}  {_source_text(synonym.source)}")
+        if entry.documentation:
+            print(f"    {entry.documentation}")
+
+
+def _fields(entry: ConfigEntry) -> dict[str, Json]:
+    synonyms: list[Json] = [
+        {"name": each.name, "value": each.value, "source": each.source.name.lower()} for each in entry.synonyms
+    ]
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "source": entry.source.name.lower(),
+        "is_read_only": entry.is_read_only,
+        "is_sensitive": entry.is_sensitive,
+        "synonyms": synonyms,
+    }
+
+
+def _value_text(entry: ConfigEntry) -> str:
+    return "(hidden)" if entry.is_sensitive else "" if entry.value is None else entry.value
+
+
+def _source_text(source: ConfigSource) -> str:
+    return {
+        ConfigSource.TOPIC: "set for the topic",
+        ConfigSource.BROKER: "set for the broker",
+        ConfigSource.BROKER_DEFAULT: "set for all brokers",
+        ConfigSource.STATIC: "from the broker's file",
+        ConfigSource.DEFAULT: "default",
+    }.get(source, source.name.lower())
+
+
+# -- alter -------------------------------------------------------------------------------------------------------------
+
+
+def _add_alter_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_resource_arguments(parser)
+    parser.add_argument(
+        "--add", action="append", default=[], metavar="KEY=VALUE", help="give a setting a value; repeatable"
+    )
+    parser.add_argument("--delete", action="append", default=[], metavar="KEY", help="take a setting back; repeatable")
+    parser.add_argument("--validate-only", action="store_true", help="only ask whether it could be changed")
+    remote.add_json_argument(parser, "one JSON document: what was changed")
+    remote.add_arguments(parser)
+
+
+def _alter(options: argparse.Namespace) -> ExitCode:
+    resource = _resource(options)
+    settings = parse_settings(options.add)
+    changes = config_changes(settings, options.delete)
+    if not changes:
+        raise CommandError(ExitCode.USAGE, "no setting to change is named", "use --add KEY=VALUE or --delete KEY")
+
+    async def work(cluster: Cluster) -> ExitCode:
+        await admin.alter_configs(cluster, resource, changes, validate_only=options.validate_only)
+        if options.json:
+            fields: dict[str, Json] = {
+                "type": resource.type.name.lower(),
+                "name": resource.name,
+                "configs": dict[str, Json](settings),
+                "deleted_configs": list[Json](options.delete),
+                "altered": not options.validate_only,
+            }
+            print(json_line(fields))
+        else:
+            print(f"{'would alter' if options.validate_only else 'altered'} {resource}")
+        return ExitCode.OK
+
+    return remote.run(options, work)
+
+
+COMMAND: Final = command_group(
+    "configs",
+    "show and change settings of topics and brokers",
+    "Show and change the settings of topics and brokers. They take effect without a restart.",
+    (
+        Command(
+            "describe",
+            "show settings",
+            "Show settings and where their values come from; those that have their default only with --all.",
+            _add_describe_arguments,
+            _describe,
+        ),
+        Command(
+            "alter",
+            "change settings",
+            "Change settings: all that are named, or none if one of them is wrong.",
+            _add_alter_arguments,
+            _alter,
+        ),
+    ),
+)

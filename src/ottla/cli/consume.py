@@ -1,0 +1,191 @@
+"""`ottla consume`: the records of a topic to standard output."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import BinaryIO, Final
+
+from ottla.cli import remote
+from ottla.cli.command import Command, CommandError, ExitCode
+from ottla.cli.formats import FORMAT_HELP, RenderBatch, compile_format, render_json
+from ottla.client import admin
+from ottla.client.admin import Isolation, OffsetSpec
+from ottla.client.fetching import Fetcher, FetchOptions, OffsetOutOfRangeError
+from ottla.client.metadata import Cluster
+from ottla.ids import TopicPartition
+from ottla.records.layout import Columns
+
+FORMAT_DEFAULT: Final = "%v\\n"
+NULL_DEFAULT: Final = "null"
+
+DESCRIPTION: Final = """\
+Write the records of a topic to standard output, by default a value a line, from now on until Ctrl-C.
+--from-beginning or --offset starts earlier; --exit ends where the topic ends when the command starts.
+Records of one partition come in their order; those of different partitions as brokers send them."""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC", help="the topic")
+    parser.add_argument(
+        "--partition", type=int, action="append", metavar="N", help="only this partition; repeatable (default: all)"
+    )
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--from-beginning", action="store_true", help="start with the first record: --offset earliest")
+    start.add_argument(
+        "--offset",
+        metavar="PLACE",
+        help="where to start in each partition: an offset, -N for the last N records, earliest, latest, or @TIME with"
+        " milliseconds since 1970 or 2026-01-31T12:00:00 in UTC (default: latest)",
+    )
+    parser.add_argument("--exit", action="store_true", help="end at the end of the topic")
+    parser.add_argument("--max-messages", type=int, metavar="N", help="end after N records")
+    parser.add_argument(
+        "--format",
+        default=FORMAT_DEFAULT,
+        metavar="FORMAT",
+        help=f"how a record is written (default: {FORMAT_DEFAULT.replace('%', '%%')}): {FORMAT_HELP};"
+        " \\n \\t \\xNN as in C",
+    )
+    parser.add_argument(
+        "--null-marker",
+        default=NULL_DEFAULT,
+        metavar="TEXT",
+        help=f"what is written for a key or value that is null (default: {NULL_DEFAULT})",
+    )
+    parser.add_argument(
+        "--isolation",
+        choices=[level.name.lower() for level in Isolation],
+        default=Isolation.READ_UNCOMMITTED.name.lower(),
+        help="whether records of transactions that are open or aborted are shown (default: read_uncommitted)",
+    )
+    remote.add_json_argument(parser, "a JSON document a line with everything that a record has, instead of --format")
+    remote.add_arguments(parser)
+
+
+def _run(options: argparse.Namespace) -> ExitCode:
+    place = parse_place("earliest" if options.from_beginning else options.offset or "latest")
+    null = options.null_marker.encode("utf-8", "surrogateescape")
+    render = render_json if options.json else compile_format(options.format, null)
+    if options.max_messages is not None and options.max_messages < 0:
+        raise CommandError(ExitCode.USAGE, f"--max-messages {options.max_messages}", "name 0 or more")
+    isolation = Isolation[options.isolation.upper()]
+
+    async def work(cluster: Cluster) -> ExitCode:
+        topic = await cluster.topic(options.topic)
+        numbers = options.partition or [partition.partition for partition in topic.partitions]
+        partitions = [TopicPartition(options.topic, topic.partition(number).partition) for number in numbers]
+        start = await _start_offsets(cluster, partitions, place, isolation)
+        end = await _offsets(cluster, partitions, OffsetSpec.LATEST, isolation) if options.exit else None
+        async with Fetcher(cluster, start, end, FetchOptions(isolation=isolation)) as fetcher:
+            await _write(fetcher, render, sys.stdout.buffer, options.max_messages)
+        return ExitCode.OK
+
+    return remote.run(options, work)
+
+
+async def _write(fetcher: Fetcher, render: RenderBatch, out: BinaryIO, records_max: int | None) -> None:
+    left = records_max
+    while not fetcher.is_done and left != 0:
+        fetched = await fetcher.next()
+        for batch in fetched:
+            columns = batch.columns()
+            if left is not None:
+                columns = _first(columns, left)
+                left -= len(columns.values)
+            out.write(render(batch.partition, columns))
+        if fetched:
+            out.flush()
+
+
+def _first(columns: Columns, count: int) -> Columns:
+    offsets, timestamps, keys, values, headers = columns
+    return Columns(offsets[:count], timestamps[:count], keys[:count], values[:count], headers[:count])
+
+
+# -- where to start ----------------------------------------------------------------------------------------------------
+
+
+class Kind(Enum):
+    OFFSET = "offset"
+    LAST = "last"
+    SPEC = "spec"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to start: an offset, that many records before the end, an `OffsetSpec`, or a time in milliseconds."""
+
+    kind: Kind
+    number: int
+
+
+def parse_place(text: str) -> Place:
+    match text:
+        case "earliest" | "beginning":
+            return Place(Kind.SPEC, OffsetSpec.EARLIEST)
+        case "latest" | "end":
+            return Place(Kind.SPEC, OffsetSpec.LATEST)
+    if re.fullmatch(r"[0-9]+", text):
+        return Place(Kind.OFFSET, int(text))
+    if re.fullmatch(r"-[0-9]+", text):
+        return Place(Kind.LAST, -int(text))
+    if text.startswith("@"):
+        return Place(Kind.TIME, _milliseconds(text[1:]))
+    raise CommandError(
+        ExitCode.USAGE,
+        f"{text!r} is no place to start",
+        "name an offset, -N for the last N, earliest, latest, or @TIME",
+    )
+
+
+def _milliseconds(text: str) -> int:
+    if re.fullmatch(r"[0-9]+", text):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise CommandError(
+            ExitCode.USAGE,
+            f"{text!r} is no time",
+            "write milliseconds since 1970, or a time such as 2026-01-31T12:00:00 in UTC",
+        ) from error
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+async def _start_offsets(
+    cluster: Cluster, partitions: Sequence[TopicPartition], place: Place, isolation: Isolation
+) -> Mapping[TopicPartition, int]:
+    if place.kind is Kind.SPEC:
+        return await _offsets(cluster, partitions, place.number, isolation)
+    ends = await _offsets(cluster, partitions, OffsetSpec.LATEST, isolation)
+    if place.kind is Kind.TIME:
+        found = await _offsets(cluster, partitions, place.number, isolation)
+        # No record is that late: those to come are.
+        return {partition: ends[partition] if found[partition] < 0 else found[partition] for partition in partitions}
+    begins = await _offsets(cluster, partitions, OffsetSpec.EARLIEST, isolation)
+    if place.kind is Kind.LAST:
+        return {partition: max(begins[partition], ends[partition] - place.number) for partition in partitions}
+    for partition in partitions:
+        # Asked now: with --exit, a partition that ends before the offset would look as if it were read.
+        if not begins[partition] <= place.number <= ends[partition]:
+            raise OffsetOutOfRangeError(partition, place.number, begins[partition], ends[partition])
+    return dict.fromkeys(partitions, place.number)
+
+
+async def _offsets(
+    cluster: Cluster, partitions: Sequence[TopicPartition], spec: int, isolation: Isolation
+) -> dict[TopicPartition, int]:
+    found = await admin.list_offsets(cluster, dict.fromkeys(partitions, spec), isolation)
+    return {partition: each.offset for partition, each in found.items()}
+
+
+COMMAND: Final = Command(
+    "consume", "write the records of a topic to standard output", DESCRIPTION, _add_arguments, _run
+)

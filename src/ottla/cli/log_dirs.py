@@ -1,0 +1,104 @@
+"""`ottla log-dirs`: what lies in the log directories of brokers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final
+
+from ottla.cli import remote
+from ottla.cli.command import Command, CommandError, ExitCode, command_group
+from ottla.cli.render import Json, count_text, json_line
+from ottla.client import admin
+from ottla.client.admin import LogDirectory, ReplicaInDirectory
+from ottla.client.metadata import Cluster
+from ottla.ids import TopicPartition
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--broker", action="append", type=int, metavar="ID", help="only this broker; repeatable")
+    parser.add_argument("--topic", action="append", metavar="NAME", help="only replicas of this topic; repeatable")
+    remote.add_json_argument(parser, "a JSON document a line for each directory: broker, path, sizes and replicas")
+    remote.add_arguments(parser)
+
+
+def _run(options: argparse.Namespace) -> ExitCode:
+    async def work(cluster: Cluster) -> ExitCode:
+        view = await cluster.refresh(options.topic or ())
+        partitions: list[TopicPartition] | None = None
+        if options.topic:
+            partitions = [
+                TopicPartition(name, each.partition) for name in options.topic for each in view.topic(name).partitions
+            ]
+        failed = 0
+        for broker in options.broker or sorted(view.nodes):
+            for directory in await admin.describe_log_dirs(cluster, broker, partitions):
+                failed += directory.error is not None
+                if options.json:
+                    print(json_line(_fields(broker, directory)))
+                else:
+                    _show(broker, directory)
+        if failed:
+            raise CommandError(
+                ExitCode.REFUSED,
+                f"{count_text(failed, 'log directory', 'log directories')} cannot be used",
+                "look at the broker's log and at the disk",
+            )
+        return ExitCode.OK
+
+    return remote.run(options, work)
+
+
+def _fields(broker: int, directory: LogDirectory) -> dict[str, Json]:
+    replicas: list[Json] = [
+        {
+            "topic": each.partition.topic,
+            "partition": each.partition.partition,
+            "size_bytes": each.size_bytes,
+            "offset_lag": each.offset_lag,
+            "is_future": each.is_future,
+        }
+        for each in _sorted(directory)
+    ]
+    return {
+        "broker": broker,
+        "path": directory.path,
+        "error": None if directory.error is None else directory.error.code.name,
+        "total_bytes": directory.total_bytes,
+        "usable_bytes": directory.usable_bytes,
+        "replicas": replicas,
+    }
+
+
+def _show(broker: int, directory: LogDirectory) -> None:
+    used = sum(each.size_bytes for each in directory.replicas)
+    words = [f"broker {broker}", directory.path, count_text(len(directory.replicas), "replica", "replicas")]
+    words.append(f"{used:,} bytes")
+    if directory.usable_bytes >= 0:
+        words.append(f"{directory.usable_bytes:,} of {directory.total_bytes:,} bytes free")
+    print("  ".join(words))
+    if directory.error is not None:
+        print(f"ottla: warning: broker {broker}: {directory.error}", file=sys.stderr)
+    for each in _sorted(directory):
+        lag = f"  lag {each.offset_lag:,}" if each.offset_lag else ""
+        print(f"  {each.partition}  {each.size_bytes:,} bytes{lag}{'  moving here' if each.is_future else ''}")
+
+
+def _sorted(directory: LogDirectory) -> list[ReplicaInDirectory]:
+    return sorted(directory.replicas, key=lambda each: each.partition)
+
+
+COMMAND: Final = command_group(
+    "log-dirs",
+    "show the log directories of brokers",
+    "Show the log directories of brokers.",
+    (
+        Command(
+            "describe",
+            "show sizes and replicas",
+            "Show the log directories of brokers: how large they are, what is free, and every replica in them.",
+            _add_arguments,
+            _run,
+        ),
+    ),
+)

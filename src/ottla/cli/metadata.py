@@ -1,0 +1,68 @@
+"""`ottla metadata`: what a client is told when it asks who leads what."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from ottla.cli import remote
+from ottla.cli.command import Command, ExitCode
+from ottla.cli.render import Json, count_text, json_line
+from ottla.cli.topics import partition_fields, show_topic, topic_fields
+from ottla.client.metadata import Cluster, ClusterView
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--topic", "-t", action="append", metavar="NAME", help="only this topic; repeatable")
+    remote.add_json_argument(parser, "one JSON document: cluster id, controller, brokers and topics")
+    remote.add_arguments(parser)
+
+
+def _run(options: argparse.Namespace) -> ExitCode:
+    async def work(cluster: Cluster) -> ExitCode:
+        view = await cluster.refresh(options.topic)
+        for name in options.topic or ():
+            view.topic(name)
+        if options.json:
+            print(json_line(_fields(view)))
+        else:
+            _show(view)
+        return ExitCode.OK
+
+    return remote.run(options, work)
+
+
+def _fields(view: ClusterView) -> dict[str, Json]:
+    brokers: list[Json] = [
+        {"broker": node.node_id, "host": node.address.host, "port": node.address.port, "rack": node.rack}
+        for node in sorted(view.nodes.values(), key=lambda node: node.node_id)
+    ]
+    topics: list[Json] = [
+        {**topic_fields(topic), "partitions": [partition_fields(partition) for partition in topic.partitions]}
+        for _, topic in sorted(view.topics.items())
+    ]
+    return {
+        "cluster_id": view.cluster_id,
+        "controller": view.controller_id,
+        "brokers": brokers,
+        "topics": topics,
+    }
+
+
+def _show(view: ClusterView) -> None:
+    print(f"cluster {view.cluster_id}  controller {view.controller_id}")
+    print(count_text(len(view.nodes), "broker", "brokers"))
+    for node in sorted(view.nodes.values(), key=lambda node: node.node_id):
+        print(f"  broker {node.node_id}  {node.address}{'' if node.rack is None else f'  rack {node.rack}'}")
+    print(count_text(len(view.topics), "topic", "topics"))
+    for _, topic in sorted(view.topics.items()):
+        show_topic(topic, topic.partitions, (), as_json=False)
+
+
+COMMAND: Final = Command(
+    "metadata",
+    "show brokers, topics and leaders as a client sees them",
+    "Show what a client is told when it asks for metadata: brokers, topics, partitions and who leads them.",
+    _add_arguments,
+    _run,
+)

@@ -1,0 +1,203 @@
+"""`ottla produce`: standard input to a topic, a record a line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ottla.cli import remote
+from ottla.cli.arguments import parse_settings
+from ottla.cli.command import Command, CommandError, ExitCode
+from ottla.cli.formats import BadLineError, JsonRecord, LineFormat, LineSplitter, parse_json_line
+from ottla.cli.render import Json, count_text, json_line
+from ottla.cli.standard_input import StandardInput
+from ottla.client.metadata import Cluster
+from ottla.client.partitioning import RecordColumns
+from ottla.client.producing import Acks, Appended, BatchProducer, ProducerOptions
+from ottla.records.layout import Compression
+
+_ACKS: Final = {"all": Acks.ALL, "-1": Acks.ALL, "1": Acks.LEADER, "0": Acks.NONE}
+
+DESCRIPTION: Final = """\
+Send standard input to a topic, a record a line. Bytes are taken as they are; the end of a line is no part
+of its record. What has come is sent at once; what comes while a batch is under way goes into the next one.
+A record with a key goes to the partition that every Kafka client would choose for it."""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC", help="the topic; created where the broker does that")
+    parser.add_argument(
+        "--acks", choices=_ACKS, default="all", help="who must have a record: all in sync, the leader, or nobody"
+    )
+    parser.add_argument("--key-separator", metavar="TEXT", help="what stands between key and value (default: no keys)")
+    parser.add_argument("--null-marker", metavar="TEXT", help="a key or value that is this text is null")
+    parser.add_argument(
+        "--header", action="append", default=[], metavar="NAME=VALUE", help="a header of every record; repeatable"
+    )
+    parser.add_argument(
+        "--compression",
+        choices=[codec.name.lower() for codec in Compression],
+        default="none",
+        help="how batches are compressed (default: none)",
+    )
+    parser.add_argument("--partition", type=int, metavar="N", help="send all records there, whatever their keys")
+    parser.add_argument(
+        "--json-lines",
+        action="store_true",
+        help="every line is a JSON object with key, value, headers, timestamp and partition, all of them optional:"
+        " what `ottla consume --json` writes",
+    )
+    parser.add_argument(
+        "--no-idempotence", action="store_true", help="send without numbers: a record may come twice after a failure"
+    )
+    remote.add_json_argument(parser, "the summary as a JSON document on standard output")
+    remote.add_arguments(parser)
+
+
+@dataclass(eq=False, slots=True)
+class _Summary:
+    """What was sent so far."""
+
+    started: float
+    records: int = 0
+    size_bytes: int = 0
+    batches: int = 0
+    ends: dict[int, tuple[int, int]] = field(default_factory=dict)  # partition -> first and last offset
+
+    def add(self, appended: Sequence[Appended]) -> None:
+        for each in appended:
+            self.records += each.record_count
+            self.size_bytes += each.size_bytes
+            self.batches += 1
+            if each.base_offset >= 0:
+                number = each.partition.partition
+                first = self.ends.get(number, (each.base_offset, 0))[0]
+                self.ends[number] = (first, each.base_offset + each.record_count - 1)
+
+    def tell(self, topic: str, acks: Acks, *, as_json: bool) -> None:
+        seconds = time.monotonic() - self.started
+        if as_json:
+            partitions: list[Json] = [
+                {"partition": number, "first_offset": first, "last_offset": last}
+                for number, (first, last) in sorted(self.ends.items())
+            ]
+            fields: dict[str, Json] = {
+                "topic": topic,
+                "records": self.records,
+                "batches": self.batches,
+                "size_bytes": self.size_bytes,
+                "seconds": round(seconds, 3),
+                "partitions": partitions,
+            }
+            print(json_line(fields))
+            return
+        where = f"{topic}, not acknowledged" if acks is Acks.NONE else topic
+        rate = self.records / seconds if seconds > 0 else 0
+        print(
+            f"{count_text(self.records, 'record', 'records')} to {where}: {self.size_bytes:,} bytes in"
+            f" {count_text(self.batches, 'batch', 'batches')}, {seconds:.2f} s ({rate:,.0f} records/s)",
+            file=sys.stderr,
+        )
+
+
+def _run(options: argparse.Namespace) -> ExitCode:
+    acks = _ACKS[options.acks]
+    settings = ProducerOptions(
+        acks=acks,
+        compression=Compression[options.compression.upper()],
+        is_idempotent=acks is Acks.ALL and not options.no_idempotence,
+    )
+    if options.key_separator == "":
+        raise CommandError(ExitCode.USAGE, "an empty key separator is everywhere", "name a text that ends a key")
+    headers = tuple((name, _bytes(value)) for name, value in parse_settings(options.header).items())
+    lines = LineFormat(
+        key_separator=None if options.key_separator is None else _bytes(options.key_separator),
+        null_marker=None if options.null_marker is None else _bytes(options.null_marker),
+        headers=headers,
+    )
+
+    async def work(cluster: Cluster) -> ExitCode:
+        # Found out before a line is read: a wrong name should not swallow the input first.
+        topic = await cluster.topic(options.topic, may_create=True)
+        if options.partition is not None:
+            topic.partition(options.partition)
+        sending = _Sending(BatchProducer(cluster, settings), options, lines)
+        try:
+            await sending.send_all(StandardInput(sys.stdin.fileno()))
+        finally:
+            sending.summary.tell(options.topic, acks, as_json=options.json)
+        return ExitCode.OK
+
+    return remote.run(options, work)
+
+
+def _bytes(text: str) -> bytes:
+    """An argument as it was typed, also where it is no UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+class _Sending:
+    """Lines on their way to a topic."""
+
+    def __init__(self, producer: BatchProducer, options: argparse.Namespace, lines: LineFormat) -> None:
+        self.summary = _Summary(time.monotonic())
+        self._producer = producer
+        self._options = options
+        self._lines = lines
+        self._line_number = 1  # of the next line
+
+    async def send_all(self, source: StandardInput) -> None:
+        splitter = LineSplitter()
+        async for chunk in source.chunks():
+            await self._send(splitter.feed(chunk))
+        await self._send(splitter.end())
+
+    async def _send(self, lines: list[bytes]) -> None:
+        """Sends lines; a bad one ends it after those before it."""
+        try:
+            await self._send_sound(lines)
+        except BadLineError as bad:
+            await self._send_sound(lines[: bad.index])
+            raise CommandError(
+                ExitCode.USAGE,
+                f"line {self._line_number}: {bad}; the lines before it were sent, this one and what follows were not",
+                bad.hint,
+            ) from bad
+
+    async def _send_sound(self, lines: list[bytes]) -> None:
+        if not lines:
+            return
+        now_ms = int(time.time() * 1000)
+        if self._options.json_lines:
+            parts = _by_partition([parse_json_line(index, line) for index, line in enumerate(lines)], now_ms)
+        else:
+            parts = {None: self._lines.parse(lines, now_ms)}
+        for partition, records in parts.items():
+            chosen = self._options.partition if self._options.partition is not None else partition
+            self.summary.add(await self._producer.produce(self._options.topic, records, chosen))
+        self._line_number += len(lines)
+
+
+def _by_partition(records: Sequence[JsonRecord], now_ms: int) -> dict[int | None, RecordColumns]:
+    """Records that name a partition go there; the others (None) where their keys say."""
+    groups: dict[int | None, list[JsonRecord]] = {}
+    for record in records:
+        groups.setdefault(record.partition, []).append(record)
+    return {
+        partition: RecordColumns(
+            values=[record.value for record in group],
+            timestamps=[now_ms if record.timestamp is None else record.timestamp for record in group],
+            keys=[record.key for record in group],
+            headers=[record.headers for record in group],
+        )
+        for partition, group in groups.items()
+    }
+
+
+COMMAND: Final = Command(
+    "produce", "send standard input to a topic, a record a line", DESCRIPTION, _add_arguments, _run
+)

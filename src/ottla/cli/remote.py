@@ -1,0 +1,124 @@
+"""What all commands that talk to a broker share: where it is, how long to wait, and words for what goes wrong."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from ottla.cli.command import CommandError, ExitCode
+from ottla.client.metadata import ClientOptions, Cluster, parse_addresses
+from ottla.client.retrying import TimedOutError
+from ottla.errors import ApiError, ErrorCode, OttlaError, RecordsError
+from ottla.net.client import (
+    CannotConnectError,
+    ConnectionFailedError,
+    ConnectionOptions,
+    NotABrokerError,
+    RequestTimedOutError,
+)
+
+BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
+BOOTSTRAP_VARIABLE: Final = "OTTLA_BOOTSTRAP_SERVERS"
+TIMEOUT_S_DEFAULT: Final = 30.0
+CONNECT_TIMEOUT_S_MAX: Final = 10.0
+
+_NOT_FOUND: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.BROKER_NOT_AVAILABLE}
+)
+_HINTS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`ottla topics list` shows what there is",
+    ErrorCode.BROKER_NOT_AVAILABLE: "`ottla cluster` shows the brokers",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "use --if-not-exists if that is fine, or `ottla topics alter` to change it",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "a name has up to 249 letters, digits, dots, underscores and dashes",
+    ErrorCode.INVALID_CONFIG: "`ottla configs describe` with --all shows names and values",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "`ottla cluster` shows how many brokers there are",
+    ErrorCode.INVALID_PARTITIONS: "partitions can only be added: name more than there are",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "use --offset earliest, or one of these",
+    ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic, or send less in one record",
+    ErrorCode.INVALID_RECORD: "a compacted topic needs keys: see --key-separator",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "`ottla topics describe` shows what is in sync; min.insync.replicas asks for more",
+    ErrorCode.TOPIC_DELETION_DISABLED: "the broker is configured with delete.topic.enable=false",
+    ErrorCode.UNSUPPORTED_VERSION: "the broker is too old or too new for this",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for the right to do this",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for the right to do this",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("broker")
+    group.add_argument(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT",
+        default=os.environ.get(BOOTSTRAP_VARIABLE, BOOTSTRAP_DEFAULT),
+        help=f"a broker of the cluster, or several with commas between; ${BOOTSTRAP_VARIABLE} where it is set,"
+        f" else {BOOTSTRAP_DEFAULT}",
+    )
+    group.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=_seconds,
+        default=TIMEOUT_S_DEFAULT,
+        help=f"how long to try before giving up (default: {TIMEOUT_S_DEFAULT:g})",
+    )
+
+
+def add_json_argument(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value
+
+
+_seconds.__name__ = "number of seconds"  # argparse names it when it complains
+
+
+def run(options: argparse.Namespace, work: Callable[[Cluster], Awaitable[ExitCode]]) -> ExitCode:
+    """Connects, does the work and turns its failures into words and exit codes."""
+    addresses = parse_addresses(options.bootstrap_server)
+    client = ClientOptions(
+        ConnectionOptions(
+            client_id="ottla-cli",
+            connect_timeout_s=min(options.timeout, CONNECT_TIMEOUT_S_MAX),
+            request_timeout_s=options.timeout,
+        ),
+        timeout_s=options.timeout,
+    )
+
+    async def main() -> ExitCode:
+        async with Cluster(addresses, client) as cluster:
+            return await work(cluster)
+
+    try:
+        return asyncio.run(main())
+    except (ApiError, ConnectionFailedError, TimedOutError) as error:
+        raise command_error(error) from error
+
+
+def command_error(error: OttlaError) -> CommandError:
+    """The exit code of a failure, and what to try next."""
+    match error:
+        case RecordsError():
+            return CommandError(ExitCode.DAMAGED, str(error), "`ottla dump-log --verify` checks the broker's files")
+        case ApiError(code=code):
+            exit_code = ExitCode.NOT_FOUND if code in _NOT_FOUND else ExitCode.REFUSED
+            return CommandError(exit_code, str(error), _HINTS.get(code, ""))
+        case RequestTimedOutError() | TimedOutError():
+            return CommandError(ExitCode.TIMED_OUT, str(error), "look at the broker's log, or give more --timeout")
+        case NotABrokerError():
+            return CommandError(ExitCode.UNREACHABLE, str(error), "name a plaintext listener with --bootstrap-server")
+        case CannotConnectError():
+            return CommandError(
+                ExitCode.UNREACHABLE,
+                str(error),
+                "start a broker with `ottla serve`, or name another one with --bootstrap-server",
+            )
+        case _:
+            return CommandError(ExitCode.UNREACHABLE, str(error), "look at the broker's log, then try again")
