@@ -94,7 +94,7 @@ class ApacheKafka:
         home = cache_directory() / "maven"
         home.mkdir(parents=True, exist_ok=True)
         jars = home / f"kafka-{version}"
-        with _locked(home / f"kafka-{version}.lock"):
+        with locked(home / f"kafka-{version}.lock"):
             if not jars.is_dir():
                 _copy_from_maven(version, jars)
         return cls(version, jars)
@@ -311,7 +311,8 @@ def _free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Holds the lock file at `path`; other processes that want it wait."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

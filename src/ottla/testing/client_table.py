@@ -1,0 +1,73 @@
+"""The table of clients and features, as a run of the matrix saw it and as it stands in docs/reference/clients.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.testing.clients import CLIENTS, FEATURES, Client
+
+HOLDS: Final = "✓"
+FAILS: Final = "✗"
+LACKS: Final = "–"
+NOT_RUN: Final = "?"
+
+_INTRODUCTION: Final = """\
+# Clients
+
+Which clients of other people work with Ottla, and which of their features were seen to. This page is written by the
+run that tests it: `python -m pytest tests/interop/clients --write-client-table`.
+
+✓ works · ✗ does not · – the client has no such feature, reasons below · ? not run
+
+*Produce* is tried with acks 0, 1 and all, and the batches on disk are looked at: the codec is the one that was asked
+for. *Read what every other client wrote*: with each codec, with headers, nulls and timestamps.
+"""
+
+
+class ClientTable:
+    """Collects outcomes of tests by client and feature; a feature holds if all its tests passed."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[tuple[str, str], bool] = {}
+
+    def note(self, client: str, feature: str, *, passed: bool) -> None:
+        cell = (client, feature)
+        self._outcomes[cell] = self._outcomes.get(cell, True) and passed
+
+    def cell(self, client: Client, feature: str) -> str:
+        if feature in client.lacks:
+            return LACKS
+        outcome = self._outcomes.get((str(client), feature))
+        return NOT_RUN if outcome is None else HOLDS if outcome else FAILS
+
+    def render(self) -> str:
+        lines = [
+            _row(["", *(f"{client.name}<br>{client.version}" for client in CLIENTS)]),
+            _row(["---", *(":-:" for _ in CLIENTS)]),
+            *(_row([feature, *(self.cell(client, feature) for client in CLIENTS)]) for feature in FEATURES),
+        ]
+        return "\n".join([_INTRODUCTION, *lines, "", "## What clients lack", "", *_reasons(), ""])
+
+
+def complete_table() -> ClientTable:
+    """The table of a run in which everything passed."""
+    table = ClientTable()
+    for client in CLIENTS:
+        for feature in FEATURES:
+            table.note(str(client), feature, passed=True)
+    return table
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _reasons() -> list[str]:
+    reasons = []
+    for client in CLIENTS:
+        by_reason: dict[str, list[str]] = {}
+        for feature, reason in client.lacks.items():
+            by_reason.setdefault(reason, []).append(feature)
+        reasons += [f"- {client}: {', '.join(features)} ({reason})" for reason, features in by_reason.items()]
+    return reasons

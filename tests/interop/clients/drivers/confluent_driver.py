@@ -1,0 +1,189 @@
+"""confluent-kafka as a driver, from 2.0.2 to the newest; `steps` says how it is spoken to."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
+from steps import RefusedError, decoded, decoded_headers, encoded, encoded_headers, serve
+
+BOOTSTRAP = {"bootstrap.servers": sys.argv[1], "log_level": 2}
+WAIT_S = 30
+admin = AdminClient(BOOTSTRAP)
+
+
+def hello() -> dict[str, str]:
+    return {"version": confluent_kafka.__version__}
+
+
+def create_topic(topic: str, partitions: int, configs: dict[str, str]) -> None:
+    _result(admin.create_topics([NewTopic(topic, partitions, 1, config=configs)]))
+
+
+def add_partitions(topic: str, partitions: int) -> None:
+    _result(admin.create_partitions([NewPartitions(topic, partitions)]))
+
+
+def delete_topic(topic: str) -> None:
+    _result(admin.delete_topics([topic]))
+
+
+def describe_topic(topic: str) -> dict[str, int]:
+    found = admin.list_topics(topic, timeout=WAIT_S).topics[topic]
+    if found.error is not None:
+        raise RefusedError(found.error.code(), found.error.str())
+    return {"partitions": len(found.partitions)}
+
+
+def describe_cluster() -> dict[str, Any]:
+    found = admin.list_topics(timeout=WAIT_S)
+    return {
+        "cluster_id": found.cluster_id,
+        "controller": found.controller_id,
+        "brokers": [{"id": each.id, "host": each.host, "port": each.port} for each in found.brokers.values()],
+    }
+
+
+def describe_configs(topic: str) -> dict[str, str | None]:
+    found = _result(admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)]))
+    return {name: entry.value for name, entry in found.items()}
+
+
+def alter_configs(topic: str, configs: dict[str, str]) -> None:
+    if not hasattr(admin, "incremental_alter_configs"):
+        _result(admin.alter_configs([ConfigResource(ConfigResource.Type.TOPIC, topic, set_config=configs)]))
+        return
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry
+
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    _result(admin.incremental_alter_configs([resource]))
+
+
+def delete_records(topic: str, partition: int, before: int) -> dict[str, int]:
+    return {"low_watermark": _result(admin.delete_records([TopicPartition(topic, partition, before)])).low_watermark}
+
+
+def list_offsets(topic: str, partition: int, at: str | int) -> dict[str, int]:
+    if hasattr(admin, "list_offsets"):
+        from confluent_kafka.admin import OffsetSpec
+
+        spec = OffsetSpec.for_timestamp(at) if isinstance(at, int) else getattr(OffsetSpec, at)()
+        return {"offset": _result(admin.list_offsets({TopicPartition(topic, partition): spec})).offset}
+    consumer = _consumer()
+    try:
+        if isinstance(at, int):
+            asked = [TopicPartition(topic, partition, at)]
+            return {"offset": consumer.offsets_for_times(asked, timeout=WAIT_S)[0].offset}
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_S)
+        return {"offset": low if at == "earliest" else high}
+    finally:
+        consumer.close()
+
+
+def produce(
+    topic: str, acks: str, codec: str, idempotent: bool, records: list[dict[str, Any]]
+) -> dict[str, list[int | None]]:
+    producer = Producer(
+        {
+            **BOOTSTRAP,
+            "acks": acks,
+            "compression.type": codec,
+            "enable.idempotence": idempotent,
+            "linger.ms": 20,
+            "message.max.bytes": 8 << 20,
+            "message.timeout.ms": WAIT_S * 1000,
+        }
+    )
+    offsets: list[int | None] = [None] * len(records)
+    errors = []
+
+    def delivered(index: int) -> Any:
+        def note(error: Any, message: Message) -> None:
+            if error is not None:
+                errors.append(error)
+            else:
+                offsets[index] = message.offset()
+
+        return note
+
+    for index, record in enumerate(records):
+        producer.produce(
+            topic,
+            key=decoded(record["key"]),
+            value=decoded(record["value"]),
+            partition=record["partition"],
+            headers=decoded_headers(record["headers"]),
+            timestamp=record["timestamp"] or 0,
+            on_delivery=delivered(index),
+        )
+    unsent = producer.flush(WAIT_S)
+    if errors:
+        raise KafkaException(errors[0])
+    assert unsent == 0, f"{unsent} records were not sent"
+    return {"offsets": offsets}
+
+
+def consume(topic: str, partitions: list[int], start: dict[str, int], count: int) -> dict[str, list[Any]]:
+    consumer = _consumer()
+    if "timestamp" in start:
+        asked = [TopicPartition(topic, each, start["timestamp"]) for each in partitions]
+        consumer.assign(consumer.offsets_for_times(asked, timeout=WAIT_S))
+    else:
+        consumer.assign([TopicPartition(topic, each, start["offset"]) for each in partitions])
+    found = []
+    deadline = time.monotonic() + WAIT_S
+    while len(found) < count:
+        message = consumer.poll(1)
+        assert time.monotonic() < deadline, f"only {len(found)} of {count} records came"
+        if message is None:
+            continue
+        if message.error() is not None:
+            raise KafkaException(message.error())
+        found.append(
+            {
+                "partition": message.partition(),
+                "offset": message.offset(),
+                "timestamp": message.timestamp()[1],
+                "key": encoded(message.key()),
+                "value": encoded(message.value()),
+                "headers": encoded_headers(message.headers()),
+            }
+        )
+    consumer.close()
+    return {"records": found}
+
+
+def _consumer() -> Consumer:
+    # The group is never joined: every partition is assigned by hand.
+    return Consumer({**BOOTSTRAP, "group.id": "unused", "enable.auto.commit": False, "fetch.wait.max.ms": 100})
+
+
+def _result(futures: dict[Any, Any]) -> Any:
+    (future,) = futures.values()
+    return future.result(WAIT_S)
+
+
+def _code_of(error: Exception) -> int | None:
+    return error.args[0].code() if isinstance(error, KafkaException) else None
+
+
+STEPS = (
+    hello,
+    create_topic,
+    add_partitions,
+    delete_topic,
+    describe_topic,
+    describe_cluster,
+    describe_configs,
+    alter_configs,
+    delete_records,
+    list_offsets,
+    produce,
+    consume,
+)
+serve({step.__name__: step for step in STEPS}, _code_of)

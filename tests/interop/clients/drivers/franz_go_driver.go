@@ -1,0 +1,218 @@
+// franz-go as a driver; steps.py says how it is spoken to.
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+var codecs = map[string]kgo.CompressionCodec{
+	"none":   kgo.NoCompression(),
+	"gzip":   kgo.GzipCompression(),
+	"snappy": kgo.SnappyCompression(),
+	"lz4":    kgo.Lz4Compression(),
+	"zstd":   kgo.ZstdCompression(),
+}
+
+var acknowledgements = map[string]kgo.Acks{"0": kgo.NoAck(), "1": kgo.LeaderAck(), "all": kgo.AllISRAcks()}
+
+type driver struct{ admin *kadm.Client }
+
+func client(options ...kgo.Opt) *kgo.Client {
+	made, err := kgo.NewClient(append(options, kgo.SeedBrokers(os.Args[1]), kgo.FetchMaxWait(100*time.Millisecond))...)
+	must(err)
+	return made
+}
+
+func (d driver) createTopic(step Step) (any, error) {
+	configs := make(map[string]*string)
+	for name, value := range step.Configs {
+		configs[name] = &value
+	}
+	answer, err := d.admin.CreateTopic(context.Background(), step.partitionCount(), 1, configs, step.Topic)
+	return nil, errors.Join(err, answer.Err)
+}
+
+func (d driver) addPartitions(step Step) (any, error) {
+	answers, err := d.admin.UpdatePartitions(context.Background(), int(step.partitionCount()), step.Topic)
+	return nil, errors.Join(err, answers.Error())
+}
+
+func (d driver) deleteTopic(step Step) (any, error) {
+	answer, err := d.admin.DeleteTopic(context.Background(), step.Topic)
+	return nil, errors.Join(err, answer.Err)
+}
+
+func (d driver) describeTopic(step Step) (any, error) {
+	topics, err := d.admin.ListTopics(context.Background(), step.Topic)
+	if err = errors.Join(err, topics[step.Topic].Err); err != nil {
+		return nil, err
+	}
+	return result{"partitions": len(topics[step.Topic].Partitions)}, nil
+}
+
+func (d driver) describeCluster(Step) (any, error) {
+	found, err := d.admin.BrokerMetadata(context.Background())
+	cluster := Cluster{ClusterID: &found.Cluster, Controller: found.Controller}
+	for _, broker := range found.Brokers {
+		cluster.Brokers = append(cluster.Brokers, Broker{broker.NodeID, broker.Host, broker.Port})
+	}
+	return cluster, err
+}
+
+func (d driver) describeConfigs(step Step) (any, error) {
+	found, err := d.admin.DescribeTopicConfigs(context.Background(), step.Topic)
+	if err != nil {
+		return nil, err
+	}
+	resource, err := found.On(step.Topic, nil)
+	configs := make(map[string]*string)
+	for _, config := range resource.Configs {
+		configs[config.Key] = config.Value
+	}
+	return configs, errors.Join(err, resource.Err)
+}
+
+func (d driver) alterConfigs(step Step) (any, error) {
+	var changes []kadm.AlterConfig
+	for name, value := range step.Configs {
+		changes = append(changes, kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: &value})
+	}
+	answers, err := d.admin.AlterTopicConfigs(context.Background(), changes, step.Topic)
+	for _, answer := range answers {
+		err = errors.Join(err, answer.Err)
+	}
+	return nil, err
+}
+
+func (d driver) deleteRecords(step Step) (any, error) {
+	offsets := make(kadm.Offsets)
+	offsets.AddOffset(step.Topic, step.Partition, step.Before, -1)
+	answers, err := d.admin.DeleteRecords(context.Background(), offsets)
+	if err = errors.Join(err, answers.Error()); err != nil {
+		return nil, err
+	}
+	answer, _ := answers.Lookup(step.Topic, step.Partition)
+	return result{"low_watermark": answer.LowWatermark}, nil
+}
+
+func (d driver) listOffsets(step Step) (any, error) {
+	var found kadm.ListedOffsets
+	var err error
+	switch name, timestamp := step.at(); name {
+	case "earliest":
+		found, err = d.admin.ListStartOffsets(context.Background(), step.Topic)
+	case "latest":
+		found, err = d.admin.ListEndOffsets(context.Background(), step.Topic)
+	case "max_timestamp":
+		found, err = d.admin.ListMaxTimestampOffsets(context.Background(), step.Topic)
+	default:
+		found, err = d.admin.ListOffsetsAfterMilli(context.Background(), timestamp, step.Topic)
+	}
+	offset, _ := found.Lookup(step.Topic, step.Partition)
+	return result{"offset": offset.Offset}, errors.Join(err, found.Error())
+}
+
+func (d driver) produce(step Step) (any, error) {
+	options := []kgo.Opt{
+		kgo.RequiredAcks(acknowledgements[step.Acks]),
+		kgo.ProducerBatchCompression(codecs[step.Codec]),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchMaxBytes(maxRecord),
+		kgo.ProducerLinger(20 * time.Millisecond),
+		kgo.RecordDeliveryTimeout(wait),
+	}
+	if !step.Idempotent {
+		options = append(options, kgo.DisableIdempotentWrite())
+	}
+	producer := client(options...)
+	defer producer.Close()
+	records := make([]*kgo.Record, len(step.Records))
+	for index, record := range step.Records {
+		records[index] = &kgo.Record{
+			Topic: step.Topic, Partition: record.Partition, Key: record.Key, Value: record.Value,
+		}
+		if record.Timestamp != nil {
+			records[index].Timestamp = time.UnixMilli(*record.Timestamp)
+		}
+		for _, header := range record.Headers {
+			records[index].Headers = append(records[index].Headers, kgo.RecordHeader{Key: header.Name, Value: header.Value})
+		}
+	}
+	if err := producer.ProduceSync(context.Background(), records...).FirstErr(); err != nil {
+		return nil, err
+	}
+	offsets := make([]int64, len(records))
+	for index, record := range records {
+		offsets[index] = record.Offset
+	}
+	return result{"offsets": offsets}, nil
+}
+
+func (d driver) consume(step Step) (any, error) {
+	start := kgo.NewOffset()
+	if step.Start.Timestamp != nil {
+		start = start.AfterMilli(*step.Start.Timestamp)
+	} else {
+		start = start.At(*step.Start.Offset)
+	}
+	places := make(map[int32]kgo.Offset)
+	for _, partition := range step.partitionList() {
+		places[partition] = start
+	}
+	consumer := client(
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{step.Topic: places}),
+		kgo.FetchMaxPartitionBytes(maxRecord),
+	)
+	defer consumer.Close()
+	deadline, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	var found []Record
+	for len(found) < step.Count {
+		fetched := consumer.PollFetches(deadline)
+		if err := fetched.Err(); err != nil {
+			return nil, err
+		}
+		fetched.EachRecord(func(record *kgo.Record) {
+			timestamp := record.Timestamp.UnixMilli()
+			headers := []Header{}
+			for _, header := range record.Headers {
+				headers = append(headers, Header{header.Key, header.Value})
+			}
+			found = append(found, Record{record.Partition, record.Offset, &timestamp, record.Key, record.Value, headers})
+		})
+	}
+	return result{"records": found}, nil
+}
+
+func codeOf(err error) *int16 {
+	var refused *kerr.Error
+	if errors.As(err, &refused) {
+		return &refused.Code
+	}
+	return nil
+}
+
+func main() {
+	d := driver{kadm.NewClient(client())}
+	serve(map[string]func(Step) (any, error){
+		"hello":            hello("github.com/twmb/franz-go"),
+		"create_topic":     d.createTopic,
+		"add_partitions":   d.addPartitions,
+		"delete_topic":     d.deleteTopic,
+		"describe_topic":   d.describeTopic,
+		"describe_cluster": d.describeCluster,
+		"describe_configs": d.describeConfigs,
+		"alter_configs":    d.alterConfigs,
+		"delete_records":   d.deleteRecords,
+		"list_offsets":     d.listOffsets,
+		"produce":          d.produce,
+		"consume":          d.consume,
+	}, codeOf)
+}

@@ -1,0 +1,201 @@
+"""kafka-python as a driver, 2.0.2 and 3.x: the producer and the consumer are alike, the admin client is not."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import kafka
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewPartitions, NewTopic
+from kafka.errors import KafkaError
+from steps import RefusedError, decoded, decoded_headers, encoded, encoded_headers, raise_for, serve
+
+BOOTSTRAP = sys.argv[1]
+WAIT_S = 30
+IS_3 = not kafka.__version__.startswith("2.0.")
+admin = KafkaAdminClient(bootstrap_servers=BOOTSTRAP)
+
+
+def hello() -> dict[str, str]:
+    return {"version": kafka.__version__}
+
+
+def create_topic(topic: str, partitions: int, configs: dict[str, str]) -> None:
+    if IS_3:
+        admin.create_topics({topic: {"num_partitions": partitions, "replication_factor": 1, "configs": configs}})
+    else:
+        # It raises where the topic exists already or the controller moved, and for nothing else.
+        answer = admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=configs)])
+        _raise_first(answer.topic_errors)
+
+
+def add_partitions(topic: str, partitions: int) -> None:
+    if IS_3:
+        admin.create_partitions({topic: partitions})
+    else:
+        _raise_first(admin.create_partitions({topic: NewPartitions(partitions)}).topic_errors)
+
+
+def delete_topic(topic: str) -> None:
+    answer = admin.delete_topics([topic])
+    if not IS_3:
+        _raise_first(answer.topic_error_codes)
+
+
+def describe_topic(topic: str) -> dict[str, int]:
+    (found,) = admin.describe_topics([topic])
+    raise_for(found["error_code"])
+    return {"partitions": len(found["partitions"])}
+
+
+def describe_cluster() -> dict[str, Any]:
+    found = admin.describe_cluster()
+    return {
+        "cluster_id": found["cluster_id"],
+        "controller": found["controller_id"],
+        "brokers": [
+            {"id": each["broker_id" if "broker_id" in each else "node_id"], "host": each["host"], "port": each["port"]}
+            for each in found["brokers"]
+        ],
+    }
+
+
+def describe_configs(topic: str) -> dict[str, str | None]:
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+    if IS_3:
+        (found,) = admin.describe_configs([resource], config_filter="all").values()
+        return {name: entry["value"] for name, entry in found[topic].items()}
+    (answer,) = admin.describe_configs([resource])
+    code, message, _kind, _name, entries = answer.resources[0]
+    raise_for(code, message)
+    return {entry[0]: entry[1] for entry in entries}
+
+
+def alter_configs(topic: str, configs: dict[str, str]) -> None:
+    answer = admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=configs)])
+    if not IS_3:
+        code, message, *_ = answer.resources[0]
+        raise_for(code, message)
+
+
+def delete_records(topic: str, partition: int, before: int) -> dict[str, int]:
+    (found,) = admin.delete_records({TopicPartition(topic, partition): before}).values()
+    return {"low_watermark": found["low_watermark"]}
+
+
+def list_offsets(topic: str, partition: int, at: str | int) -> dict[str, int]:
+    where = TopicPartition(topic, partition)
+    if IS_3:
+        from kafka.admin import OffsetSpec
+
+        spec = at if isinstance(at, int) else getattr(OffsetSpec, at.upper())
+        return {"offset": admin.list_partition_offsets({where: spec})[where].offset}
+    consumer = _consumer()
+    if isinstance(at, int):
+        found = consumer.offsets_for_times({where: at})[where]
+        offset = -1 if found is None else found.offset
+    else:
+        ask = consumer.beginning_offsets if at == "earliest" else consumer.end_offsets
+        offset = ask([where])[where]
+    consumer.close()
+    return {"offset": offset}
+
+
+def produce(
+    topic: str, acks: str, codec: str, idempotent: bool, records: list[dict[str, Any]]
+) -> dict[str, list[int | None]]:
+    producer = KafkaProducer(
+        bootstrap_servers=BOOTSTRAP,
+        acks="all" if acks == "all" else int(acks),
+        compression_type=None if codec == "none" else codec,
+        linger_ms=20,
+        max_request_size=8 << 20,
+        max_block_ms=WAIT_S * 1000,
+        **({"enable_idempotence": idempotent} if IS_3 else {}),
+    )
+    try:
+        futures = [
+            producer.send(
+                topic,
+                key=decoded(record["key"]),
+                value=decoded(record["value"]),
+                partition=record["partition"],
+                headers=decoded_headers(record["headers"]),
+                timestamp_ms=record["timestamp"],
+            )
+            for record in records
+        ]
+        return {"offsets": [future.get(WAIT_S).offset for future in futures]}
+    finally:
+        producer.close(WAIT_S)
+
+
+def consume(topic: str, partitions: list[int], start: dict[str, int], count: int) -> dict[str, list[Any]]:
+    consumer = _consumer()
+    places = [TopicPartition(topic, each) for each in partitions]
+    consumer.assign(places)
+    if "timestamp" in start:
+        found_offsets = consumer.offsets_for_times(dict.fromkeys(places, start["timestamp"]))
+        starts = {place: found.offset for place, found in found_offsets.items()}
+    else:
+        starts = dict.fromkeys(places, start["offset"])
+    for place, offset in starts.items():
+        consumer.seek(place, offset)
+    found = []
+    deadline = time.monotonic() + WAIT_S
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"only {len(found)} of {count} records came"
+        for records in consumer.poll(timeout_ms=1000).values():
+            found += [
+                {
+                    "partition": record.partition,
+                    "offset": record.offset,
+                    "timestamp": record.timestamp,
+                    "key": encoded(record.key),
+                    "value": encoded(record.value),
+                    "headers": encoded_headers(record.headers),
+                }
+                for record in records
+            ]
+    consumer.close()
+    return {"records": found}
+
+
+def _consumer() -> KafkaConsumer:
+    return KafkaConsumer(
+        bootstrap_servers=BOOTSTRAP,
+        group_id=None,
+        enable_auto_commit=False,
+        fetch_max_wait_ms=100,
+        max_partition_fetch_bytes=8 << 20,
+    )
+
+
+def _raise_first(errors: list[tuple[Any, ...]]) -> None:
+    for _topic, code, *message in errors:
+        raise_for(code, message[0] if message else None)
+
+
+def _code_of(error: Exception) -> int | None:
+    return (
+        getattr(error, "errno", None) if isinstance(error, KafkaError) and not isinstance(error, RefusedError) else None
+    )
+
+
+STEPS = (
+    hello,
+    create_topic,
+    add_partitions,
+    delete_topic,
+    describe_topic,
+    describe_cluster,
+    describe_configs,
+    alter_configs,
+    delete_records,
+    list_offsets,
+    produce,
+    consume,
+)
+serve({step.__name__: step for step in STEPS}, _code_of)

@@ -1,0 +1,258 @@
+// KafkaJS as a driver; steps.py says how it is spoken to.
+'use strict'
+
+const readline = require('node:readline')
+const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = require('kafkajs')
+const Cluster = require('kafkajs/src/cluster')
+const { createErrorFromCode } = require('kafkajs/src/protocol/error')
+const { createLogger } = require('kafkajs/src/loggers')
+const snappy = require('snappyjs')
+const lz4 = require('lz4-napi')
+const zstd = require('@bokuweb/zstd-wasm')
+
+const WAIT_MS = 30000
+const READ_COMMITTED = 1
+const [bootstrap] = process.argv.slice(2)
+
+process.env.KAFKAJS_NO_PARTITIONER_WARNING = '1'
+const connection = { brokers: [bootstrap], clientId: 'kafkajs', connectionTimeout: 10000 }
+const kafka = new Kafka({ ...connection, logLevel: logLevel.NOTHING, retry: { retries: 3 } })
+const admin = kafka.admin()
+
+// KafkaJS brings gzip; the others are plugged in the way its documentation says.
+CompressionCodecs[CompressionTypes.Snappy] = () => ({
+  compress: async encoder => Buffer.from(snappy.compress(encoder.buffer)),
+  decompress: async buffer => unframedSnappy(buffer),
+})
+CompressionCodecs[CompressionTypes.LZ4] = () => ({
+  compress: encoder => lz4.compressFrame(encoder.buffer),
+  decompress: buffer => lz4.decompressFrame(buffer),
+})
+CompressionCodecs[CompressionTypes.ZSTD] = () => ({
+  compress: async encoder => Buffer.from(zstd.compress(encoder.buffer, 3)),
+  decompress: async buffer => Buffer.from(zstd.decompress(buffer)),
+})
+
+const SNAPPY_FRAMING = Buffer.from([0x82, 0x53, 0x4e, 0x41, 0x50, 0x50, 0x59, 0])
+const SNAPPY_FRAMING_BYTES = 16
+
+// Java clients cut snappy into blocks behind a header, librdkafka writes one raw block.
+function unframedSnappy(buffer) {
+  if (!buffer.subarray(0, SNAPPY_FRAMING.length).equals(SNAPPY_FRAMING)) {
+    return Buffer.from(snappy.uncompress(buffer))
+  }
+  const blocks = []
+  for (let position = SNAPPY_FRAMING_BYTES; position < buffer.length; ) {
+    const size = buffer.readInt32BE(position)
+    blocks.push(Buffer.from(snappy.uncompress(buffer.subarray(position + 4, position + 4 + size))))
+    position += 4 + size
+  }
+  return Buffer.concat(blocks)
+}
+
+const decoded = text => (text === null ? null : Buffer.from(text, 'base64'))
+const encoded = data => (data === null || data === undefined ? null : Buffer.from(data).toString('base64'))
+
+const steps = {
+  async hello() {
+    return { version: require('kafkajs/package.json').version }
+  },
+
+  async create_topic({ topic, partitions, configs }) {
+    const configEntries = Object.entries(configs).map(([name, value]) => ({ name, value }))
+    const created = await admin.createTopics({
+      topics: [{ topic, numPartitions: partitions, replicationFactor: 1, configEntries }],
+    })
+    // It answers false, without an error, where the topic exists.
+    if (!created) throw createErrorFromCode(36)
+  },
+
+  async add_partitions({ topic, partitions }) {
+    await admin.createPartitions({ topicPartitions: [{ topic, count: partitions }] })
+  },
+
+  async delete_topic({ topic }) {
+    await admin.deleteTopics({ topics: [topic] })
+  },
+
+  async describe_topic({ topic }) {
+    const { topics } = await admin.fetchTopicMetadata({ topics: [topic] })
+    return { partitions: topics[0].partitions.length }
+  },
+
+  async describe_cluster() {
+    const { brokers, controller, clusterId } = await admin.describeCluster()
+    return {
+      cluster_id: clusterId,
+      controller,
+      brokers: brokers.map(({ nodeId, host, port }) => ({ id: nodeId, host, port })),
+    }
+  },
+
+  async describe_configs({ topic }) {
+    const { resources } = await admin.describeConfigs({ resources: [{ type: 2, name: topic }], includeSynonyms: false })
+    return Object.fromEntries(resources[0].configEntries.map(entry => [entry.configName, entry.configValue]))
+  },
+
+  async alter_configs({ topic, configs }) {
+    const configEntries = Object.entries(configs).map(([name, value]) => ({ name, value }))
+    await admin.alterConfigs({ validateOnly: false, resources: [{ type: 2, name: topic, configEntries }] })
+  },
+
+  async delete_records({ topic, partition, before }) {
+    await admin.deleteTopicRecords({ topic, partitions: [{ partition, offset: String(before) }] })
+    return { low_watermark: await offsetAt(topic, partition, 'earliest') }
+  },
+
+  async list_offsets({ topic, partition, at }) {
+    return { offset: await offsetAt(topic, partition, at) }
+  },
+
+  async produce({ topic, acks, codec, idempotent, records }) {
+    const producer = kafka.producer({ idempotent, allowAutoTopicCreation: false, maxInFlightRequests: 1 })
+    await producer.connect()
+    try {
+      const answers = await producer.send({
+        topic,
+        acks: acks === 'all' ? -1 : Number(acks),
+        compression: { none: 0, gzip: 1, snappy: 2, lz4: 3, zstd: 4 }[codec],
+        messages: records.map(record => ({
+          partition: record.partition,
+          key: decoded(record.key),
+          value: decoded(record.value),
+          headers: groupedHeaders(record.headers),
+          timestamp: record.timestamp === null ? undefined : String(record.timestamp),
+        })),
+      })
+      return { offsets: offsetsOf(records, answers) }
+    } finally {
+      await producer.disconnect()
+    }
+  },
+
+  // A consumer of KafkaJS is always a member of a group, so partitions are read with its own Fetch beneath it.
+  async consume({ topic, partitions, start, count }) {
+    const cluster = new Cluster({
+      ...connection,
+      logger: createLogger({ level: logLevel.NOTHING }),
+      socketFactory: require('kafkajs/src/network/socketFactory')(),
+      metadataMaxAge: 300000,
+      allowAutoTopicCreation: false,
+      isolationLevel: READ_COMMITTED,
+    })
+    await cluster.connect()
+    try {
+      await cluster.addTargetTopic(topic)
+      const next = new Map()
+      for (const partition of partitions) {
+        next.set(partition, 'timestamp' in start ? await offsetAt(topic, partition, start.timestamp) : start.offset)
+      }
+      return { records: await fetchAll(cluster, topic, next, count) }
+    } finally {
+      await cluster.disconnect()
+    }
+  },
+}
+
+async function fetchAll(cluster, topic, next, count) {
+  const leaders = cluster.findLeaderForPartitions(topic, [...next.keys()])
+  const found = []
+  const deadline = Date.now() + WAIT_MS
+  while (found.length < count) {
+    if (Date.now() > deadline) throw new Error(`only ${found.length} of ${count} records came`)
+    for (const [nodeId, partitions] of Object.entries(leaders)) {
+      const broker = await cluster.findBroker({ nodeId })
+      const wanted = partitions.map(partition => ({
+        partition,
+        fetchOffset: String(next.get(partition)),
+        maxBytes: 8 << 20,
+      }))
+      const { responses } = await broker.fetch({
+        isolationLevel: READ_COMMITTED,
+        maxWaitTime: 100,
+        minBytes: 1,
+        maxBytes: 64 << 20,
+        topics: [{ topic, partitions: wanted }],
+      })
+      for (const { partition, errorCode, messages } of responses.flatMap(response => response.partitions)) {
+        if (errorCode !== 0) throw createErrorFromCode(errorCode)
+        for (const message of messages) {
+          const offset = Number(message.offset)
+          // A batch may begin before the offset that was asked for.
+          if (offset < next.get(partition)) continue
+          next.set(partition, offset + 1)
+          found.push({
+            partition,
+            offset,
+            timestamp: Number(message.timestamp),
+            key: encoded(message.key),
+            value: encoded(message.value),
+            headers: flatHeaders(message.headers),
+          })
+        }
+      }
+    }
+  }
+  return found
+}
+
+async function offsetAt(topic, partition, at) {
+  if (typeof at === 'number') {
+    const found = await admin.fetchTopicOffsetsByTimestamp(topic, at)
+    return Number(found.find(each => each.partition === partition).offset)
+  }
+  const found = (await admin.fetchTopicOffsets(topic)).find(each => each.partition === partition)
+  return Number(at === 'earliest' ? found.low : found.high)
+}
+
+// A message's headers are an object: the values of one name are an array.
+function groupedHeaders(pairs) {
+  const headers = {}
+  for (const [name, value] of pairs) {
+    headers[name] = name in headers ? [headers[name], decoded(value)].flat() : decoded(value)
+  }
+  return headers
+}
+
+function flatHeaders(headers) {
+  return Object.entries(headers || {}).flatMap(([name, values]) => [values].flat().map(value => [name, encoded(value)]))
+}
+
+// A send is answered with one base offset a partition; the records of a partition are one batch.
+function offsetsOf(records, answers) {
+  const next = new Map((answers || []).map(each => [each.partition, Number(each.baseOffset)]))
+  return records.map(({ partition }) => {
+    if (!next.has(partition)) return null
+    const offset = next.get(partition)
+    next.set(partition, offset + 1)
+    return offset
+  })
+}
+
+function codeOf(error) {
+  for (let each = error; each; each = each.cause || (each.errors && each.errors[0])) {
+    if (typeof each.code === 'number') return each.code
+  }
+  return null
+}
+
+async function main() {
+  await zstd.init()
+  await admin.connect()
+  for await (const line of readline.createInterface({ input: process.stdin, crlfDelay: Infinity })) {
+    const step = JSON.parse(line)
+    let reply
+    try {
+      reply = { ok: (await steps[step.do](step)) ?? null }
+    } catch (error) {
+      reply = { error: { code: codeOf(error), message: `${error.name}: ${error.message}` } }
+    }
+    process.stdout.write(JSON.stringify(reply) + '\n')
+  }
+  await admin.disconnect()
+}
+
+main().catch(error => {
+  console.error(error)
+  process.exit(1)
+})
