@@ -258,9 +258,10 @@ class _Opening:
             last, latest = segment.offset_index.last(), segment.time_index.last()
             if not segment.size_bytes:
                 return segment.offset_index.entry_count == 0
-            if not 0 <= last.position < segment.size_bytes:
-                return False
-            if last.position and segment.header_at(last.position).last_offset != last.offset:
+            if segment.offset_index.entry_count and (
+                not 0 < last.position < segment.size_bytes  # the first batch has no entry: it is zeros
+                or segment.header_at(last.position).last_offset != last.offset
+            ):
                 return False
             if latest.timestamp >= 0:
                 found = segment.find(latest.offset)
@@ -329,7 +330,9 @@ class _Opening:
             return False
         for entry in log.epochs.entries:
             started = self._batch_from(sealed, entry.start_offset)
-            before = self._batch_from(sealed, entry.start_offset - 1)
+            # The first epoch is said to start where the log does, even if it wrote what stood before.
+            is_first = entry.start_offset <= log.log_start_offset
+            before = None if is_first else self._batch_from(sealed, entry.start_offset - 1)
             # Compaction may have taken all records of an epoch.
             may_be_later = self.config.is_compacted and started is not None and started.leader_epoch > entry.epoch
             if started is not None and started.leader_epoch != entry.epoch and not may_be_later:
