@@ -24,7 +24,7 @@ from ottla.storage.logs import Logs
 from ottla.testing.audit import audit, check_producers, replay
 from ottla.testing.disk import DiskStopped, Fate, SimulatedDisk
 
-SEEDS = int(os.environ.get("OTTLA_CRASH_SEEDS", "2"))
+SEEDS = int(os.environ.get("OTTLA_CRASH_SEEDS", "1"))
 ROOT = "/data"
 NAME = TopicPartition("story", 0)
 START_MS = 1_700_000_000_000
@@ -32,8 +32,8 @@ START_MS = 1_700_000_000_000
 CRASHES: list[tuple[int, tuple[Fate, ...]]] = [
     (0, (Fate.DROPPED,)),
     (0, (Fate.KEPT,)),
-    *((seed, (Fate.DROPPED, Fate.KEPT, Fate.CUT)) for seed in range(SEEDS)),
-    *((seed, tuple(Fate)) for seed in range(SEEDS)),
+    *((seed, (Fate.DROPPED, Fate.KEPT, Fate.CUT)) for seed in range(1, SEEDS + 1)),
+    *((seed, tuple(Fate)) for seed in range(1, SEEDS + 1)),
 ]
 
 
@@ -559,14 +559,15 @@ def test_a_history_leaves_a_sound_log(history: str) -> None:
 def test_nothing_flushed_is_lost_and_nothing_torn_is_served_wherever_the_disk_stops(history: str) -> None:
     for number, written in stopping_points(history):
         stopped = play(history, number, written)
-        for seed, fates in CRASHES:
+        for choice, (seed, fates) in enumerate(CRASHES):
             disk = stopped.disk.crash(seed, fates)
             try:
                 logs, log = recover(disk, stopped)
                 assert log is not None or not stopped.ledger.exists
                 if log is not None:
                     check_recovered(log, stopped.ledger)
-                    check_goes_on(logs, log, stopped.ledger)
+                    if choice == number % len(CRASHES):
+                        check_goes_on(logs, log, stopped.ledger)
             except Exception as error:
                 error.add_note(f"{history}, {stopped.disk.operations[number]} ({number}, {written}), {seed}, {fates}")
                 raise
@@ -576,7 +577,7 @@ def test_nothing_flushed_is_lost_and_nothing_torn_is_served_wherever_the_disk_st
 def test_recovery_that_is_interrupted_anywhere_comes_to_the_same_end(history: str) -> None:
     dice = random.Random(history)
     points = list(stopping_points(history))
-    for number, written in sorted(dice.sample(points, min(len(points), 12 * SEEDS))):
+    for number, written in sorted(dice.sample(points, min(len(points), 10 * SEEDS))):
         stopped = play(history, number, written)
         seed, fates = dice.choice(CRASHES)
         disk = stopped.disk.crash(seed, fates)
