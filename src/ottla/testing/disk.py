@@ -325,6 +325,10 @@ class SimulatedDisk:
         """The power is off from here on."""
         self._is_stopped = True
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._is_stopped
+
     def crash(self, seed: int = 0, fates: Sequence[Fate] = EVERY_FATE) -> SimulatedDisk:
         """What is left after a power loss at this moment: one of `fates` befalls each file and each list of names.
 

@@ -464,8 +464,11 @@ class SimulatedSocket:
         self._network.loop.sockets.abandon(self._descriptor)
         if not silently:
             self._part()
-        elif self._host.listeners.get(self._name[1]) is self:
-            del self._host.listeners[self._name[1]]
+        else:
+            if self._host.listeners.get(self._name[1]) is self:
+                del self._host.listeners[self._name[1]]
+            if self._out is not None:
+                self._out.clear()  # nobody is left to send it again
         self._is_orphan = True
 
 

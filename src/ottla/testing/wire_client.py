@@ -1,0 +1,78 @@
+"""The smallest client: one connection, one request at a time, typed messages in and out.
+
+It retries nothing and hides nothing, so that a test sees what a broker does. Any trouble closes the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+from ottla.errors import ProtocolError
+from ottla.protocol.codec import decode, encode
+from ottla.protocol.frames import frame
+from ottla.protocol.headers import decode_response_header, encode_request_header
+from ottla.protocol.messages.headers import RequestHeader
+from ottla.protocol.schema import message_schema_of
+from ottla.protocol.versions import API_TABLE, Api
+
+RECEIVE_BYTES = 65_536
+
+
+class WireClient:
+    """One connection to a broker."""
+
+    def __init__(self, sock: socket.socket, client_id: str = "wire") -> None:
+        self._socket = sock
+        self._client_id = client_id
+        self._correlation_id = 0
+
+    async def call(self, request: object, version: int, *, timeout_s: float = 30.0) -> Any:
+        """The broker's answer; OSError if the connection breaks, TimeoutError if nothing comes."""
+        api = _api_of(request)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.send(request, version)
+                answer = await self._receive_frame()
+            header, position = decode_response_header(answer, api.key, version)
+            if header.correlation_id != self._correlation_id:
+                raise ProtocolError(f"answer {header.correlation_id} to request {self._correlation_id}")
+            return decode(api.response, answer, version, position)
+        except BaseException:
+            self.close()
+            raise
+
+    async def send(self, request: object, version: int) -> None:
+        """Only sends: for requests that have no answer."""
+        self._correlation_id += 1
+        header = RequestHeader(
+            request_api_key=_api_of(request).key,
+            request_api_version=version,
+            correlation_id=self._correlation_id,
+            client_id=self._client_id,
+        )
+        data = frame(encode_request_header(header), encode(request, version))
+        await asyncio.get_running_loop().sock_sendall(self._socket, data)
+
+    async def _receive_frame(self) -> bytes:
+        return await self._receive(int.from_bytes(await self._receive(4)))
+
+    async def _receive(self, count: int) -> bytes:
+        loop = asyncio.get_running_loop()
+        data = bytearray()
+        while len(data) < count:
+            piece = await loop.sock_recv(self._socket, min(RECEIVE_BYTES, count - len(data)))
+            if not piece:
+                raise ConnectionResetError("the broker closed the connection")
+            data += piece
+        return bytes(data)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _api_of(request: object) -> Api:
+    key = message_schema_of(type(request)).key
+    assert key is not None, f"{request} is no request"
+    return API_TABLE[key]
