@@ -21,6 +21,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.errors import ProtocolError
@@ -105,7 +106,8 @@ class Connection:
 
     @property
     def is_busy(self) -> bool:
-        return self._task is not None or bool(self._out)
+        """Whether we are at work for the peer. Answers that it does not take are its own business."""
+        return self._task is not None
 
     @property
     def listener_name(self) -> str:
@@ -344,6 +346,9 @@ class Connection:
             logger.warning("%s: %s; the connection is closed", self, error)
         else:
             logger.error("%s: a request failed; the connection is closed", self, exc_info=error)
+        if not self._is_writing:
+            with suppress(OSError):  # a peer that is gone loses nothing
+                self._send()  # what was answered before it is not lost with it
         self.close()
 
     def _lost(self, error: OSError) -> None:
