@@ -6,9 +6,13 @@ A simulation replaces both by running the work in place, so that a run can be re
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection, get_context, parent_process
+from threading import Thread
 from typing import Protocol, TypeVar
 
 Result = TypeVar("Result")
@@ -43,14 +47,31 @@ class SystemOffload:
     async def in_process(self, work: Callable[..., Result], *arguments: object) -> Result:
         if self._processes is None:
             # Spawned, not forked: a fork would copy the broker's sockets and locks.
-            self._processes = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-        return await asyncio.get_running_loop().run_in_executor(self._processes, work, *arguments)
+            self._processes = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=end_with_parent)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._processes, work, *arguments)
+        except BrokenProcessPool:
+            self._processes = None  # killed, perhaps for its memory: the next piece of work gets a new one
+            raise
 
     def close(self) -> None:
         if self._threads is not None:
             self._threads.shutdown(wait=True)
         if self._processes is not None:
             self._processes.shutdown(wait=True, cancel_futures=True)
+
+
+def end_with_parent() -> None:
+    """In the other process: ends it when the broker is gone, however that ended. Ctrl-C is the broker's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    assert parent is not None, "only a process that was started by another calls this"
+    Thread(target=_wait_and_exit, args=(parent.sentinel,), name="parent", daemon=True).start()
+
+
+def _wait_and_exit(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
 
 
 class InlineOffload:
