@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from ottla.broker.controller import Controller, load_configs, load_topics
+from ottla.broker.controller import Controller, finish_deletions, load_configs, load_topics
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.handlers import HANDLERS
 from ottla.broker.handlers.api_versions import advertised
@@ -31,7 +31,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.dynamic import DynamicConfigs
 from ottla.config.topic import LogConfig
 from ottla.disk import Disk, RealDisk
-from ottla.errors import ConfigError
+from ottla.errors import ConfigError, StorageError
 from ottla.ids import TopicPartition
 from ottla.net.server import Server, ServerLimits, bind
 from ottla.protocol.wire import ZERO_UUID
@@ -95,6 +95,7 @@ class Broker:
         self.logs = Logs(self.disk, list(self.config.log_directories), self._topic_config, dice=self.dice)
         self._tasks = Tasks()
         self._sockets: dict[str, socket.socket] = {}
+        self._store: Store | None = None
 
     @property
     def config(self) -> BrokerConfig:
@@ -115,16 +116,23 @@ class Broker:
             self.configs = await load_configs(self.store, DynamicConfigs(self._properties, self.node_id))
             self.logs.load(self.clock.now_ms())
             await self._join()
+            self._listen()
         except BaseException:
-            for sock in self._sockets.values():
-                sock.close()
-            self.logs.close_locks()
-            self.offload.close()
+            await self._give_up()
             raise
         Upkeep(self.logs, self.replicas, self.clock, self.offload, lambda: self.config).start(self._tasks)
-        for name, sock in self._sockets.items():
-            self.server.listen(name, sock, self.dispatcher)
         self.server.start()
+
+    async def _give_up(self) -> None:
+        """Lets go of everything, as a crash would: what was read is not marked clean."""
+        for sock in self._sockets.values():
+            sock.close()
+        for log in self.logs:
+            log.abandon()
+        if self._store is not None:
+            await self._store.close()
+        self.logs.close_locks()
+        self.offload.close()
 
     def _bind_listeners(self) -> None:
         """First of all: an address that is taken is found before a long recovery. Nobody can connect yet."""
@@ -132,15 +140,19 @@ class Broker:
             try:
                 self._sockets[endpoint.name] = self._bind(endpoint.host, endpoint.port)
             except OSError as error:
-                raise ConfigError(
-                    f"cannot listen on {endpoint}: {os.strerror(error.errno) if error.errno else error}; "
-                    "is another broker running there? choose another port with listeners or --listen"
-                ) from error
+                raise cannot_listen(str(endpoint), error) from error
+
+    def _listen(self) -> None:
+        for name, sock in self._sockets.items():
+            try:
+                self.server.listen(name, sock, self.dispatcher)
+            except OSError as error:  # another process was faster between binding and listening
+                raise cannot_listen(name, error) from error
 
     async def _open_metadata(self) -> None:
         directory = os.path.join(self.config.log_directories[0], METADATA_DIRECTORY)
         self.disk.make_directory(directory)
-        self.store = self._open_store(self.disk, directory)
+        self.store = self._store = self._open_store(self.disk, directory)
         await ensure_path(self.store, *nodes.ROOTS)
 
     async def _identify(self) -> None:
@@ -178,6 +190,7 @@ class Broker:
         self.replicas.load_high_watermarks()
         image = self.image.with_brokers([broker_node], controller_id=self.node_id)
         self.publish(await load_topics(self.store, image))
+        await finish_deletions(self.store, self.replicas.finish_deletion)
         self.controller = Controller(
             self.store,
             self.image,
@@ -246,10 +259,22 @@ class Broker:
             partition.moved.fire()
         await self.server.drain(DRAIN_S)
         await self._tasks.stop()
-        self.logs.write_high_watermarks(self.replicas.high_watermarks())
+        for plan in self.logs.begin_high_watermarks(self.replicas.high_watermarks()):
+            try:
+                plan.run()
+            except StorageError as error:  # the other directories are still closed in order
+                self.replicas.take_offline(plan.directory, error)
         await self.offload.in_thread(self.logs.close)
         await self.store.close()
         self.offload.close()
+
+
+def cannot_listen(where: str, error: OSError) -> ConfigError:
+    reason = os.strerror(error.errno) if error.errno else error
+    return ConfigError(
+        f"cannot listen on {where}: {reason}; "
+        "is another broker running there? choose another port with listeners or --listen"
+    )
 
 
 def server_limits(config: BrokerConfig) -> ServerLimits:

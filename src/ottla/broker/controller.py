@@ -161,9 +161,12 @@ class Controller:
             operations += [Delete(nodes.partitions_path(name)), Delete(nodes.topic_path(name))]
             if await self._store.get(nodes.config_path("topics", name)) is not None:
                 operations.append(Delete(nodes.config_path("topics", name)))
+            # Until its logs are gone: a crash in between must not hand old records to a new topic of that name.
+            operations.append(Create(nodes.deletion_path(name), nodes.encode_deletion(topic.topic_id)))
             await self._commit(operations)
             self._tell(self.image.with_topics([], removed=[name]))
             self._change_configs(self._configs().replaced(ConfigResource(ConfigResourceType.TOPIC, name), {}))
+            await self._commit([Delete(nodes.deletion_path(name))])
             return topic
 
     def _known(self, name: str) -> TopicState:
@@ -240,6 +243,16 @@ async def load_configs(store: Store, configs: DynamicConfigs) -> DynamicConfigs:
                 for problem in configs.problems(resource):
                     logger.warning("%s: %s; it has no effect", path, problem)
     return configs
+
+
+async def finish_deletions(store: Store, finish: Callable[[str, UUID], None]) -> None:
+    """Goes on with the deletions that a crash interrupted."""
+    for name in await store.children(nodes.DELETIONS):
+        path = nodes.deletion_path(name)
+        node = await store.get(path)
+        assert node is not None, "nobody else writes yet"
+        finish(name, nodes.decode_deletion(path, node.data))
+        await store.commit(Delete(path))
 
 
 async def load_topics(store: Store, image: ClusterImage) -> ClusterImage:

@@ -6,18 +6,22 @@ watermark or the log start moved, leadership changed, the partition went away.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from ottla.errors import ApiError, ErrorCode, StorageError
+from ottla.errors import ApiError, CorruptFileError, ErrorCode, StorageError
 from ottla.ids import TopicPartition
 from ottla.replication.leader import Leader
 from ottla.runtime.signal import Signal
-from ottla.storage.index import AbortedTransaction
+from ottla.storage.index import AbortedTransaction, TimestampOffset
 from ottla.storage.log import Appended, Log, LogSlice
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+logger = logging.getLogger(__name__)
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -34,12 +38,15 @@ class Watermarks(NamedTuple):
 class Partition:
     """One replica of a partition, as long as it is on this broker."""
 
-    __slots__ = ("_leader", "is_gone", "log", "moved", "name", "topic_id")
+    __slots__ = ("_leader", "_on_disk_failure", "is_gone", "log", "moved", "name", "topic_id")
 
-    def __init__(self, name: TopicPartition, topic_id: UUID, log: Log) -> None:
+    def __init__(
+        self, name: TopicPartition, topic_id: UUID, log: Log, on_disk_failure: Callable[[Log, StorageError], None]
+    ) -> None:
         self.name = name
         self.topic_id = topic_id
         self.log = log
+        self._on_disk_failure = on_disk_failure
         self.moved = Signal()
         self._leader: Leader | None = None
         self.is_gone = False  # deleted or offline: waiting requests must not wait any longer
@@ -97,7 +104,7 @@ class Partition:
         try:
             appended = self.log.append(records, leader_epoch=leader.epoch, now_ms=now_ms)
         except StorageError as error:
-            raise storage_failure(error) from error
+            raise self.disk_failure(error) from error
         self._end_moved(leader)
         return appended
 
@@ -110,10 +117,26 @@ class Partition:
         try:
             return self.log.read(offset, max_bytes, upper_offset=upper_offset, at_least_one=at_least_one)
         except StorageError as error:
-            raise storage_failure(error) from error
+            raise self.disk_failure(error) from error
 
     def aborted_transactions(self, start_offset: int, upper_offset: int) -> list[AbortedTransaction]:
-        return self.log.aborted_transactions(start_offset, upper_offset)
+        try:
+            return self.log.aborted_transactions(start_offset, upper_offset)
+        except StorageError as error:
+            raise self.disk_failure(error) from error
+
+    def offset_for_time(self, timestamp: int) -> TimestampOffset | None:
+        """The first record at or after a time."""
+        try:
+            return self.log.offset_for_time(timestamp)
+        except StorageError as error:
+            raise self.disk_failure(error) from error
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        try:
+            return self.log.offset_of_max_timestamp()
+        except StorageError as error:
+            raise self.disk_failure(error) from error
 
     def delete_records(self, offset: int) -> int:
         """Moves the log's start up to `offset` (-1: the high watermark) and returns where it is then."""
@@ -123,13 +146,20 @@ class Partition:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} is committed up to {high_watermark}, asked for {offset}"
             )
-        self.log.advance_log_start(target)
+        try:
+            self.log.advance_log_start(target)
+        except StorageError as error:
+            raise self.disk_failure(error) from error
         self.moved.fire()
         return self.log.log_start_offset
 
+    def disk_failure(self, error: StorageError) -> ApiError:
+        """Takes the log's directory offline; what the client is told is enough to look elsewhere, nothing of our paths.
 
-def storage_failure(error: StorageError) -> ApiError:
-    """What a client is told of a disk's failure: enough to look elsewhere, nothing of our paths."""
-    failure = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the broker's disk failed; its log says how")
-    failure.__cause__ = error
-    return failure
+        A damaged file is no failing disk: the other partitions of the directory are as good as before.
+        """
+        if not isinstance(error, CorruptFileError):
+            self._on_disk_failure(self.log, error)
+        else:
+            logger.error("%s: %s", self.name, error)
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the broker's disk failed; its log says how")

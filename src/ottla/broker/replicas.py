@@ -81,7 +81,7 @@ class Replicas:
                 if self._node_id in state.replicas:
                     name = TopicPartition(topic.name, index)
                     try:
-                        partition = self._partition(name, topic.topic_id)
+                        partition = self._partition(name, topic.topic_id, is_new=previous is not None)
                     except StorageError as error:
                         logger.error("%s; %s is offline", error, name)
                         continue
@@ -90,15 +90,24 @@ class Replicas:
         for key in [key for key in self._partitions if key[0] not in image.topics]:
             self._drop(key)
 
-    def _partition(self, name: TopicPartition, topic_id: UUID) -> Partition:
+    def _partition(self, name: TopicPartition, topic_id: UUID, *, is_new: bool) -> Partition:
         partition = self._partitions.get(name)
         if partition is not None and partition.topic_id != topic_id:
             self._drop(name)  # deleted and made anew under the same name
             partition = None
         if partition is None:
+            if not is_new:
+                self._check_may_be_made(name)
             log = self._logs.create(name, now_ms=self._clock.now_ms(), topic_id=topic_id)
-            partition = self._partitions[name] = Partition(name, topic_id, log)
+            self._logs.claim(name, topic_id)
+            partition = self._partitions[name] = Partition(name, topic_id, log, self.directory_failed)
         return partition
+
+    def _check_may_be_made(self, name: TopicPartition) -> None:
+        """A partition that was here before and is missing now may be on the directory that failed: no second one."""
+        failed = next((directory for directory in self._logs.directories if not directory.is_online), None)
+        if failed is not None and self._logs.get(name) is None:
+            raise StorageError(failed.path, f"is offline and may hold {name}")
 
     def _lead(self, partition: Partition, epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
         log = partition.log
@@ -114,6 +123,12 @@ class Replicas:
             )
         )
         log.producers.passed_high_watermark(partition.leader.high_watermark)
+
+    def finish_deletion(self, topic: str, topic_id: UUID) -> None:
+        """Deletes what a crash left of a deleted topic; one of the same name with another id is not touched."""
+        for log in [log for log in self._logs if log.name.topic == topic]:
+            if log.name not in self._partitions and self._logs.owner_of(log.name) in (topic_id, None):
+                self._logs.delete(log.name, now_ms=self._clock.now_ms())
 
     def _drop(self, key: tuple[str, int]) -> None:
         partition = self._partitions.pop(key)

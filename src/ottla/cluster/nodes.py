@@ -131,6 +131,17 @@ def encode_topic(topic: TopicState) -> bytes:
     )
 
 
+def encode_deletion(topic_id: UUID) -> bytes:
+    return encode({"version": 1, "topic_id": topic_id_text(topic_id)})
+
+
+def decode_deletion(path: str, data: bytes) -> UUID:
+    try:
+        return parse_topic_id(decode(path, data)["topic_id"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise MetadataError(path, f"is no deletion: {error!r}") from error
+
+
 def encode_state(state: PartitionState, controller_epoch: int) -> bytes:
     return encode(
         {

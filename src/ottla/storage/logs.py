@@ -256,6 +256,24 @@ class Logs:
         directory.logs[partition] = log
         return log
 
+    def owner_of(self, partition: TopicPartition) -> UUID | None:
+        """The id of the topic that a log belongs to; None where its directory does not say."""
+        log = self.get(partition)
+        return None if log is None else checkpoints.read_topic_id(self._disk, log.directory)
+
+    def claim(self, partition: TopicPartition, topic_id: UUID) -> None:
+        """Makes sure that a log belongs to the topic of that id; StorageError where it is another one's."""
+        log = self.get(partition)
+        assert log is not None, f"{partition} has no log here"
+        owner = self.owner_of(partition)
+        if owner is None:
+            checkpoints.write_topic_id(self._disk, log.directory, topic_id)
+        elif owner != topic_id:
+            raise CorruptFileError(
+                log.directory,
+                f"belongs to a topic with the id {owner}, not {topic_id}; move the directory away to begin anew",
+            )
+
     def delete(self, partition: TopicPartition, *, now_ms: int) -> None:
         """Takes a log away at once; its files follow after `file.delete.delay.ms`."""
         directory = self.directory_of(partition)

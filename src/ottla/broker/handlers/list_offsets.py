@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.partition import Partition, storage_failure
-from ottla.errors import ApiError, ErrorCode, StorageError
+from ottla.broker.partition import Partition
+from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -91,11 +91,8 @@ def _find(partition: Partition, wish: ListOffsetsPartition, request: ListOffsets
 
 
 def _find_by_time(partition: Partition, timestamp: int, upper_offset: int) -> Found:
-    log = partition.log
-    try:
-        found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_time(timestamp)
-    except StorageError as error:
-        raise storage_failure(error) from error
+    is_latest = timestamp == MAX_TIMESTAMP
+    found = partition.offset_of_max_timestamp() if is_latest else partition.offset_for_time(timestamp)
     if found is None or found.offset >= upper_offset:
         return NOT_FOUND
-    return Found(found.offset, found.timestamp, log.epochs.epoch_at(found.offset))
+    return Found(found.offset, found.timestamp, partition.log.epochs.epoch_at(found.offset))
