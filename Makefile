@@ -22,8 +22,8 @@ $(STAMP): $(SOURCES)
 	@$(BIN)/python -m pip install --quiet --editable '.[arrow]' --group test --group lint
 	@touch $@
 
-demo: $(STAMP) ## Run the main job: write, read, compact, tear and recover a log
-	$(BIN)/python examples/log_tour.py
+demo: $(STAMP) ## Run the main job: a broker, a million records, a kill and a recovery
+	$(BIN)/python examples/broker_tour.py
 
 test: $(STAMP) java check ## Run every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/crash tests/fuzz tests/interop
