@@ -65,7 +65,7 @@ interop: $(STAMP) ## Compare with Apache Kafka's own tools and files
 	$(BIN)/python -m pytest tests/interop
 
 asan: $(STAMP) ## Run the record tests and the fuzzers on a core built with the address sanitizer
-	$(BIN)/python tests/fuzz/asan.py
+	PYTHON=$(BIN)/python tests/fuzz/asan.sh
 
 bench: $(STAMP) ## Measure; writes JSON and a page to out/bench
 	@$(BIN)/python -m pip install --quiet --group bench

@@ -9,7 +9,6 @@ it from there. The field's name is the setting's name with `_` for `.`:
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -157,6 +156,8 @@ def parse_known(properties: Mapping[str, str], known: Mapping[str, Setting]) -> 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
     """The error text for a setting that is not in `known`, with the nearest name that is."""
+    import difflib  # not at the top: it takes long to import, and a broker that starts has no use for it
+
     shown = shortened(name)
     nearest = difflib.get_close_matches(shown, known, n=1)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""

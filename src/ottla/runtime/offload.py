@@ -46,6 +46,10 @@ class SystemOffload:
 
     async def in_process(self, work: Callable[..., Result], *arguments: object) -> Result:
         if self._processes is None:
+            # Not at the top: it takes a good part of a broker's start, and most never compact anything.
+            from concurrent.futures import ProcessPoolExecutor
+            from multiprocessing import get_context
+
             # Spawned, not forked: a fork would copy the broker's sockets and locks.
             self._processes = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=end_with_parent)
         try:
