@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import connection, parent_process
 from threading import Thread
 from typing import Protocol, TypeVar
 
