@@ -6,14 +6,12 @@ A simulation replaces both by running the work in place, so that a run can be re
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection, parent_process
-from threading import Thread
-from typing import Protocol, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from ottla.runtime.processes import WorkerProcess
 
 Result = TypeVar("Result")
 
@@ -37,7 +35,7 @@ class SystemOffload:
 
     def __init__(self) -> None:
         self._threads: ThreadPoolExecutor | None = None
-        self._processes: ProcessPoolExecutor | None = None
+        self._process: WorkerProcess | None = None
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
         if self._threads is None:
@@ -45,37 +43,17 @@ class SystemOffload:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def in_process(self, work: Callable[..., Result], *arguments: object) -> Result:
-        if self._processes is None:
-            # Not at the top: it takes a good part of a broker's start, and most never compact anything.
-            from concurrent.futures import ProcessPoolExecutor
-            from multiprocessing import get_context
+        if self._process is None:
+            from ottla.runtime.processes import WorkerProcess  # not at the top: see there
 
-            # Spawned, not forked: a fork would copy the broker's sockets and locks.
-            self._processes = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=end_with_parent)
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._processes, work, *arguments)
-        except BrokenProcessPool:
-            self._processes = None  # killed, perhaps for its memory: the next piece of work gets a new one
-            raise
+            self._process = WorkerProcess()
+        return await self._process.run(work, *arguments)
 
     def close(self) -> None:
         if self._threads is not None:
             self._threads.shutdown(wait=True)
-        if self._processes is not None:
-            self._processes.shutdown(wait=True, cancel_futures=True)
-
-
-def end_with_parent() -> None:
-    """In the other process: ends it when the broker is gone, however that ended. Ctrl-C is the broker's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-    assert parent is not None, "only a process that was started by another calls this"
-    Thread(target=_wait_and_exit, args=(parent.sentinel,), name="parent", daemon=True).start()
-
-
-def _wait_and_exit(sentinel: int) -> None:
-    connection.wait([sentinel])
-    os._exit(1)
+        if self._process is not None:
+            self._process.close()
 
 
 class InlineOffload:
