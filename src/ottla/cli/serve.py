@@ -49,7 +49,11 @@ def run(options: argparse.Namespace) -> ExitCode:
         level=options.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     properties = _properties(options)
-    _, warnings = BrokerConfig.load(properties)
+    config, warnings = BrokerConfig.load(properties)
+    if config.zookeeper_connect:
+        warnings.append(
+            "zookeeper.connect: clusters are not there yet; this broker keeps its metadata in its data directory"
+        )
     for warning in warnings:
         print(f"ottla: warning: {warning}", file=sys.stderr)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
