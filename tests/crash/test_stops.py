@@ -145,6 +145,18 @@ class Story:
         self.logs.truncate(NAME, offset, now_ms=self.now_ms)
         self.ledger.branches = [kept]
 
+    def start_over(self, offset: int) -> None:
+        """A follower that is too far behind or ahead."""
+        ledger = self.ledger
+        ledger.branches.append([])
+        ledger.durable_end = 0
+        ledger.lowest_start, ledger.highest_start = min(ledger.lowest_start, offset), max(ledger.highest_start, offset)
+        self.sequences = {}
+        self.log.truncate_fully(offset, now_ms=self.now_ms)
+        self.logs.write_checkpoints()
+        ledger.branches = [[]]
+        ledger.durable_end = ledger.lowest_start = ledger.highest_start = offset
+
     def retain(self) -> None:
         log = self.log
         count = retention.expired_count(
@@ -405,6 +417,26 @@ def truncation_with_producers(story: Story) -> None:
     story.produce(3)
 
 
+def starting_over(story: Story) -> None:
+    for _ in range(10):
+        story.produce(1, 4)
+    story.flush()
+    story.checkpoint()
+    story.epoch = 1
+    story.start_over(1000)
+    story.produce(2, 4)
+    story.flush()
+    story.roll()
+    story.produce(2, 4)
+    story.epoch = 2
+    story.start_over(20)
+    story.produce(3, 4)
+    story.roll()
+    story.produce(3, 4)
+    story.restart()
+    story.produce(3, 1)
+
+
 def retention_by_size(story: Story) -> None:
     for _ in range(25):
         story.produce(1, 4)
@@ -506,6 +538,7 @@ HISTORIES: dict[str, tuple[Callable[[Story], None], dict[str, object]]] = {
     "clean_restarts": (clean_restarts, {}),
     "follower_truncations": (follower_truncations, {}),
     "truncation_with_producers": (truncation_with_producers, {}),
+    "starting_over": (starting_over, {}),
     "retention_by_size": (retention_by_size, {"retention_bytes": 2500}),
     "retention_of_everything": (retention_of_everything, {"retention_ms": 100_000}),
     "deleted_records": (deleted_records, {}),

@@ -1,0 +1,175 @@
+"""Several partitions in two log directories: made, deleted and made again, while the disk stops at every operation."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from ottla.config import LogConfig
+from ottla.ids import TopicPartition
+from ottla.records import batch
+from ottla.storage.logs import Logs
+from ottla.testing.audit import audit
+from ottla.testing.disk import DiskStopped, Fate, SimulatedDisk
+
+CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=1000)
+ROOTS = ["/one", "/two"]
+START_MS = 1_700_000_000_000
+A, B, C = (TopicPartition(topic, 0) for topic in "abc")
+CRASHES: list[tuple[int, tuple[Fate, ...]]] = [
+    (0, (Fate.DROPPED,)),
+    (0, (Fate.KEPT,)),
+    (1, tuple(Fate)),
+    (2, tuple(Fate)),
+]
+
+
+@dataclass
+class Life:
+    """What one partition may and must hold. A deleted one may still be there until the deletion is done."""
+
+    must_exist: bool = False
+    may_exist: bool = True
+    batches: list[bytes] = field(default_factory=list)
+    durable_end: int = 0
+
+
+class Broker:
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self.disk = disk
+        self.lives: dict[TopicPartition, Life] = {}
+        self.dice = random.Random(5)
+
+    def open(self) -> None:
+        self.logs = Logs(self.disk, ROOTS, lambda topic: CONFIG, dice=random.Random(2))
+        self.logs.open(START_MS)
+
+    def create(self, name: TopicPartition) -> None:
+        self.lives[name] = Life()
+        self.logs.create(name, now_ms=START_MS)
+        self.lives[name].must_exist = True
+
+    def append(self, name: TopicPartition, times: int = 1) -> None:
+        log = self.logs.get(name)
+        assert log is not None
+        for _ in range(times):
+            data = batch.build(None, [self.dice.randbytes(self.dice.randint(20, 90))] * 2, START_MS)
+            batch.stamp(data, log.end_offset, 0)
+            self.lives[name].batches.append(bytes(data))
+            log.append(data, leader_epoch=0, now_ms=START_MS)
+
+    def flush(self, name: TopicPartition) -> None:
+        log = self.logs.get(name)
+        assert log is not None
+        log.flush()
+        self.lives[name].durable_end = log.end_offset
+
+    def delete(self, name: TopicPartition) -> None:
+        self.lives[name].must_exist = False
+        self.logs.delete(name, now_ms=START_MS)
+        self.lives[name].may_exist = False
+
+    def restart(self) -> None:
+        self.logs.close()
+        for name, life in self.lives.items():
+            life.durable_end = len(life.batches) * 2
+            assert self.logs.directory_of(name) is not None or not life.must_exist
+        self.open()
+
+    def check(self) -> None:
+        assert all(directory.is_online for directory in self.logs.directories)
+        for name, life in self.lives.items():
+            log = self.logs.get(name)
+            assert log is not None or not life.must_exist, f"{name} is gone"
+            assert log is None or life.may_exist, f"{name} is back"
+            if log is not None:
+                found = audit(log)
+                assert found == life.batches[: len(found)], f"{name} holds other batches"
+                assert log.end_offset >= life.durable_end or not life.must_exist, f"{name} lost what was flushed"
+
+
+def history(broker: Broker) -> None:
+    broker.open()
+    for name in (A, B, C):
+        broker.create(name)
+        broker.append(name, 6)
+    broker.flush(A)
+    broker.logs.write_checkpoints()
+    broker.append(A, 2)
+    broker.delete(B)
+    broker.flush(C)
+    broker.create(B)
+    broker.append(B, 3)
+    broker.logs.unlink_due(START_MS + 5000)
+    broker.restart()
+    broker.append(A)
+    broker.delete(A)
+    broker.append(C)
+    broker.logs.write_high_watermarks({C: 4})
+    broker.restart()
+    broker.append(C)
+
+
+def play(stop_at: int | None = None) -> Broker:
+    broker = Broker(SimulatedDisk())
+    if stop_at is not None:
+        broker.disk.stop_at(stop_at)
+    try:
+        history(broker)
+    except DiskStopped:
+        assert stop_at is not None
+    return broker
+
+
+def test_partitions_of_two_directories_are_whole_wherever_the_disk_stops() -> None:
+    for number in range(len(play().disk.operations)):
+        stopped = play(number)
+        for seed, fates in CRASHES:
+            recovered = Broker(stopped.disk.crash(seed, fates))
+            recovered.lives = stopped.lives
+            try:
+                recovered.open()
+                recovered.check()
+            except Exception as error:
+                error.add_note(f"{stopped.disk.operations[number]} ({number}), {seed}, {fates}")
+                raise
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_partition_that_is_made_again_inherits_nothing_wherever_its_deletion_stopped(seed: int) -> None:
+    def deleted(stop_at: int | None) -> tuple[Broker, int]:
+        broker = Broker(SimulatedDisk())
+        broker.open()
+        broker.create(A)
+        broker.append(A, 20)
+        broker.flush(A)
+        broker.logs.write_checkpoints()
+        start = len(broker.disk.operations)
+        if stop_at is not None:
+            broker.disk.stop_at(start + stop_at)
+        try:
+            broker.delete(A)
+        except DiskStopped:
+            assert stop_at is not None
+        return broker, start
+
+    whole, start = deleted(None)
+    for number in range(len(whole.disk.operations) - start):
+        stopped, _ = deleted(number)
+        again = Broker(stopped.disk.crash(seed))
+        again.open()
+        if again.logs.get(A) is not None:
+            again.lives[A] = Life(must_exist=True, batches=list(stopped.lives[A].batches))
+            again.delete(A)
+        again.create(A)
+        again.append(A, 18)
+        recovered = Broker(again.disk.crash(seed))
+        recovered.lives = again.lives
+        recovered.open()
+        try:
+            recovered.check()
+        except AssertionError as error:
+            error.add_note(f"{stopped.disk.operations[-1]} ({number})")
+            raise
