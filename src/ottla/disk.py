@@ -175,7 +175,7 @@ class RealFile:
         return b"".join(pieces)
 
     def write(self, position: int, data: Buffer) -> None:
-        view = memoryview(data)
+        view = data if type(data) is memoryview else memoryview(data)
         try:
             written = os.pwrite(self._descriptor, view, position)
             while written < view.nbytes:

@@ -124,8 +124,7 @@ class Log:
         self.disk = disk
         self.directory = directory
         self.name = name
-        self._config = config
-        self._admission = Admission(config)
+        self.config = config
         self.producers = producers
         self.epochs = epochs
         self.log_start_offset = log_start_offset
@@ -150,6 +149,7 @@ class Log:
         """Settings change while the log is in use; what is written already stays as it is."""
         self._config = config
         self._admission = Admission(config)
+        self._roll_after_ms = config.segment_ms_max
 
     # -- appending -----------------------------------------------------------------------------------------------------
 
@@ -301,7 +301,7 @@ class Log:
             waited_ms = header.max_timestamp - first if first is not None and first >= 0 else now_ms - active.created_ms
             if (
                 size_bytes + header.batch_length + batch.LENGTH_PREFIX > config.segment_bytes
-                or waited_ms > config.segment_ms_max - active.jitter_ms
+                or waited_ms > self._roll_after_ms - active.jitter_ms
                 or active.index_bytes_needed > config.segment_index_bytes
             ):
                 return self.roll(now_ms)

@@ -188,26 +188,27 @@ class Segment:
     def write(self, data: Buffer) -> int:
         """Adds bytes at the end and returns their position; after an error the segment is as it was before."""
         position = self.size_bytes
+        view = data if type(data) is memoryview else memoryview(data)
         try:
-            self.file.write(position, data)
+            self.file.write(position, view)
         except StorageError:
             self.file.truncate(position)
             raise
-        self.size_bytes = position + memoryview(data).nbytes
+        self.size_bytes = position + view.nbytes
         return position
 
     def note_batch(self, header: BatchHeader, position: int) -> None:
         """Takes a batch that stands at `position` into the indexes."""
-        base_offset, batch_length, _, _, _, _, last_offset_delta, _, timestamp, *_ = header
+        timestamp = header.max_timestamp
         if position == 0:
             self.first_timestamp = timestamp
         if timestamp > self.max_timestamp.timestamp:
-            self._max_timestamp = TimestampOffset(timestamp, base_offset + last_offset_delta)
+            self._max_timestamp = TimestampOffset(timestamp, header.last_offset)
         if self._bytes_since_index > self._index_interval_bytes:
-            self._add_index_entry(base_offset + last_offset_delta, position)
-        self._bytes_since_index += batch_length + LENGTH_PREFIX
+            self._add_index_entry(header.last_offset, position)
+        self._bytes_since_index += header.batch_length + LENGTH_PREFIX
         recent = self._recent
-        recent[base_offset] = position
+        recent[header.base_offset] = position
         if len(recent) > RECENT_BATCHES_MAX:
             del recent[next(iter(recent))]
 
