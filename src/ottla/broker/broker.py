@@ -194,6 +194,7 @@ class Broker:
         self.controller = Controller(
             self.store,
             self.image,
+            lambda image: self.replicas.prepare(image, self.offload),
             self.publish,
             self.dice,
             epoch=epoch,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -36,12 +36,13 @@ class NewTopic:
 
 
 class Controller:
-    """Changes topics. `publish` is told every new image, in order."""
+    """Changes topics. `prepare` and then `publish` are told every new image, in order."""
 
     def __init__(
         self,
         store: Store,
         image: ClusterImage,
+        prepare: Callable[[ClusterImage], Awaitable[None]],
         publish: Callable[[ClusterImage], None],
         dice: random.Random,
         *,
@@ -50,6 +51,7 @@ class Controller:
         change_configs: Callable[[DynamicConfigs], None],
     ) -> None:
         self._store = store
+        self._prepare = prepare
         self._publish = publish
         self._dice = dice
         self._epoch = epoch
@@ -69,7 +71,7 @@ class Controller:
             if not validate_only:
                 await self._write_new(topic, config)
                 self._change_configs(self._configs().replaced(resource, config))
-                self._tell(self.image.with_topics([topic]))
+                await self._tell(self.image.with_topics([topic]))
             return topic
 
     def _decide(self, wish: NewTopic) -> TopicState:
@@ -146,7 +148,7 @@ class Controller:
                 for index in range(len(topic.partitions), total):
                     operations += self._new_partition(name, index, grown.partitions[index])
                 await self._commit(operations)
-                self._tell(self.image.with_topics([grown]))
+                await self._tell(self.image.with_topics([grown]))
             return grown
 
     # -- deleting ------------------------------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ class Controller:
             # Until its logs are gone: a crash in between must not hand old records to a new topic of that name.
             operations.append(Create(nodes.deletion_path(name), nodes.encode_deletion(topic.topic_id)))
             await self._commit(operations)
-            self._tell(self.image.with_topics([], removed=[name]))
+            await self._tell(self.image.with_topics([], removed=[name]))
             self._change_configs(self._configs().replaced(ConfigResource(ConfigResourceType.TOPIC, name), {}))
             await self._commit([Delete(nodes.deletion_path(name))])
             return topic
@@ -213,7 +215,8 @@ class Controller:
         except StoreError as error:
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store refused the change: {error}") from error
 
-    def _tell(self, image: ClusterImage) -> None:
+    async def _tell(self, image: ClusterImage) -> None:
+        await self._prepare(image)
         self.image = image
         self._publish(image)
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import partial
 from uuid import UUID
 
 from ottla.broker.partition import Partition
 from ottla.cluster.image import ClusterImage
-from ottla.errors import ApiError, ErrorCode, StorageError
+from ottla.errors import ApiError, CorruptFileError, ErrorCode, StorageError
 from ottla.ids import TopicPartition
 from ottla.protocol.wire import ZERO_UUID
 from ottla.replication.leader import Leader
 from ottla.runtime.clock import Clock
+from ottla.runtime.offload import Offload
 from ottla.storage.log import Log
-from ottla.storage.logs import LogDirectory, Logs
+from ottla.storage.logs import LogDirectory, LogPlan, Logs
 
 logger = logging.getLogger(__name__)
+
+LOGS_MADE_AT_ONCE = 4  # they wait for the disk, not for each other
 
 
 class Replicas:
@@ -71,6 +77,38 @@ class Replicas:
         """What the last run knew to be committed; a partition starts from there."""
         self._high_watermarks = self._logs.read_high_watermarks()
 
+    async def prepare(self, image: ClusterImage, offload: Offload) -> None:
+        """Makes the logs of partitions that an image adds, away from the loop: each costs several syncs.
+
+        `apply` finds them; what could not be made here it tries again, and has the words for it.
+        """
+        plans: deque[tuple[LogPlan, int]] = deque()
+        for topic in image.topics.values():
+            if self._image is not None and self._image.topics.get(topic.name) is topic:
+                continue
+            missing = {
+                TopicPartition(topic.name, index): state
+                for index, state in enumerate(topic.partitions)
+                if self._node_id in state.replicas and (topic.name, index) not in self._partitions
+            }
+            names = [name for name in missing if self._logs.get(name) is None and name not in self._logs.unreadable]
+            if names and any(directory.is_online for directory in self._logs.directories):
+                new = self._logs.begin_create(names, now_ms=self._clock.now_ms(), topic_id=topic.topic_id)
+                plans.extend((plan, missing[plan.partition].leader_epoch) for plan in new)
+        await asyncio.gather(*(self._make(plans, offload) for _ in range(min(LOGS_MADE_AT_ONCE, len(plans)))))
+
+    async def _make(self, plans: deque[tuple[LogPlan, int]], offload: Offload) -> None:
+        while plans:
+            plan, epoch = plans.popleft()
+            if not plan.directory.is_online:
+                continue
+            try:
+                self._logs.adopt(plan, await offload.in_thread(partial(_made, plan, epoch)))
+            except CorruptFileError as error:
+                logger.error("%s", error)
+            except StorageError as error:
+                self.take_offline(plan.directory, error)
+
     def apply(self, image: ClusterImage) -> None:
         """Brings the partitions in line with a new image: makes, leads and drops what it says."""
         previous, self._image = self._image, image
@@ -87,13 +125,12 @@ class Replicas:
                         continue
                     if state.leader == self._node_id:
                         self._lead(partition, state.leader_epoch, state.replicas, state.isr)
-        for key in [key for key in self._partitions if key[0] not in image.topics]:
-            self._drop(key)
+        self._drop([key for key in self._partitions if key[0] not in image.topics])
 
     def _partition(self, name: TopicPartition, topic_id: UUID, *, is_new: bool) -> Partition:
         partition = self._partitions.get(name)
         if partition is not None and partition.topic_id != topic_id:
-            self._drop(name)  # deleted and made anew under the same name
+            self._drop([name])  # deleted and made anew under the same name
             partition = None
         if partition is None:
             if not is_new:
@@ -112,6 +149,8 @@ class Replicas:
     def _lead(self, partition: Partition, epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
         log = partition.log
         known = min(self._high_watermarks.pop(partition.name, 0), log.end_offset)
+        if partition.is_leader:
+            known = partition.leader.high_watermark  # the topic changed, and what was committed stays so
         partition.lead(
             Leader(
                 self._node_id,
@@ -130,13 +169,20 @@ class Replicas:
             if log.name not in self._partitions and self._logs.owner_of(log.name) in (topic_id, None):
                 self._logs.delete(log.name, now_ms=self._clock.now_ms())
 
-    def _drop(self, key: tuple[str, int]) -> None:
-        partition = self._partitions.pop(key)
-        partition.leave()
-        try:
-            self._logs.delete(partition.name, now_ms=self._clock.now_ms())
-        except StorageError as error:
-            self.directory_failed(partition.log, error)
+    def _drop(self, keys: Sequence[tuple[str, int]]) -> None:
+        """Lets partitions go and deletes their logs, those of one directory together."""
+        by_directory: dict[str, tuple[LogDirectory, list[TopicPartition]]] = {}
+        for key in keys:
+            partition = self._partitions.pop(key)
+            partition.leave()
+            directory = self._logs.directory_of(partition.name)
+            if directory is not None:
+                by_directory.setdefault(directory.path, (directory, []))[1].append(partition.name)
+        for directory, names in by_directory.values():
+            try:
+                self._logs.delete_in(directory, names, now_ms=self._clock.now_ms())
+            except StorageError as error:
+                self.take_offline(directory, error)
 
     def directory_failed(self, log: Log, error: StorageError) -> None:
         """The disk under a log failed: its directory goes offline, and every partition in it."""
@@ -153,3 +199,10 @@ class Replicas:
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """What is known to be committed, for the checkpoint."""
         return {partition.name: partition.leader.high_watermark for partition in self if partition.is_leader}
+
+
+def _made(plan: LogPlan, leader_epoch: int) -> Log:
+    """A new log with its first leader epoch, which costs a sync as well."""
+    log = plan.make()
+    log.assign_epoch(leader_epoch)
+    return log

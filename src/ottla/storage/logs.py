@@ -11,7 +11,7 @@ import logging
 import os
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from uuid import UUID
@@ -79,6 +79,26 @@ class CheckpointPlan:
                     directory.checkpoints_written[name] = self.number
 
 
+@dataclass(frozen=True, slots=True)
+class LogPlan:
+    """A log that is to be made. `make` may run in any thread: nobody knows of the log before it is adopted."""
+
+    disk: Disk
+    directory: LogDirectory
+    partition: TopicPartition
+    config: LogConfig
+    topic_id: UUID | None
+    now_ms: int
+    dice: random.Random
+
+    def make(self) -> Log:
+        path = self.directory.file(str(self.partition))
+        log = open_log(self.disk, path, self.partition, self.config, now_ms=self.now_ms, dice=self.dice)
+        if self.topic_id is not None:
+            checkpoints.write_topic_id(self.disk, path, self.topic_id)
+        return log
+
+
 class Logs:
     """The logs of one broker, by topic and partition."""
 
@@ -98,6 +118,7 @@ class Logs:
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         self.unreadable: dict[TopicPartition, CorruptFileError] = {}  # logs that could not be opened, and why
         self._doomed: list[tuple[int, LogDirectory, str]] = []
+        self._owners: dict[TopicPartition, UUID] = {}  # as far as they are known
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -215,6 +236,8 @@ class Logs:
         for log in directory.logs.values():
             log.abandon()
         directory.logs.clear()
+        for partition in lost:
+            self._owners.pop(partition, None)
         return lost
 
     # -- finding -------------------------------------------------------------------------------------------------------
@@ -245,21 +268,47 @@ class Logs:
             return existing
         if partition in self.unreadable:
             raise self.unreadable[partition]
+        (plan,) = self.begin_create([partition], now_ms=now_ms, topic_id=topic_id)
+        log = plan.make()
+        self.adopt(plan, log)
+        return log
+
+    def begin_create(
+        self, partitions: Iterable[TopicPartition], *, now_ms: int, topic_id: UUID | None = None
+    ) -> list[LogPlan]:
+        """Where the logs of new partitions of a topic are to be made; `adopt` takes what was made."""
+        counts = {directory.path: len(directory.logs) for directory in self.directories}
         online = [directory for directory in self.directories if directory.is_online]
         if not online:
             raise StorageError(self.directories[0].path, "no log directory is online: there is nowhere to put a log")
-        directory = min(online, key=lambda candidate: len(candidate.logs))
-        path = directory.file(str(partition))
-        log = open_log(self._disk, path, partition, self._config_of(partition.topic), now_ms=now_ms, dice=self._dice)
-        if topic_id is not None:
-            checkpoints.write_topic_id(self._disk, path, topic_id)
-        directory.logs[partition] = log
-        return log
+        plans = []
+        for partition in partitions:
+            directory = min(online, key=lambda candidate: counts[candidate.path])
+            counts[directory.path] += 1
+            config = self._config_of(partition.topic)
+            plans.append(LogPlan(self._disk, directory, partition, config, topic_id, now_ms, self._dice))
+        return plans
+
+    def adopt(self, plan: LogPlan, log: Log) -> None:
+        """Takes a log that was made; one whose directory went offline meanwhile is let go."""
+        if not plan.directory.is_online:
+            log.abandon()
+            return
+        plan.directory.logs[plan.partition] = log
+        if plan.topic_id is not None:
+            self._owners[plan.partition] = plan.topic_id
 
     def owner_of(self, partition: TopicPartition) -> UUID | None:
         """The id of the topic that a log belongs to; None where its directory does not say."""
         log = self.get(partition)
-        return None if log is None else checkpoints.read_topic_id(self._disk, log.directory)
+        if log is None:
+            return None
+        if partition not in self._owners:
+            owner = checkpoints.read_topic_id(self._disk, log.directory)
+            if owner is None:
+                return None
+            self._owners[partition] = owner
+        return self._owners[partition]
 
     def claim(self, partition: TopicPartition, topic_id: UUID) -> None:
         """Makes sure that a log belongs to the topic of that id; StorageError where it is another one's."""
@@ -268,6 +317,7 @@ class Logs:
         owner = self.owner_of(partition)
         if owner is None:
             checkpoints.write_topic_id(self._disk, log.directory, topic_id)
+            self._owners[partition] = topic_id
         elif owner != topic_id:
             raise CorruptFileError(
                 log.directory,
@@ -277,17 +327,24 @@ class Logs:
     def delete(self, partition: TopicPartition, *, now_ms: int) -> None:
         """Takes a log away at once; its files follow after `file.delete.delay.ms`."""
         directory = self.directory_of(partition)
-        if directory is None:
-            return
-        log = directory.logs.pop(partition)
-        directory.clean_offsets.pop(partition, None)
-        log.abandon()
-        path = directory.file(deleted_name(partition, self._dice))
-        self._disk.rename(log.directory, path)
+        if directory is not None:
+            self.delete_in(directory, [partition], now_ms=now_ms)
+
+    def delete_in(self, directory: LogDirectory, partitions: Iterable[TopicPartition], *, now_ms: int) -> None:
+        """Takes logs of one directory away together, which costs as many syncs as one."""
+        doomed = []
+        for partition in partitions:
+            log = directory.logs.pop(partition)
+            directory.clean_offsets.pop(partition, None)
+            self._owners.pop(partition, None)
+            log.abandon()
+            path = directory.file(deleted_name(partition, self._dice))
+            self._disk.rename(log.directory, path)
+            doomed.append((now_ms + log.config.file_delete_delay_ms, directory, path))
         self._disk.sync_directory(directory.path)
         # Gone from the checkpoints as well, or a topic of the same name would inherit its offsets after a crash.
         self._write_checkpoints(directory)
-        self._doomed.append((now_ms + log.config.file_delete_delay_ms, directory, path))
+        self._doomed += doomed
 
     def truncate(self, partition: TopicPartition, offset: int, *, now_ms: int) -> None:
         """Cuts a log and makes its lower recovery point durable before anything is appended behind the cut.
