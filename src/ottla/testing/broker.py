@@ -23,7 +23,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ottla.broker.broker import Broker as RunningBroker
+from ottla.disk import Disk
 from ottla.errors import OttlaError
+from ottla.runtime.offload import InlineOffload
+from ottla.store.embedded import EmbeddedStore, run_inline
 
 Result = TypeVar("Result")
 
@@ -47,13 +50,16 @@ class Broker:
         directory: str | os.PathLike[str] | None = None,
         in_process: bool = True,
         listen: str = "127.0.0.1:0",
+        disk: Disk | None = None,
     ) -> None:
+        """`disk`: one to run on in place of the machine's, for tests of disks that fail; in this process only."""
+        assert disk is None or in_process, "a broker beside this process runs on the machine's disk"
         self._settings = {**TEST_SETTINGS, **(settings or {})}
         self._keeps_directory = directory is not None
         self.directory = os.fspath(directory) if directory is not None else tempfile.mkdtemp(prefix="ottla-broker-")
         self._listen = listen
         self._runner: _Thread | _Process
-        self._runner = _Thread() if in_process else _Process()
+        self._runner = _Thread(disk) if in_process else _Process()
         self.host = ""
         self.port = 0
 
@@ -122,7 +128,8 @@ class Broker:
 class _Thread:
     """A broker on an event loop in a thread of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, disk: Disk | None) -> None:
+        self._disk = disk
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
@@ -131,7 +138,7 @@ class _Thread:
         self.broker: RunningBroker | None = None
 
     def start(self, listen: str, directory: str, settings: Mapping[str, str]) -> tuple[str, int]:
-        properties = {**settings, "listeners": f"PLAINTEXT://{listen}", "log.dirs": directory}
+        properties = {"log.dirs": directory, **settings, "listeners": f"PLAINTEXT://{listen}"}
         self._ready.clear()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve(properties)), name="ottla-broker", daemon=True
@@ -150,7 +157,7 @@ class _Thread:
         self._stopping = asyncio.Event()
         self._failure = None
         try:
-            broker = RunningBroker(properties)
+            broker = self._make(properties)
             await broker.start()
             self.broker = broker
         except BaseException as error:
@@ -161,6 +168,17 @@ class _Thread:
         await self._stopping.wait()
         self.broker = None
         await broker.stop()
+
+    def _make(self, properties: Mapping[str, str]) -> RunningBroker:
+        if self._disk is None:
+            return RunningBroker(properties)
+        # A disk of a test's own knows no threads: everything is done in place.
+        return RunningBroker(
+            properties,
+            disk=self._disk,
+            offload=InlineOffload(),
+            open_store=lambda disk, directory: EmbeddedStore(disk, directory, run_inline),
+        )
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
         assert self._loop is not None
@@ -189,8 +207,8 @@ class _Process:
         return self._process.pid
 
     def start(self, listen: str, directory: str, settings: Mapping[str, str]) -> tuple[str, int]:
-        command = [sys.executable, "-m", "ottla", "serve", "--listen", listen, "--data", directory]
-        for name, value in settings.items():
+        command = [sys.executable, "-m", "ottla", "serve", "--listen", listen]
+        for name, value in {"log.dirs": directory, **settings}.items():
             command += ["--set", f"{name}={value}"]
         # Its complaints are kept beside its data, so that a test that fails can show them.
         with open(os.path.join(directory, "broker.err"), "ab") as errors:
