@@ -1,0 +1,53 @@
+"""A broker in this process for each module, and raw connections to it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+import pytest
+
+from ottla.testing.broker import Broker
+from ottla.testing.raw_client import RawClient
+from ottla.testing.raw_requests import create_topic
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+@pytest.fixture
+def connect(broker: Broker) -> Iterator[Callable[[], RawClient]]:
+    """Opens connections that are closed after the test."""
+    opened = []
+
+    def connect() -> RawClient:
+        opened.append(RawClient(broker.bootstrap_servers))
+        return opened[-1]
+
+    yield connect
+    for client in opened:
+        client.close()
+
+
+@pytest.fixture
+def client(connect: Callable[[], RawClient]) -> RawClient:
+    return connect()
+
+
+@pytest.fixture
+def new_topic(client: RawClient) -> Callable[..., tuple[str, UUID]]:
+    """Makes a topic of a name that no other test has, and tells name and id."""
+
+    def new_topic(partitions: int = 1, config: dict[str, str] | None = None) -> tuple[str, UUID]:
+        name = f"topic-{next(_numbers)}"
+        made = client.ask(create_topic(name, partitions, config=config), 7).topics[0]
+        assert not made.error_code, made
+        return name, made.topic_id
+
+    return new_topic
