@@ -12,12 +12,14 @@ from ottla.ids import NO_TIMESTAMP
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
+# Made once: `json.dumps` makes a new encoder at every call that is not as it likes.
+_encode_json: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def json_line(fields: Mapping[str, Json]) -> str:
     """One JSON document on one line. Surrogates, as in names that are not UTF-8, are escaped."""
-    return json.dumps(fields, ensure_ascii=True, separators=(",", ":"))
+    return _encode_json(fields)
 
 
 def time_text(timestamp_ms: int) -> str:

@@ -334,11 +334,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _arrived(self, buffer: memoryview) -> None:
         if not self._expected:
             raise ProtocolError("an answer that nobody asked for")
-        expected = self._expected.popleft()
+        expected = self._expected[0]
         header, position = decode_response_header(buffer, expected.api_key, expected.version)
         if header.correlation_id != expected.correlation_id:
-            self._expected.appendleft(expected)
             raise ProtocolError(f"answer {header.correlation_id} where {expected.correlation_id} was due")
+        self._expected.popleft()
         # A caller that has given up leaves a cancelled future; its answer is dropped.
         if not expected.arrived.done():
             expected.arrived.set_result((buffer, position))

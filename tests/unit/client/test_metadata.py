@@ -1,0 +1,218 @@
+"""What a client knows of a cluster, and how it finds out."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ottla.client.admin import NewTopic, OffsetSpec, create_topics, list_offsets
+from ottla.client.metadata import Cluster, parse_addresses
+from ottla.client.retrying import TimedOutError, UnknownTopicError
+from ottla.errors import ConfigError, ErrorCode
+from ottla.ids import TopicPartition
+from ottla.net.client import Address, CannotConnectError
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.protocol.messages.topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("localhost:9093", [Address("localhost", 9093)]),
+        ("localhost", [Address("localhost", 9092)]),
+        ("a:1, b:2,", [Address("a", 1), Address("b", 2)]),
+        ("[::1]:9093", [Address("::1", 9093)]),
+        ("[::1]", [Address("::1", 9092)]),
+    ],
+)
+def test_addresses(text, addresses):
+    assert parse_addresses(text) == addresses
+
+
+@pytest.mark.parametrize("text", ["", ",", ":9092", "host:", "host:port", "host:0", "host:70000", "host:-1", "host:١"])
+def test_what_is_no_address_is_refused_with_an_example(text):
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        parse_addresses(text)
+
+
+def test_the_first_contact_is_not_tried_again(network, options):
+    async def main() -> None:
+        with pytest.raises(CannotConnectError, match="broker:9001: no connection: connection refused"):
+            async with Cluster([network.address(1)], options, network.door):
+                pass
+
+    asyncio.run(main())
+
+
+def test_the_first_bootstrap_server_that_answers_is_taken(network, options):
+    network.add(3)
+
+    async def main() -> None:
+        addresses = [network.address(number) for number in (1, 2, 3)]
+        async with Cluster(addresses, options, network.door) as cluster:
+            assert (await cluster.any_connection()).address == network.address(3)
+
+    asyncio.run(main())
+
+
+def test_a_topic_is_asked_for_once(network, options):
+    broker = network.add(1)
+    network.leaders = [1, 1]
+
+    async def main() -> None:
+        async with Cluster([network.address(1)], options, network.door) as cluster:
+            for _ in range(3):
+                assert len((await cluster.topic("orders")).partitions) == 2
+        assert len(broker.requests(MetadataRequest)) == 1
+        assert broker.requests(MetadataRequest)[0].allow_auto_topic_creation is False
+
+    asyncio.run(main())
+
+
+def test_an_unknown_topic_or_partition_is_an_error_at_once(network, options):
+    network.add(1)
+
+    async def main() -> None:
+        async with Cluster([network.address(1)], options, network.door) as cluster:
+            with pytest.raises(UnknownTopicError, match="the topic odrers does not exist"):
+                await cluster.topic("odrers")
+            with pytest.raises(UnknownTopicError, match="orders has no partition 4: it has 1, counted from 0"):
+                await cluster.leader_of(TopicPartition("orders", 4))
+
+    asyncio.run(main())
+
+
+def test_a_leader_that_is_being_elected_is_waited_for(network, options):
+    broker = network.add(1)
+    network.leaders = [-1]
+
+    def metadata(request: MetadataRequest, version: int) -> object:
+        if len(broker.requests(MetadataRequest)) == 4:
+            network.leaders = [1]
+        return network.metadata(request, version)
+
+    broker.scripts[MetadataRequest] = metadata
+
+    async def main() -> None:
+        async with Cluster([network.address(1)], options, network.door) as cluster:
+            assert (await cluster.leader_of(TopicPartition("orders", 0))).leader_id == 1
+        assert len(broker.requests(MetadataRequest)) == 4
+
+    asyncio.run(main())
+
+
+def test_callers_that_need_the_same_broker_share_a_connection(network, options):
+    network.add(1)
+    network.add(2)
+
+    async def main() -> None:
+        async with Cluster([network.address(1)], options, network.door) as cluster:
+            await cluster.topic("orders")
+            connections = await asyncio.gather(*(cluster.connection(2) for _ in range(5)))
+            assert len(set(map(id, connections))) == 1
+        assert network.connections_made == 2
+
+    asyncio.run(main())
+
+
+def test_a_broken_connection_is_made_again(network, options):
+    broker = network.add(1)
+
+    async def main() -> None:
+        async with Cluster([network.address(1)], options, network.door) as cluster:
+            await cluster.topic("orders")
+            broker.pipes[0].close()
+            await asyncio.sleep(0)
+            cluster.forget(["orders"])
+            await cluster.topic("orders")
+        assert network.connections_made == 2
+
+    asyncio.run(main())
+
+
+def offsets(network, node_id: int):
+    def script(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        ListOffsetsPartitionResponse(
+                            partition_index=each.partition_index,
+                            **(
+                                {"offset": 100 * node_id + each.partition_index}
+                                if network.leaders[each.partition_index] == node_id
+                                else {"error_code": ErrorCode.NOT_LEADER_OR_FOLLOWER}
+                            ),
+                        )
+                        for each in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    return script
+
+
+def test_partitions_that_have_moved_are_asked_for_at_their_new_leader(network, options):
+    for node_id in (1, 2):
+        network.add(node_id).scripts[ListOffsetsRequest] = offsets(network, node_id)
+    network.leaders = [1, 1, 2]
+
+    async def main() -> None:
+        async with Cluster([network.address(1)], options, network.door) as cluster:
+            await cluster.topic("orders")
+            network.leaders = [1, 2, 2]  # behind the client's back
+            asked = {TopicPartition("orders", number): OffsetSpec.LATEST for number in range(3)}
+            found = await list_offsets(cluster, asked)
+            assert [found[partition].offset for partition in asked] == [100, 201, 202]
+
+    asyncio.run(main())
+
+
+def test_a_leader_that_never_comes_is_given_up_with_the_last_reason(network, options):
+    network.add(1).scripts[ListOffsetsRequest] = offsets(network, 2)
+    object.__setattr__(options, "timeout_s", 0.02)
+
+    async def main() -> None:
+        async with Cluster([network.address(1)], options, network.door) as cluster:
+            with pytest.raises(TimedOutError, match=r"given up after 0\.02 s: orders-0: NOT_LEADER_OR_FOLLOWER"):
+                await list_offsets(cluster, {TopicPartition("orders", 0): OffsetSpec.LATEST})
+
+    asyncio.run(main())
+
+
+def test_a_change_follows_the_controller(network, options):
+    def creation(code: ErrorCode):
+        return lambda request, version: CreateTopicsResponse(
+            topics=[CreatableTopicResult(name=topic.name, error_code=code) for topic in request.topics]
+        )
+
+    first, second = network.add(1), network.add(2)
+    first.scripts[CreateTopicsRequest] = creation(ErrorCode.NOT_CONTROLLER)
+    second.scripts[CreateTopicsRequest] = creation(ErrorCode.NONE)
+
+    def metadata(request: MetadataRequest, version: int) -> object:
+        response = network.metadata(request, version)
+        response.controller_id = 2 if first.requests(CreateTopicsRequest) else 1
+        return response
+
+    for broker in (first, second):
+        broker.scripts[MetadataRequest] = metadata
+
+    async def main() -> None:
+        async with Cluster([network.address(1)], options, network.door) as cluster:
+            outcome = await create_topics(cluster, [NewTopic("orders", partitions=2)])
+            assert outcome["orders"].name == "orders"
+        assert len(first.requests(CreateTopicsRequest)) == 1
+        assert second.requests(CreateTopicsRequest)[0].topics[0].num_partitions == 2
+
+    asyncio.run(main())

@@ -1,0 +1,67 @@
+"""Which partition and which batch a record goes to."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla import hashing
+from ottla.client.partitioning import RecordColumns, partition_of_key, split_by_partition, split_by_size
+from ottla.records import batch
+
+keys_and_values = st.lists(st.tuples(st.none() | st.binary(max_size=12), st.none() | st.binary(max_size=60)))
+
+
+def columns(rows: list[tuple[bytes | None, bytes | None]]) -> RecordColumns:
+    return RecordColumns(
+        values=[value for _, value in rows],
+        timestamps=list(range(len(rows))),
+        keys=[key for key, _ in rows],
+        headers=[[("n", b"%d" % number)] for number in range(len(rows))],
+    )
+
+
+def rows_of(part: RecordColumns) -> list[tuple[object, ...]]:
+    return list(zip(part.timestamps, part.keys, part.values, part.headers, strict=True))
+
+
+@given(keys_and_values, st.integers(1, 7), st.data())
+def test_every_record_goes_to_its_partition_in_order_and_whole(rows, partition_count, data):
+    keyless = data.draw(st.integers(0, partition_count - 1))
+    records = columns(rows)
+    parts = split_by_partition(records, partition_count, keyless)
+    for partition, part in parts.items():
+        expected = [
+            row
+            for row in rows_of(records)
+            if partition == (keyless if row[1] is None else hashing.partition_of_key(row[1], partition_count))
+        ]
+        assert rows_of(part) == expected if partition_count > 1 else rows_of(records)
+    assert sum(map(len, parts.values())) == len(rows)
+
+
+@given(st.binary(max_size=40), st.integers(1, 100))
+def test_keys_go_where_all_clients_send_them(key, partition_count):
+    assert partition_of_key(key, partition_count) == hashing.partition_of_key(key, partition_count)
+
+
+@given(keys_and_values, st.integers(1, 400))
+def test_pieces_keep_the_order_and_the_limit(rows, batch_bytes_max):
+    records = columns(rows)
+    pieces = split_by_size(records, batch_bytes_max)
+    assert [row for piece in pieces for row in rows_of(piece)] == rows_of(records)
+    for piece in pieces:
+        assert sum(piece.sizes()) <= batch_bytes_max or len(piece) == 1
+
+
+@given(keys_and_values.filter(bool))
+def test_a_batch_is_not_larger_than_was_reckoned(rows):
+    records = columns(rows)
+    built = batch.build(records.keys, records.values, records.timestamps, headers=records.headers)
+    assert len(built) - batch.HEADER_BYTES <= sum(records.sizes())
+
+
+def test_columns_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match="2 beside 1 values"):
+        RecordColumns([b"v"], 0, keys=[b"a", b"b"])
