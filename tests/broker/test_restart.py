@@ -1,0 +1,144 @@
+"""What a broker remembers, what it refuses to start on, and what a crash between two steps leaves behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from ottla.errors import ConfigError, ErrorCode, LockHeldError
+from ottla.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic, DeleteTopicsRequest
+from ottla.storage import checkpoints
+from ottla.store.api import Create, Delete
+from ottla.testing.broker import Broker
+from ottla.testing.disk import SimulatedDisk
+from ottla.testing.raw_client import RawClient
+from ottla.testing.raw_requests import create_topic, fetch, list_offsets, metadata, one_batch, produce
+
+
+def end_offset(client: RawClient, topic: str, partition: int = 0) -> tuple[int, int]:
+    found = client.ask(list_offsets(topic, -1, partition=partition), 7).topics[0].partitions[0]
+    return found.error_code, found.offset
+
+
+def test_topics_ids_partitions_and_records_are_remembered(tmp_path: Path) -> None:
+    with Broker(directory=tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        client.ask(create_topic("t", 2), 7)
+        client.ask(
+            CreatePartitionsRequest(
+                topics=[CreatePartitionsTopic(name="t", count=5, assignments=None)], timeout_ms=1, validate_only=False
+            ),
+            3,
+        )
+        client.ask(produce("t", one_batch(b"kept"), partition=4), 9)
+        before = client.ask(metadata(all_topics=True), 12)
+    with Broker(directory=tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        after = client.ask(metadata(all_topics=True), 12)
+        assert (after.cluster_id, after.topics) == (before.cluster_id, before.topics)
+        assert end_offset(client, "t", 4) == (0, 1)
+
+
+def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+    with Broker(directory=tmp_path), pytest.raises(LockHeldError):
+        Broker(directory=tmp_path).start()
+
+
+def test_a_directory_of_another_broker_or_cluster_is_refused(tmp_path: Path) -> None:
+    with Broker({"broker.id": "3"}, directory=tmp_path):
+        pass
+    with pytest.raises(ConfigError, match="belongs to broker 3"):
+        Broker({"broker.id": "4"}, directory=tmp_path).start()
+    meta = tmp_path / "meta.properties"
+    meta.write_text(meta.read_text().replace("cluster.id=", "cluster.id=another"))
+    with pytest.raises(ConfigError, match="belongs to cluster another"):
+        Broker({"broker.id": "3"}, directory=tmp_path).start()
+
+
+def test_a_start_that_fails_lets_go_of_everything(tmp_path: Path) -> None:
+    with Broker({"broker.id": "3"}, directory=tmp_path):
+        pass
+    with pytest.raises(ConfigError):
+        Broker({"broker.id": "4"}, directory=tmp_path).start()
+    with Broker({"broker.id": "3"}, directory=tmp_path) as broker:
+        assert broker.running.node_id == 3
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with Broker() as running, pytest.raises(ConfigError, match="cannot listen on .*in use"):
+        Broker(directory=tmp_path, listen=running.bootstrap_servers).start()
+
+
+def test_a_deletion_that_a_crash_cut_short_is_finished(tmp_path: Path) -> None:
+    with Broker(directory=tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        topic_id = client.ask(create_topic("t"), 7).topics[0].topic_id
+        client.ask(produce("t", one_batch(b"old")), 9)
+
+        async def forget_in_the_store_only() -> None:
+            store = broker.running.store
+            await store.commit(
+                Create("/admin/delete_topics/t", b'{"version":1,"topic_id":"%s"}' % _text(topic_id)),
+                Delete("/brokers/topics/t/partitions/0/state"),
+                Delete("/brokers/topics/t/partitions/0"),
+                Delete("/brokers/topics/t/partitions"),
+                Delete("/brokers/topics/t"),
+            )
+
+        broker.call(forget_in_the_store_only())
+    with Broker(directory=tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        client.ask(create_topic("t"), 7)
+        assert end_offset(client, "t") == (0, 0), "the old records are not the new topic's"
+        client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5)
+        assert broker.call(broker.running.store.children("/admin/delete_topics")) == []
+
+
+def _text(topic_id: UUID) -> bytes:
+    from ottla.ids import topic_id_text
+
+    return topic_id_text(topic_id).encode()
+
+
+def test_records_of_a_strange_topic_are_neither_served_nor_destroyed(tmp_path: Path) -> None:
+    with Broker(directory=tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        client.ask(create_topic("t"), 7)
+        client.ask(produce("t", one_batch(b"somebody's")), 9)
+    (tmp_path / "t-0").rename(tmp_path / "strange-0")
+    with Broker(directory=tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        client.ask(create_topic("strange"), 7)
+        refused = client.ask(produce("strange", one_batch(b"new")), 9).responses[0].partition_responses[0]
+        assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert b"somebody's" in (tmp_path / "strange-0" / f"{0:020}.log").read_bytes()
+
+
+def test_a_log_whose_directory_does_not_name_its_topic_is_taken(tmp_path: Path) -> None:
+    with Broker(directory=tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        client.ask(create_topic("t"), 7)
+        client.ask(produce("t", one_batch(b"kept")), 9)
+    (tmp_path / "t-0" / "partition.metadata").unlink()
+    with Broker(directory=tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        assert end_offset(client, "t") == (0, 1)
+        topic_id = client.ask(metadata("t"), 12).topics[0].topic_id
+        assert checkpoints.read_topic_id(broker.running.disk, str(tmp_path / "t-0")) == topic_id
+
+
+def test_a_partition_is_not_made_anew_while_a_directory_that_may_hold_it_is_offline() -> None:
+    disk = SimulatedDisk()
+    settings = {"log.dirs": "/a,/b"}
+    with Broker(settings, directory="/a", disk=disk) as broker, RawClient(broker.bootstrap_servers) as client:
+        client.ask(create_topic("t", 4), 7)
+        for partition in range(4):
+            client.ask(produce("t", one_batch(b"x"), partition=partition), 9)
+        on_b = {log.name.partition for log in broker.running.logs.directories[1].logs.values()}
+        assert len(on_b) == 2
+    fault = disk.fail("/b/*", "open", 5)
+    with Broker(settings, directory="/a", disk=disk) as broker, RawClient(broker.bootstrap_servers) as client:
+        for partition in range(4):
+            expected = (ErrorCode.KAFKA_STORAGE_ERROR, -1) if partition in on_b else (0, 1)
+            assert end_offset(client, "t", partition) == expected
+        client.ask(create_topic("new", 2), 7)
+        assert end_offset(client, "new", 1) == (0, 0), "new partitions go where there is room"
+    disk.heal(fault)
+    with Broker(settings, directory="/a", disk=disk) as broker, RawClient(broker.bootstrap_servers) as client:
+        for partition in range(4):
+            assert end_offset(client, "t", partition) == (0, 1)
+            assert bytes(client.ask(fetch("t", partitions=(partition,)), 11).responses[0].partitions[0].records)
