@@ -371,7 +371,9 @@ class LogModel(RuleBasedStateMachine):
         assert self.durable_end <= log.end_offset <= self.end_offset
         assert self.durable_start <= log.log_start_offset <= self.log_start
         kept = [data for data in self.batches if batch.read_header(data).end_offset <= log.end_offset]
-        self.batches = kept
+        # Records were deleted up to an offset that the log, as far as it was flushed, does not reach: it starts anew.
+        has_started_anew = bool(kept) and batch.read_header(kept[-1]).end_offset < log.log_start_offset
+        self.batches = [] if has_started_anew else kept
         self.log_start, self.end_offset = log.log_start_offset, log.end_offset
         self.durable_end, self.durable_start = self.end_offset, self.log_start
         self.epoch += 1
