@@ -10,24 +10,33 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.command import ExitCode
-from ottla.cli.main import COMMANDS
+from ottla.cli.main import COMMANDS, load
 
 
 def test_help_names_every_command_and_every_exit_code(ottla):
     result = ottla("--help")
     assert result.code == ExitCode.OK
-    for command in COMMANDS:
-        assert f"{command.name}  " in result.out
+    for command in map(load, COMMANDS):
+        assert f"    {command.name}" in result.out
         assert command.help in result.out
     for code in ExitCode:
         assert f"{code.value}  {code.meaning}" in result.out
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_each_command_has_help_of_its_own(ottla, command):
-    result = ottla(command.name, "--help")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_help_of_its_own(ottla, name):
+    result = ottla(name, "--help")
     assert result.code == ExitCode.OK
-    assert command.description in result.out
+    assert load(name).description in result.out
+
+
+def test_a_command_loads_no_other():
+    program = "import sys; from ottla.cli.main import main; main(['completion', '--help'])"
+    shown = f"try:\n    {program}\nfinally:\n    print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True)
+    assert "'ottla.cli.completion'" in done.stdout
+    for other in ("ottla.protocol.versions", "ottla.storage.log", "ottla.cli.topics", "asyncio"):
+        assert f"'{other}'" not in done.stdout
 
 
 def test_the_version_is_that_of_the_package(ottla):
