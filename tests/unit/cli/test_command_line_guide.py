@@ -1,0 +1,45 @@
+"""The guide to the command line shows commands that exist, and every exit code."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ottla.cli.command import ExitCode
+from ottla.cli.formats import compile_format
+from ottla.cli.main import make_parser
+
+GUIDE = (Path(__file__).parents[3] / "docs" / "guide" / "command-line.md").read_text()
+SHELL = [line for block in re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL) for line in block.splitlines()]
+
+
+def commands() -> list[str]:
+    """Every `ottla …` of the guide, without what a shell does around it."""
+    parts = [part.strip() for line in SHELL for part in re.split(r" \| |#", line)]
+    return [re.split(r" [<>] ", part)[0] for part in parts if part.startswith("ottla ")]
+
+
+def test_the_guide_has_commands():
+    assert len(commands()) == 20
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_command_of_the_guide_can_be_parsed(command: str):
+    options = make_parser().parse_args(shlex.split(command)[1:])
+    if "--format" in command:
+        compile_format(options.format, b"")
+
+
+def test_the_example_of_an_error_is_what_is_printed(ottla):
+    command, output = re.findall(r"```console\n\$ ottla (.*)\n((?:.*\n)*?)```", GUIDE)[0]
+    result = ottla(*shlex.split(command))
+    assert result.out + result.err == output
+    assert result.code == ExitCode.UNREACHABLE
+
+
+def test_every_exit_code_is_named():
+    for code in ExitCode:
+        assert re.search(rf"(?m)(^|· |\n){code.value} \w", GUIDE), code
