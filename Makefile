@@ -4,8 +4,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 WORKERS ?= 2
+SEEDS  ?= 2000
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test java check format lint types unit crash fuzz interop asan bench clean
+.PHONY: help setup demo test java check format lint types unit crash sim chaos fuzz interop asan bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +27,7 @@ demo: $(STAMP) ## Run the main job: a broker, a million records, a kill and a re
 	$(BIN)/python examples/broker_tour.py
 
 test: $(STAMP) java check ## Run every test
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/crash tests/fuzz tests/interop
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/broker tests/crash tests/sim tests/fuzz tests/chaos tests/interop
 
 # The tests that compare with Apache Kafka need Java and Maven. Where they are missing and may be installed, they are;
 # where they may not, those tests say so and are skipped.
@@ -57,6 +58,12 @@ unit: $(STAMP) ## Run the unit tests
 
 crash: $(STAMP) ## Stop the disk at every step and recover
 	$(BIN)/python -m pytest -n $(WORKERS) tests/crash
+
+sim: $(STAMP) ## Run the broker in a simulated world; SEEDS=n for more runs
+	OTTLA_SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -n $(WORKERS) tests/sim
+
+chaos: $(STAMP) ## Kill, fill and mistreat a broker under load
+	$(BIN)/python -m pytest tests/chaos
 
 fuzz: $(STAMP) ## Feed millions of broken inputs to every decoder
 	$(BIN)/python -m pytest -n $(WORKERS) tests/fuzz
