@@ -256,11 +256,29 @@ def test_log_directories(tool):
     assert f"  {name}-0  0 bytes" in tool("log-dirs", "describe").lines
 
 
+@pytest.mark.parametrize(
+    ("redirection", "code", "words"),
+    [
+        ("< /dev/null", OK, "0 records to "),
+        ("<&-", USAGE, "standard input is closed"),
+    ],
+)
+def test_odd_things_on_standard_input(tool, redirection, code, words):
+    name = tool.new_topic()
+    command = f"exec {sys.executable} -m ottla produce {name} -b {tool.bootstrap} {redirection}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=WAIT_S)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 # -- produce and consume -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-@pytest.mark.parametrize("acks", ["all", "1"])
+@pytest.mark.parametrize(
+    ("compression", "acks"),
+    [("none", "all"), ("none", "1"), ("gzip", "all"), ("snappy", "1"), ("lz4", "all"), ("zstd", "1")],
+)
 def test_lines_go_in_and_come_out(tool, compression, acks):
     name = tool.new_topic()
     lines = b"".join(b"line %d\n" % number for number in range(1000))

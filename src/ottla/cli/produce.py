@@ -120,6 +120,9 @@ def _run(options: argparse.Namespace) -> ExitCode:
         headers=headers,
     )
 
+    if sys.stdin is None:
+        raise CommandError(ExitCode.USAGE, "standard input is closed", "give the lines by a pipe or with <")
+
     async def work(cluster: Cluster) -> ExitCode:
         # Found out before a line is read: a wrong name should not swallow the input first.
         topic = await cluster.topic(options.topic, may_create=True)

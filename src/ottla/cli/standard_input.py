@@ -9,6 +9,8 @@ import os
 from collections.abc import AsyncIterator
 from typing import Final
 
+from ottla.cli.command import CommandError, ExitCode
+
 CHUNK_BYTES: Final = 1024 * 1024
 CHUNKS_AHEAD_MAX: Final = 4
 F_SETPIPE_SZ: Final = 1031  # of Linux; `fcntl` names it from Python 3.10 on, on Linux only
@@ -17,7 +19,7 @@ F_SETPIPE_SZ: Final = 1031  # of Linux; `fcntl` names it from Python 3.10 on, on
 class StandardInput:
     """Reads ahead while its user is busy, so that what has arrived in the meantime comes in one piece."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
         self._is_pollable = True
         self._chunks: asyncio.Queue[bytes] = asyncio.Queue(CHUNKS_AHEAD_MAX)
@@ -42,12 +44,17 @@ class StandardInput:
             reader.cancel()
 
     async def _read_all(self) -> None:
-        """Puts what is read in the queue; an empty piece is the end, whatever ended it."""
+        """Puts what is read in the queue; an empty piece is the end, also where reading failed."""
+        failure: OSError | None = None
         try:
             while data := await self._read():
                 await self._chunks.put(data)
-        finally:
-            await self._chunks.put(b"")
+        except OSError as error:
+            failure = error
+        # Not in a `finally`: a reader that is cancelled has nobody left who would make room in the queue.
+        await self._chunks.put(b"")
+        if failure is not None:
+            raise CommandError(ExitCode.USAGE, f"standard input cannot be read: {failure.strerror}") from failure
 
     async def _read(self) -> bytes:
         if self._is_pollable:

@@ -46,7 +46,7 @@ NOT_NOW: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-CREATION_WAIT_S: Final = 3.0  # for a topic that a broker creates because it was asked for
+CREATION_WAIT_S: Final = 2.0  # for a topic that a broker creates because it was asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,11 @@ one call go to one partition, the next call to another, so that batches are larg
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final
 
 from ottla.hashing import murmur2
@@ -56,21 +58,21 @@ class RecordColumns:
 
     def sizes(self) -> Iterator[int]:
         """About how many bytes each record takes in a batch; never less than it does."""
-        lengths = map(_length, self.values)
+        lengths = _lengths(self.values)
         if self.keys is not None:
-            lengths = map(int.__add__, lengths, map(_length, self.keys))
+            lengths = map(int.__add__, lengths, _lengths(self.keys))
         if self.headers is not None:
             lengths = map(int.__add__, lengths, map(_headers_length, self.headers))
-        return (length + RECORD_OVERHEAD_BYTES for length in lengths)
+        return map(RECORD_OVERHEAD_BYTES.__add__, lengths)
 
 
-def _length(data: bytes | None) -> int:
-    return 0 if data is None else len(data)
+def _lengths(column: Sequence[bytes | None]) -> Iterator[int]:
+    return (0 if data is None else len(data) for data in column) if None in column else map(len, column)  # type: ignore[arg-type]
 
 
 def _headers_length(headers: Headers) -> int:
     # A name in text may take up to four bytes a character.
-    return sum(4 * len(name) + _length(value) + HEADER_OVERHEAD_BYTES for name, value in headers)
+    return sum(4 * len(name) + len(value or b"") + HEADER_OVERHEAD_BYTES for name, value in headers)
 
 
 def partition_of_key(key: bytes, partition_count: int) -> int:
@@ -98,15 +100,11 @@ def split_by_partition(
 
 def split_by_size(records: RecordColumns, batch_bytes_max: int) -> list[RecordColumns]:
     """The records in pieces of at most `batch_bytes_max`; a record that is larger alone stands alone."""
-    sizes = list(records.sizes())
-    if sum(sizes) <= batch_bytes_max:
-        return [records] if sizes else []
+    ends = list(accumulate(records.sizes()))  # where each record ends, if all stood in one row
     pieces: list[RecordColumns] = []
-    start, filled = 0, 0
-    for row, size in enumerate(sizes):
-        if filled and filled + size > batch_bytes_max:
-            pieces.append(records.slice(start, row))
-            start, filled = row, 0
-        filled += size
-    pieces.append(records.slice(start, len(sizes)))
+    start, start_byte = 0, 0
+    while start < len(ends):
+        end = max(start + 1, bisect_right(ends, start_byte + batch_bytes_max, lo=start))
+        pieces.append(records.slice(start, end))
+        start, start_byte = end, ends[end - 1]
     return pieces
