@@ -18,7 +18,6 @@ from ottla.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from ottla.records.layout import COMPRESSION_MASK, Compression
 from ottla.replication.fetch_sessions import FetchPlan, Told, WantedKey
 from ottla.runtime.signal import wait_any
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 FIRST_BATCH_VERSION = 4  # earlier readers know only formats 0 and 1
 FIRST_AT_LEAST_ONE_VERSION = 3
-FIRST_ZSTD_VERSION = 10
 CONSUMER = -1
 NO_OFFSET = -1
 
@@ -134,7 +132,7 @@ class _Reading:
         )
         if found is None or (max_bytes <= 0 and not is_first):
             return data
-        self._check_format(found.attributes)
+        self._check_format()
         if self._request.isolation_level == READ_COMMITTED:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
@@ -143,13 +141,15 @@ class _Reading:
         data.records = found.records
         return data
 
-    def _check_format(self, attributes: int) -> None:
-        """Readers of old versions cannot know what is in the log; they are told so instead of being given it."""
+    def _check_format(self) -> None:
+        """Readers of the oldest versions cannot know what is in the log; they are told so instead of being given it.
+
+        zstd is not held back, though a version came with it: clients that ask with an older one read it, and Kafka 4
+        gives it to them.
+        """
         version = self._context.version
         if version < FIRST_BATCH_VERSION:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Fetch {version} cannot carry batches of format 2")
-        if version < FIRST_ZSTD_VERSION and attributes & COMPRESSION_MASK == Compression.ZSTD:
-            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Fetch {version} does not know zstd")
 
     @staticmethod
     def _has_diverged(partition: Partition, wish: FetchPartition, data: PartitionData) -> bool:
