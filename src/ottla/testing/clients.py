@@ -69,7 +69,7 @@ class Seen:
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Client:
     """A client in one version: where it comes from, the source of its driver, and what it cannot do and why."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
 from ottla.records import batch
 from ottla.records.batch import BatchHeader
@@ -105,6 +105,22 @@ class Judged:
             return sum(partition.leader >= 0 for partition in found.partitions.values())
 
         wait_until(lambda: count() == partitions)
+        if partitions:
+            self._wait_for_leaders(admin, topic, partitions)
+
+    def _wait_for_leaders(self, admin: AdminClient, topic: str, partitions: int) -> None:
+        """Kafka names a leader a moment before that one knows: until all of them answer."""
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+
+        def is_led() -> bool:
+            try:
+                for answer in admin.list_offsets(asked, request_timeout=WAIT_S).values():
+                    answer.result(WAIT_S)
+            except KafkaException:
+                return False
+            return True
+
+        wait_until(is_led)
 
     def wait_for_end(self, topic: str, end: int) -> None:
         """Until the partition holds so many records: acks=0 promises nothing about when."""

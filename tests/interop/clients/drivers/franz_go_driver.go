@@ -126,7 +126,6 @@ func (d driver) produce(step Step) (any, error) {
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchMaxBytes(maxRecord),
 		kgo.ProducerLinger(20 * time.Millisecond),
-		kgo.RecordDeliveryTimeout(wait),
 	}
 	if !step.Idempotent {
 		options = append(options, kgo.DisableIdempotentWrite())
@@ -145,7 +144,10 @@ func (d driver) produce(step Step) (any, error) {
 			records[index].Headers = append(records[index].Headers, kgo.RecordHeader{Key: header.Name, Value: header.Value})
 		}
 	}
-	if err := producer.ProduceSync(context.Background(), records...).FirstErr(); err != nil {
+	// Not the client's delivery timeout, which counts from the timestamp of the record.
+	deadline, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	if err := producer.ProduceSync(deadline, records...).FirstErr(); err != nil {
 		return nil, err
 	}
 	offsets := make([]int64, len(records))
