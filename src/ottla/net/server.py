@@ -24,6 +24,9 @@ ACCEPTS_AT_ONCE = 64  # taken in one turn of the loop, so that a storm of connec
 # The process has no descriptor or memory left: the peer stays in the kernel's queue and is taken later.
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 ACCEPT_PAUSE_S = 0.1
+# Kafka's default of 50 is for a thread that does nothing but accept. Ours also serves, and whoever finds the queue full
+# comes back after a second: 5,000 connections at once took a minute.
+BACKLOG_MIN = 1024
 
 
 @dataclass(slots=True)
@@ -108,7 +111,7 @@ class Server:
 
     def listen(self, name: str, sock: socket.socket, handler: Handler) -> Listener:
         """Serves a bound socket; connections are taken once `start` is called."""
-        sock.listen(self.limits.backlog)
+        sock.listen(max(self.limits.backlog, BACKLOG_MIN))
         sock.setblocking(False)
         host, port = sock.getsockname()[:2]
         listener = Listener(self, name, sock, (host, port), handler)
