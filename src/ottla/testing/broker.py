@@ -185,14 +185,14 @@ class _Thread:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def stop(self) -> None:
-        if self._thread is None:
+        thread, self._thread = self._thread, None
+        if thread is None:
             return
         if self._loop is not None and self._stopping is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(STOP_TIMEOUT_S)
-        if self._thread.is_alive():
+        thread.join(STOP_TIMEOUT_S)
+        if thread.is_alive():
             raise BrokerError(f"the broker did not stop within {STOP_TIMEOUT_S:.0f} s")
-        self._thread = None
 
 
 class _Process:
