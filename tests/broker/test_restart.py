@@ -65,7 +65,7 @@ def test_a_start_that_fails_lets_go_of_everything(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
-    with Broker() as running, pytest.raises(ConfigError, match="cannot listen on .*in use"):
+    with Broker() as running, pytest.raises(ConfigError, match=r"cannot listen on .*in use"):
         Broker(directory=tmp_path, listen=running.bootstrap_servers).start()
 
 
