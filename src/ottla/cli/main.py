@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import version
 from typing import Final, NoReturn
 
+import ottla
 from ottla.cli.command import Command, CommandError, ExitCode, add_commands
 from ottla.errors import ConfigError, CorruptFileError, StorageError
 
@@ -38,6 +38,14 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(ExitCode.USAGE, f"ottla: {message}; try {self.prog} --help\n")
+
+
+class _ShowVersion(argparse.Action):
+    """Looks the version up when it is asked for: that takes longer than all the rest of the parser."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(f"ottla {ottla.__version__}")
+        parser.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +78,7 @@ def make_parser(names: Sequence[str] | None = None) -> argparse.ArgumentParser:
         epilog=f"exit codes:\n{codes}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"ottla {version('ottla')}")
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
     add_commands(parser, list(map(load, names or COMMANDS)), destination="command", metavar="COMMAND")
     return parser
 
