@@ -1,8 +1,8 @@
 """Ottla beside Apache Kafka: the same loads on both, in one run, on one machine.
 
 Bulk loads go through librdkafka (confluent-kafka), tiny requests through a raw generator. What counts is the CPU of the
-broker, read from the system for its process with all threads: wall time on a small machine measures the client too. Each
-load runs several times and the smallest CPU counts; the first run of the JVM warms it up.
+broker, read from the system for its process with all threads: wall time on a small machine measures the client too.
+Each load runs several times and the smallest CPU counts; the first run of the JVM warms it up.
 """
 
 from __future__ import annotations
