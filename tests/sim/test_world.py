@@ -48,6 +48,11 @@ def stored(process: BrokerProcess) -> int:
     return log.end_offset
 
 
+async def crash_in_an_operation(process: BrokerProcess) -> None:
+    await process.disk_stops(3, written=0.5)
+    await process.crash()
+
+
 async def a_small_life(world: World) -> None:
     process = world.broker("broker-1")
     process.disk_delay_s = 0.05
@@ -116,7 +121,7 @@ def test_a_crash_in_the_middle_of_an_operation_leaves_a_log_that_recovers() -> N
         await create_topic(client)
         for _ in range(20):
             acknowledged = stored(process)
-            crash = asyncio.create_task(process.crash_at_operation(3, written=0.5))
+            crash = asyncio.create_task(crash_in_an_operation(process))
             while not crash.done():
                 try:
                     acknowledged = await produce(client, b"x" * 100) + 1

@@ -22,7 +22,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -304,6 +304,7 @@ class SimulatedDisk:
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
         self.operations: list[Operation] = []
+        self.on_stop: Callable[[], None] | None = None  # told at the moment at which the power goes off
         self._root = _Directory()
         self._stop_at: int | None = None
         self._written_at_stop = 0.0
@@ -324,10 +325,8 @@ class SimulatedDisk:
     def stop(self) -> None:
         """The power is off from here on."""
         self._is_stopped = True
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._is_stopped
+        if self.on_stop is not None:
+            self.on_stop()
 
     def crash(self, seed: int = 0, fates: Sequence[Fate] = EVERY_FATE) -> SimulatedDisk:
         """What is left after a power loss at this moment: one of `fates` befalls each file and each list of names.
@@ -378,7 +377,7 @@ class SimulatedDisk:
             number = len(self.operations)
             self.operations.append(Operation(kind, path))
             if number == self._stop_at:
-                self._is_stopped = True
+                self.stop()
                 return _Trouble(DiskStopped(f"stopped at operation {number}, {kind} {path}"), self._written_at_stop)
         for fault in self._faults:
             if fault.hits(kind, path):

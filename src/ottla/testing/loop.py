@@ -135,7 +135,7 @@ class SimulatedSelector(selectors.BaseSelector):
         return self._keys
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = self._ready()
+        ready = self.ready()
         if not ready and timeout != 0:
             self._wait(timeout)
         return ready if self._dice is None else self._shuffled(ready, self._dice)
@@ -148,7 +148,7 @@ class SimulatedSelector(selectors.BaseSelector):
         dice.shuffle(ready)
         return [event for number, event in enumerate(ready) if number == 0 or dice.random() >= LATE_CHANCE]
 
-    def _ready(self) -> list[tuple[selectors.SelectorKey, int]]:
+    def ready(self) -> list[tuple[selectors.SelectorKey, int]]:
         ready = []
         for descriptor in list(self._suspects):
             sock, key = self._sockets[descriptor], self._keys[descriptor]
@@ -204,7 +204,7 @@ class SimulatedLoop(selector_events.BaseSelectorEventLoop):
             self._turns_without_time = 0  # whoever cleans up needs some turns
             raise LivelockError(
                 f"{TURNS_WITHOUT_TIME_MAX} turns at {self._now:.6f} s and time does not move; "
-                f"next: {list(self._ready)[:TASKS_NAMED_MAX]}"
+                f"next: {list(self._ready)[:TASKS_NAMED_MAX]}, ready: {self.sockets.ready()[:TASKS_NAMED_MAX]}"
             )
         super()._run_once()  # type: ignore[misc]
 

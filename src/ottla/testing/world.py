@@ -17,7 +17,7 @@ takes all of that away at once. At the end of a run nothing may be left: a task 
 exception that nobody saw fails the run, and the message says how to replay it.
 
 Limits: callbacks take no time, and disk operations on the loop none either; only what is handed to another thread does
-(`SlowOffload`). A process ends between two callbacks, or at an operation of its disk (`crash_at_operation`).
+(`SlowOffload`). A process ends between two callbacks, or at an operation of its disk (`disk_stops`).
 """
 
 from __future__ import annotations
@@ -238,13 +238,15 @@ class BrokerProcess:
             await asyncio.sleep(0)
         self._world.fail(f"{life.name} crashed, and some tasks cannot be cancelled: {list(life.tasks)}")
 
-    async def crash_at_operation(self, count: int, *, written: float = 0.0, power_loss: bool = False) -> None:
-        """Crashes when the disk is asked for `count` more changes, in the middle of whatever wants them."""
-        self.disk.stop_at(len(self.disk.operations) + count, written=written)
-        while not self.disk.is_stopped:
-            await asyncio.sleep(0.001)
-        if self._life is not None:
-            await self.crash(power_loss=power_loss)
+    async def disk_stops(self, after_operations: int, *, written: float = 0.0) -> None:
+        """Returns when the disk, asked for so many more changes, has stopped in the middle of what wanted them.
+
+        The process can do nothing any more, and has to be crashed at once.
+        """
+        stopped = asyncio.Event()
+        self.disk.on_stop = stopped.set
+        self.disk.stop_at(len(self.disk.operations) + after_operations, written=written)
+        await stopped.wait()
 
 
 class World:
@@ -283,7 +285,7 @@ class World:
                 result = runner.run(self._bounded(main, seconds))
             gc.collect()  # whoever drops an exception unseen is told of when the garbage is
         except Exception as error:
-            raise self._failed(f"{type(error).__name__}: {error}", replay) from error
+            raise self._failed(_reason(error), replay) from error
         if self.failures:
             raise self._failed("something must not happen", replay)
         return result
@@ -329,6 +331,13 @@ class World:
             logger.removeHandler(handler)
 
 
+def _reason(error: BaseException) -> str:
+    """What went wrong, without the wrapping of task groups."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(_reason(inner) for inner in error.exceptions)
+    return f"{type(error).__name__}: {error}"
+
+
 class _LogWatch(logging.Handler):
     def __init__(self, world: World) -> None:
         super().__init__(logging.ERROR)
@@ -336,8 +345,9 @@ class _LogWatch(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         life = LIFE.get()
-        if life is None or not life.is_over:
-            error = record.exc_info[1] if record.exc_info else None
+        error = record.exc_info[1] if record.exc_info else None
+        is_dying = isinstance(error, DiskStopped) or (life is not None and life.is_over)
+        if not is_dying:
             self._world.fail(f"an error in the log: {record.getMessage()}{f': {error!r}' if error else ''}")
 
 
