@@ -604,7 +604,7 @@ def seeds() -> list[range]:
     """In portions, so that workers share them and a line of output stands for more than one."""
     if one := os.environ.get("OTTLA_SIM_SEED"):
         return [range(int(one), int(one) + 1)]
-    count = int(os.environ.get("OTTLA_SIM_SEEDS", SEEDS_DEFAULT))
+    count = int(os.environ.get("OTTLA_SIM_SEEDS") or SEEDS_DEFAULT)
     return [range(start, min(start + SEEDS_PER_TEST, count)) for start in range(0, count, SEEDS_PER_TEST)]
 
 
