@@ -75,7 +75,6 @@ asan: $(STAMP) ## Run the record tests and the fuzzers on a core built with the 
 	PYTHON=$(BIN)/python tests/fuzz/asan.sh
 
 bench: $(STAMP) ## Measure; writes JSON and a page to out/bench
-	@$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python benchmarks/run.py
 
 clean: ## Remove everything that was built
