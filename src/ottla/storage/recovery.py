@@ -326,16 +326,19 @@ class _Opening:
         The file has no checksum. And a crash may bring back records whose epochs were forgotten with them.
         """
         first = self._batch_from(sealed, log.log_start_offset)
-        if first is not None and first.leader_epoch >= 0 and log.epochs.epoch_at(first.last_offset) < 0:
-            return False
-        for entry in log.epochs.entries:
+        if first is not None and first.leader_epoch >= 0:
+            first_offset = max(first.base_offset, log.log_start_offset)
+            if log.epochs.epoch_at(first_offset) < 0:
+                return False
+        known = log.epochs.entries
+        for number, entry in enumerate(known):
             started = self._batch_from(sealed, entry.start_offset)
             # The first epoch is said to start where the log does, even if it wrote what stood before.
             is_first = entry.start_offset <= log.log_start_offset
             before = None if is_first else self._batch_from(sealed, entry.start_offset - 1)
-            # Compaction may have taken all records of an epoch.
-            may_be_later = self.config.is_compacted and started is not None and started.leader_epoch > entry.epoch
-            if started is not None and started.leader_epoch != entry.epoch and not may_be_later:
+            # Compaction may have taken all records of an epoch: then the next batch is of a later one.
+            end_offset = known[number + 1].start_offset if number + 1 < len(known) else log.end_offset
+            if started is not None and started.base_offset < end_offset and started.leader_epoch != entry.epoch:
                 return False
             if before is not None and before.end_offset <= entry.start_offset and before.leader_epoch >= entry.epoch:
                 return False
