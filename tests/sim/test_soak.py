@@ -41,6 +41,7 @@ TOPICS = ("orders", "payments", "events")
 STORM_S = 12.0  # how long clients work and things go wrong
 SECONDS_MAX = 600.0
 CALL_TIMEOUT_S = 4.0
+HASTY_S = 0.003
 LONG_POLL_MS = 500
 
 PRODUCE_VERSIONS = range(3, 14)
@@ -221,6 +222,8 @@ class Weather:
 class Actor:
     """A client on a host of its own, which connects again whenever it has to."""
 
+    haste = 0.05  # how often it does not wait for an answer
+
     def __init__(self, soak: Soak, name: str) -> None:
         self.soak = soak
         self.name = name
@@ -246,10 +249,14 @@ class Actor:
     async def call(self, request: object, version: int) -> Any:
         try:
             client = await self._connected()
-            return await client.call(request, version, timeout_s=CALL_TIMEOUT_S)
+            return await client.call(request, version, timeout_s=self._patience_s())
         except (OSError, TimeoutError) as error:
             self.close()
             raise Disconnected from error
+
+    def _patience_s(self) -> float:
+        """Some hang up while they send, while they are served or while they are answered."""
+        return self.dice.uniform(0, HASTY_S) if self.dice.random() < self.haste else CALL_TIMEOUT_S
 
     async def _connected(self) -> WireClient:
         if self._client is None:
@@ -532,6 +539,8 @@ class Reader(Actor):
 
 class Verdict(Actor):
     """Looks at everything in the end, through the door for clients and from inside."""
+
+    haste = 0.0
 
     def __init__(self, soak: Soak) -> None:
         super().__init__(soak, "verdict")
