@@ -94,7 +94,7 @@ class Broker:
         self.server = Server(self.loop, server_limits(self.config))
         self.logs = Logs(self.disk, list(self.config.log_directories), self._topic_config, dice=self.dice)
         self._tasks = Tasks()
-        self._sockets: dict[str, socket.socket] = {}
+        self._sockets: list[tuple[str, socket.socket]] = []  # one name may have an IPv4 and an IPv6 address
         self._store: Store | None = None
 
     @property
@@ -125,7 +125,7 @@ class Broker:
 
     async def _give_up(self) -> None:
         """Lets go of everything, as a crash would: what was read is not marked clean."""
-        for sock in self._sockets.values():
+        for _, sock in self._sockets:
             sock.close()
         for log in self.logs:
             log.abandon()
@@ -138,12 +138,12 @@ class Broker:
         """First of all: an address that is taken is found before a long recovery. Nobody can connect yet."""
         for endpoint in self.config.endpoints:
             try:
-                self._sockets[endpoint.name] = self._bind(endpoint.host, endpoint.port)
+                self._sockets.append((endpoint.name, self._bind(endpoint.host, endpoint.port)))
             except OSError as error:
                 raise cannot_listen(str(endpoint), error) from error
 
     def _listen(self) -> None:
-        for name, sock in self._sockets.items():
+        for name, sock in self._sockets:
             try:
                 self.server.listen(name, sock, self.dispatcher)
             except OSError as error:  # another process was faster between binding and listening
@@ -204,9 +204,12 @@ class Broker:
 
     def _endpoints(self) -> Mapping[str, Endpoint]:
         """What clients are told; where the configuration leaves host or port open, what we got."""
-        endpoints = {}
+        endpoints: dict[str, Endpoint] = {}
         for endpoint in self.config.advertised_endpoints:
-            host, port = self._sockets[endpoint.name].getsockname()[:2]
+            if endpoint.name in endpoints:
+                continue  # clients are told one address of a listener, its first
+            sock = next(sock for name, sock in self._sockets if name == endpoint.name)
+            host, port = sock.getsockname()[:2]
             endpoints[endpoint.name] = Endpoint(
                 endpoint.host or (socket.gethostname() if host in ("0.0.0.0", "::") else host),
                 endpoint.port or port,
