@@ -74,6 +74,10 @@ def _properties(options: argparse.Namespace) -> Properties:
                 f"{options.properties}: {error.strerror}",
                 "name a server.properties that can be read",
             ) from error
+        except UnicodeDecodeError as error:
+            raise CommandError(
+                ExitCode.USAGE, f"{options.properties}: {error}", "a server.properties is text in UTF-8"
+            ) from error
     given: dict[str, str] = {}
     if options.listen is not None:
         host, separator, port = options.listen.rpartition(":")
