@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from ottla.broker.partition import Partition
 from ottla.broker.replicas import Replicas
@@ -72,8 +73,12 @@ class Upkeep:
                 self._replicas.directory_failed(partition.log, error)
 
     async def unlink_due(self) -> None:
+        now_ms = self._clock.now_ms()
         try:
-            self._logs.unlink_due(self._clock.now_ms())
+            self._logs.unlink_due_segments(now_ms)
+            # A deleted topic of a thousand partitions keeps the disk busy for seconds.
+            for path in self._logs.take_due_directories(now_ms):
+                await self._offload.in_thread(partial(self._logs.remove_tree, path))
         except StorageError as error:
             self._take_offline(error)
 

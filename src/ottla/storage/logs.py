@@ -359,18 +359,23 @@ class Logs:
 
     def unlink_due(self, now_ms: int) -> int:
         """Removes the files of deleted segments and logs whose time has come; how many of either."""
-        count = 0
-        for log in self:
-            count += log.unlink_due(now_ms)
-        due = [(directory, path) for due_ms, directory, path in self._doomed if due_ms <= now_ms]
-        self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
-        for directory, path in due:
-            if directory.is_online:
-                self._remove_tree(path)
-                count += 1
+        count = self.unlink_due_segments(now_ms)
+        for path in self.take_due_directories(now_ms):
+            self.remove_tree(path)
+            count += 1
         return count
 
-    def _remove_tree(self, path: str) -> None:
+    def unlink_due_segments(self, now_ms: int) -> int:
+        return sum(log.unlink_due(now_ms) for log in self)
+
+    def take_due_directories(self, now_ms: int) -> list[str]:
+        """The directories of deleted logs whose time has come, for a thread that may wait for the disk."""
+        due = [path for due_ms, directory, path in self._doomed if due_ms <= now_ms and directory.is_online]
+        self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
+        return due
+
+    def remove_tree(self, path: str) -> None:
+        """Removes the directory of a deleted log; touches no state, so a thread may do it."""
         for name in self._disk.list_directory(path):
             self._disk.unlink(os.path.join(path, name))
         self._disk.remove_directory(path)
