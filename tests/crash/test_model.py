@@ -313,9 +313,10 @@ class LogModel(RuleBasedStateMachine):
             return
         self.logs.truncate(NAME, offset, now_ms=self.now_ms)
         self.batches = [data for data in self.batches if batch.read_header(data).end_offset <= offset]
-        # Only batches are cut off: an offset in a gap leaves the end at the last batch before it.
+        # Only batches are cut off: an offset in a gap leaves the end at the batch or the roll before it.
         ends = [header.end_offset for header in self.headers]
-        self.end_offset = max([self.log.segments[0].base_offset, *ends])
+        self.end_offset = max([self.log.active.base_offset, *ends])
+        assert self.end_offset <= offset
         self.log_start = self.durable_start = min(self.log_start, self.end_offset)
         self.durable_end = min(self.durable_end, self.end_offset)
         self.epoch += 1
