@@ -35,7 +35,7 @@ LENGTH = struct.Struct(">i")
 FRAME_START_BYTES = 64 * 1024  # reserved for a large frame before more of it has arrived
 SEND_PARTS_MAX = 64  # parts handed to one sendmsg
 OUT_PARTS_MAX = 64  # answers that are collected before they are sent
-SENDFILE_BYTES_MAX = 4 * 1024 * 1024  # sent of one slice before others get their turn
+SENDFILE_BYTES_MAX = 1024 * 1024  # sent of one slice before others get their turn
 
 # The peer is gone, and saying so helps nobody.
 GONE = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNABORTED, errno.EBADF})
@@ -313,7 +313,7 @@ class Connection:
         return True
 
     def _send_file(self, part: FileRange) -> bool:
-        """Lets the kernel send a range of a file; False when the socket is full."""
+        """Lets the kernel send a range of a file; False when the socket is full, or others should have a turn."""
         try:
             descriptor = part.fileno()
         except OSError:
@@ -330,6 +330,7 @@ class Connection:
         self._out.popleft()
         if sent < left:
             self._out.appendleft(Rest(part, sent))
+            return False
         return True
 
     # -- ending --------------------------------------------------------------------------------------------------------
