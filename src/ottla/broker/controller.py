@@ -122,14 +122,19 @@ class Controller:
         """Creates topics that a client named for the first time: name → why not, None where it is there now."""
         outcome: dict[str, ApiError | None] = {}
         for name in names:
-            try:
-                if name in INTERNAL_TOPICS:
-                    raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} is the broker's own to create")
-                await self.create_topic(NewTopic(name))
-                outcome[name] = None
-            except ApiError as error:
-                outcome[name] = None if error.code == ErrorCode.TOPIC_ALREADY_EXISTS else error
+            if name in INTERNAL_TOPICS:
+                outcome[name] = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} is the broker's own to create")
+            else:
+                outcome[name] = await self.create_unless_there(NewTopic(name))
         return outcome
+
+    async def create_unless_there(self, wish: NewTopic) -> ApiError | None:
+        """Creates a topic that may be there by now; why not, None where it is."""
+        try:
+            await self.create_topic(wish)
+        except ApiError as error:
+            return None if error.code == ErrorCode.TOPIC_ALREADY_EXISTS else error
+        return None
 
     async def create_partitions(
         self,

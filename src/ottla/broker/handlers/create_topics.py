@@ -40,8 +40,9 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: Context)
 async def _create(broker: Broker, wish: CreatableTopic, request: CreateTopicsRequest) -> TopicState:
     new = _new_topic(wish)
     if request.timeout_ms <= 0 and not request.validate_only:
-        # The caller does not wait; what it started goes on all the same.
-        broker.in_background("create topic", broker.controller.create_topic(new))
+        # The caller does not wait; what it started goes on all the same, unless it cannot be.
+        await broker.controller.create_topic(new, validate_only=True)
+        broker.in_background("create topic", broker.controller.create_unless_there(new))
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the topic is being created")
     return await asyncio.shield(broker.controller.create_topic(new, validate_only=request.validate_only))
 
