@@ -231,7 +231,8 @@ class Logs:
     def fail(self, directory: LogDirectory, error: StorageError) -> list[TopicPartition]:
         """Takes a directory offline after an error of its disk and returns the partitions that went with it."""
         logger.error("%s; the log directory %s is offline", error, directory.path)
-        directory.failure = error
+        # A copy, for it is kept as long as the broker lives: the frames that the error passed through hold files open.
+        directory.failure = StorageError(error.path, str(error).removeprefix(f"{error.path}: "))
         lost = list(directory.logs)
         for log in directory.logs.values():
             log.abandon()
