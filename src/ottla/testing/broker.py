@@ -210,6 +210,7 @@ class _Process:
         command = [sys.executable, "-m", "ottla", "serve", "--listen", listen]
         for name, value in {"log.dirs": directory, **settings}.items():
             command += ["--set", f"{name}={value}"]
+        os.makedirs(directory, exist_ok=True)
         # Its complaints are kept beside its data, so that a test that fails can show them.
         with open(os.path.join(directory, "broker.err"), "ab") as errors:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)

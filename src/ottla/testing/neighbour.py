@@ -1,0 +1,79 @@
+"""A client that works all the while, in a process of its own: how well it is says how a broker bears the others.
+
+    with Neighbour(broker.bootstrap_servers) as neighbour:
+        something_nasty()
+    assert neighbour.percentile(99) < 0.1
+
+It writes and reads its own topic, a record at a time, and minds the time of each round.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from ottla.errors import OttlaError
+from ottla.testing.raw_client import RawClient
+from ottla.testing.raw_requests import create_topic, fetch, one_batch, produce
+
+PAUSE_S = 0.002
+TOPIC = "neighbour"
+
+
+class NeighbourError(OttlaError):
+    """The neighbour was harmed: it got an error, or its connection was closed."""
+
+
+class Neighbour:
+    """Works from the beginning of a `with` to its end; then its times are known."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._process: subprocess.Popen[str] | None = None
+        self.times: list[float] = []  # of the rounds, in seconds, sorted
+
+    def percentile(self, percent: float) -> float:
+        return self.times[min(len(self.times) - 1, int(len(self.times) * percent / 100))]
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "ottla.testing.neighbour", self._bootstrap_servers]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != "at work\n":
+            self._process.kill()
+            raise NeighbourError("the neighbour could not begin")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._process is not None
+        told, _ = self._process.communicate("stop\n")
+        if self._process.returncode:
+            raise NeighbourError("the neighbour was harmed; its traceback is on stderr")
+        self.times = sorted(json.loads(told))
+
+
+def work(bootstrap_servers: str) -> list[float]:
+    """Rounds of one write and one read, until somebody writes to standard input."""
+    times = []
+    with RawClient(bootstrap_servers) as client:
+        client.ask(create_topic(TOPIC), 7)
+        print("at work", flush=True)
+        while not select.select([sys.stdin], [], [], PAUSE_S)[0]:
+            started = time.perf_counter()
+            written = client.ask(produce(TOPIC, one_batch(b"x" * 100)), 9).responses[0].partition_responses[0]
+            read = client.ask(fetch(TOPIC, written.base_offset), 11).responses[0].partitions[0]
+            times.append(time.perf_counter() - started)
+            if written.error_code or read.error_code or not read.records:
+                raise NeighbourError(f"{written} {read}")
+    return times
+
+
+if __name__ == "__main__":
+    print(json.dumps(work(sys.argv[1])))
