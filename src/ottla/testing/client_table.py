@@ -21,7 +21,7 @@ run that tests it: `python -m pytest tests/interop/clients --write-client-table`
 ✓ works · ✗ does not · – the client has no such feature, reasons below · ? not run
 
 *Produce* is tried with acks 0, 1 and all, and the batches on disk are looked at: the codec is the one that was asked
-for. *Read what every other client wrote*: with each codec, with headers, nulls and timestamps.
+for. *Read what every other client wrote*: with each codec, with headers, tombstones and null keys.
 """
 
 

@@ -310,6 +310,7 @@ FEATURES: Final = (
     "produce lz4",
     "produce zstd",
     "record headers",
+    "null header values",
     "null keys and values",
     "record timestamps",
     "1 MiB records",
@@ -338,6 +339,7 @@ _NO_ADMIN: Final = dict.fromkeys(
     ),
     "writes, reads and lists; has no administration",
 )
+_NO_NULL_HEADERS: Final = {"null header values": "a value must be bytes"}
 _GO: Final = ("go",)
 _NODE: Final = ("node", "npm")
 
@@ -370,6 +372,7 @@ CLIENTS: Final = (
         "kafka_python_driver.py",
         _in_python,
         packages=("kafka-python==3.0.12", "python-snappy==0.7.3", "lz4==4.4.5", "zstandard==0.25.0"),
+        lacks=_NO_NULL_HEADERS,
     ),
     Client(
         "kafka-python",
@@ -379,6 +382,7 @@ CLIENTS: Final = (
         packages=("kafka-python==2.0.2", "python-snappy==0.7.3", "lz4==4.4.5", "zstandard==0.25.0"),
         lacks={
             **_NO_NEWEST,
+            **_NO_NULL_HEADERS,
             "delete records": "came with 2.1",
             "idempotent producer": "came with 2.1",
         },
@@ -398,7 +402,7 @@ CLIENTS: Final = (
         _in_node,
         _NODE,
         ("kafkajs@2.2.4", "snappyjs@0.7.0", "lz4-napi@2.10.0", "@bokuweb/zstd-wasm@0.0.27"),
-        lacks=_NO_NEWEST,
+        lacks={**_NO_NEWEST, **_NO_NULL_HEADERS},
     ),
     Client(
         "franz-go",

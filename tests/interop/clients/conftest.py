@@ -233,6 +233,12 @@ def recently() -> int:
     return int(time.time() * 1000) - 3_600_000
 
 
+@pytest.fixture(scope="session")
+def eventually() -> Callable[[Callable[[], bool]], None]:
+    """Waits until a condition holds: some answers of Kafka come true a moment later."""
+    return wait_until
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not condition():

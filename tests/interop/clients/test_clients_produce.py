@@ -36,11 +36,19 @@ def test_records_are_stored_in_order_with_the_codec_asked_for(driver, judged, ma
 
 
 @pytest.mark.feature("record headers")
-def test_headers_come_back_in_order_with_their_nulls_and_repetitions(driver, make_topic):
+def test_headers_come_back_in_order_with_their_repetitions(driver, make_topic):
     topic = make_topic()
     headers = (("trace", b"4711"), ("twice", b"1"), ("twice", b"2"), ("empty", b""), ("snow ☃", "❄".encode()))
     driver.produce(topic, [Sent(b"with", headers=headers), Sent(b"without")])
     assert [record.headers for record in driver.consume(topic, 2)] == [headers, ()]
+
+
+@pytest.mark.feature("null header values")
+def test_a_header_without_a_value_is_told_from_an_empty_one(driver, make_topic):
+    topic = make_topic()
+    headers = (("null", None), ("empty", b""))
+    driver.produce(topic, [Sent(b"value", headers=headers)])
+    assert driver.consume(topic, 1)[0].headers == headers
 
 
 @pytest.mark.feature("null keys and values")

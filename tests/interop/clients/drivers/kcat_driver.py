@@ -65,7 +65,7 @@ def produce(
     for (partition, headers, has_null), group in itertools.groupby(records, _run_of):
         arguments = [*shared, "-p", str(partition)]
         for name, value in headers:
-            arguments += ["-H", f"{name}={decoded(value).decode()}"]
+            arguments += ["-H", name if value is None else f"{name}={decoded(value).decode()}"]
         if has_null:
             arguments.append("-Z")
         _kcat(*arguments, given=b"".join(map(_line, group)))
@@ -80,7 +80,7 @@ def consume(topic: str, partitions: list[int], start: dict[str, int], count: int
     return {"records": list(_records(output))}
 
 
-def _run_of(record: dict[str, Any]) -> tuple[int, tuple[tuple[str, str], ...], bool]:
+def _run_of(record: dict[str, Any]) -> tuple[int, tuple[tuple[str, str | None], ...], bool]:
     headers = tuple((name, value) for name, value in record["headers"])
     return record["partition"], headers, record["key"] is None or record["value"] is None
 
