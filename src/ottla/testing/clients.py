@@ -326,7 +326,7 @@ FEATURES: Final = (
     "error: record too large",
 )
 
-_NO_NEWEST: Final = {"offset of the newest timestamp": "no name for that timestamp"}
+_NO_NEWEST: Final = {"offset of the newest timestamp": "no call for it, or none that names that timestamp"}
 _NO_ADMIN: Final = dict.fromkeys(
     (
         "create a topic",
@@ -352,7 +352,7 @@ CLIENTS: Final = (
         "confluent_driver.py",
         _in_python,
         packages=("confluent-kafka==2.0.2",),
-        lacks={**_NO_NEWEST, "delete records": "came with 2.4"},
+        lacks={**_NO_NEWEST, "delete records": "not in this version"},
     ),
     Client(
         "kcat",
@@ -383,8 +383,8 @@ CLIENTS: Final = (
         lacks={
             **_NO_NEWEST,
             **_NO_NULL_HEADERS,
-            "delete records": "came with 2.1",
-            "idempotent producer": "came with 2.1",
+            "delete records": "not in this version",
+            "idempotent producer": "not in this version",
         },
     ),
     Client(
