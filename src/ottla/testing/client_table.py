@@ -23,8 +23,9 @@ run that tests it: `python -m pytest tests/interop/clients --write-client-table`
 *Produce* is tried with acks 0, 1 and all, and the batches on disk are looked at: the codec is the one that was asked
 for. *Read what every other client wrote*: with each codec, with headers, tombstones and null keys.
 
-Two cells say less than the others. KafkaJS consumes only as a member of a group, so it reads here through the Fetch call
-beneath its consumer, which is not a public interface. kcat writes to 20 of the 1,000 partitions, the others to all.
+Two clients prove less than the others. KafkaJS consumes only as a member of a group, so wherever it reads it does so
+through the Fetch call beneath its consumer, which is no public interface. kcat writes to 20 of the 1,000 partitions, the
+others to all.
 """
 
 
