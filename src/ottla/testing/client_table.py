@@ -24,8 +24,8 @@ run that tests it: `python -m pytest tests/interop/clients --write-client-table`
 for. *Read what every other client wrote*: with each codec, with headers, tombstones and null keys.
 
 Two clients prove less than the others. KafkaJS consumes only as a member of a group, so wherever it reads it does so
-through the Fetch call beneath its consumer, which is no public interface. kcat writes to 20 of the 1,000 partitions, the
-others to all.
+through the Fetch call beneath its consumer, which is no public interface. kcat writes to 20 of the 1,000 partitions,
+the others to all.
 """
 
 
