@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 LENGTH = struct.Struct(">i")
 FRAME_START_BYTES = 64 * 1024  # reserved for a large frame before more of it has arrived
 SEND_PARTS_MAX = 64  # parts handed to one sendmsg
-OUT_PARTS_MAX = 64  # answers that are collected before they are sent
+OUT_PARTS_MAX = 64  # answers that are collected before they are sent, as long as they are small
+OUT_PART_BYTES_MAX = 16 * 1024
 SENDFILE_BYTES_MAX = 1024 * 1024  # sent of one slice before others get their turn
 
 # The peer is gone, and saying so helps nobody.
@@ -190,7 +191,7 @@ class Connection:
             reply = self._handler(self, data[start:position])
             if type(reply) is list:
                 self._out.extend(reply)
-                if len(self._out) >= OUT_PARTS_MAX:
+                if len(self._out) >= OUT_PARTS_MAX or len(reply[0]) > OUT_PART_BYTES_MAX:  # type: ignore[arg-type]
                     self._flush()
             elif reply is not None:
                 self._task = self._loop.create_task(self._finish(reply))  # type: ignore[arg-type]
