@@ -1,0 +1,197 @@
+"""The controller: decides, makes it durable, then tells; a change that fails on the way changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from ottla.broker.controller import Controller, NewTopic, finish_deletions, load_configs, load_topics
+from ottla.cluster import nodes
+from ottla.cluster.image import BrokerNode, ClusterImage
+from ottla.config.dynamic import ConfigResource, ConfigResourceType, DynamicConfigs
+from ottla.errors import ApiError, ErrorCode
+from ottla.store.memory import MemoryStore
+from ottla.store.recipes import ensure_path
+
+PROPERTIES = {"num.partitions": "3"}
+
+
+class World:
+    """A controller, its store, and everything it told."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.configs = DynamicConfigs(PROPERTIES, 1)
+        self.images: list[ClusterImage] = []
+        self.prepared: list[ClusterImage] = []
+        image = ClusterImage("c").with_brokers([BrokerNode(1, {})], controller_id=1)
+
+        async def prepare(image: ClusterImage) -> None:
+            self.prepared.append(image)
+
+        self.controller = Controller(
+            self.store,
+            image,
+            prepare,
+            self.publish,
+            random.Random(1),
+            epoch=4,
+            configs=lambda: self.configs,
+            change_configs=self._change,
+        )
+
+    def publish(self, image: ClusterImage) -> None:
+        assert self.prepared[-1] is image, "logs are made before anybody hears of their partitions"
+        self.images.append(image)
+
+    def _change(self, configs: DynamicConfigs) -> None:
+        self.configs = configs
+
+
+def scenario(play: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        world = World()
+        await ensure_path(world.store, *nodes.ROOTS)
+        await play(world)
+
+    asyncio.run(run())
+
+
+def test_a_topic_is_durable_before_it_is_told_and_is_loaded_as_it_was() -> None:
+    async def play(world: World) -> None:
+        topic = await world.controller.create_topic(NewTopic("t", 2, 1, config={"retention.ms": "5"}))
+        assert world.images[-1].topics == {"t": topic}
+        loaded = await load_topics(world.store, ClusterImage("c"))
+        assert loaded.topics == {"t": topic}
+        configs = await load_configs(world.store, DynamicConfigs(PROPERTIES, 1))
+        assert configs.topic_config("t").retention_ms == 5
+
+    scenario(play)
+
+
+def test_defaults_are_the_brokers() -> None:
+    async def play(world: World) -> None:
+        topic = await world.controller.create_topic(NewTopic("t"))
+        assert (len(topic.partitions), topic.partitions[0].replicas) == (3, (1,))
+
+    scenario(play)
+
+
+def test_validating_and_refusing_leave_no_trace() -> None:
+    async def play(world: World) -> None:
+        await world.controller.create_topic(NewTopic("t", 1, 1), validate_only=True)
+        for wish in (NewTopic("b d"), NewTopic("t", 0), NewTopic("t", 1, 9), NewTopic("t", config={"x": "y"})):
+            with pytest.raises(ApiError):
+                await world.controller.create_topic(wish)
+        assert (world.images, await world.store.children(nodes.TOPICS)) == ([], [])
+
+    scenario(play)
+
+
+def test_a_store_that_fails_leaves_the_image_as_it_was() -> None:
+    async def play(world: World) -> None:
+        await world.controller.create_topic(NewTopic("t", 1, 1))
+        world.store._failure = OSError("full")
+        for change in (world.controller.create_topic(NewTopic("u", 1, 1)), world.controller.delete_topic("t")):
+            with pytest.raises(ApiError) as caught:
+                await change
+            assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert list(world.controller.image.topics) == ["t"]
+
+    scenario(play)
+
+
+def test_changes_of_many_at_once_are_made_one_after_the_other() -> None:
+    async def play(world: World) -> None:
+        outcomes = await asyncio.gather(
+            *(world.controller.create_topic(NewTopic("same", 1, 1)) for _ in range(5)), return_exceptions=True
+        )
+        refused = [one.code for one in outcomes if isinstance(one, ApiError)]
+        assert refused == [ErrorCode.TOPIC_ALREADY_EXISTS] * 4
+        assert len(world.images) == 1
+
+    scenario(play)
+
+
+def test_a_deleted_topic_leaves_nothing_in_the_store_and_its_settings_are_not_inherited() -> None:
+    async def play(world: World) -> None:
+        first = await world.controller.create_topic(NewTopic("t", 2, 1, config={"retention.ms": "5"}))
+        await world.controller.delete_topic("t")
+        assert world.images[-1].topics == {}
+        for path in (nodes.TOPICS, "/config/topics", nodes.DELETIONS):
+            assert await world.store.children(path) == []
+        second = await world.controller.create_topic(NewTopic("t", 2, 1))
+        assert second.topic_id != first.topic_id
+        assert world.configs.topic_config("t").retention_ms != 5
+
+    scenario(play)
+
+
+def test_the_mark_of_a_deletion_stands_until_the_logs_are_gone() -> None:
+    async def play(world: World) -> None:
+        topic = await world.controller.create_topic(NewTopic("t", 1, 1))
+
+        def crash(image: ClusterImage) -> None:
+            raise RuntimeError("the power went off")
+
+        world.controller._publish = crash
+        with pytest.raises(RuntimeError):
+            await world.controller.delete_topic("t")
+        finished: list[Any] = []
+        await finish_deletions(world.store, lambda name, topic_id: finished.append((name, topic_id)))
+        assert finished == [("t", topic.topic_id)]
+        assert await world.store.children(nodes.DELETIONS) == []
+
+    scenario(play)
+
+
+def test_partitions_are_added_in_the_store_too() -> None:
+    async def play(world: World) -> None:
+        await world.controller.create_topic(NewTopic("t", 1, 1))
+        grown = await world.controller.create_partitions("t", 4, None)
+        assert (await load_topics(world.store, ClusterImage("c"))).topics == {"t": grown}
+        await world.controller.create_partitions("t", 9, None, validate_only=True)
+        assert len(world.controller.image.topics["t"].partitions) == 4
+
+    scenario(play)
+
+
+def test_a_change_of_settings_is_written_and_announced_in_order() -> None:
+    async def play(world: World) -> None:
+        await world.controller.create_topic(NewTopic("t", 1, 1))
+        resource = ConfigResource(ConfigResourceType.TOPIC, "t")
+        for value in ("1", "2"):
+            await world.controller.change_config(
+                resource, lambda configs, value=value: {"retention.ms": value}, validate_only=False
+            )
+        assert world.configs.topic_config("t").retention_ms == 2
+        announced = await world.store.children(nodes.CONFIG_CHANGES)
+        assert len(announced) == 2
+        node = await world.store.get(f"{nodes.CONFIG_CHANGES}/{min(announced)}")
+        assert node is not None
+        assert node.data == b'{"version":2,"entity_path":"topics/t"}'
+        for name, code in (("", ErrorCode.INVALID_REQUEST), ("u", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)):
+            with pytest.raises(ApiError) as caught:
+                await world.controller.change_config(
+                    ConfigResource(ConfigResourceType.TOPIC, name), lambda configs: {}, validate_only=False
+                )
+            assert caught.value.code == code
+
+    scenario(play)
+
+
+def test_internal_topics_are_not_created_by_being_named() -> None:
+    async def play(world: World) -> None:
+        outcome = await world.controller.auto_create(["t", "__consumer_offsets", "b d", "t"])
+        codes = {name: None if error is None else error.code for name, error in outcome.items()}
+        assert codes == {
+            "t": None,
+            "__consumer_offsets": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "b d": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        }
+
+    scenario(play)

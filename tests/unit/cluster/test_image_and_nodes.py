@@ -1,0 +1,70 @@
+"""The cluster as a value, and how the metadata store writes it down."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from ottla.cluster import nodes
+from ottla.cluster.image import BrokerNode, ClusterImage, Endpoint, PartitionState, TopicState
+from ottla.ids import TopicPartition
+
+STATE = PartitionState(replicas=(1, 2), leader=2, leader_epoch=7, isr=(2,), version=4)
+TOPIC = TopicState("t", UUID(int=5), (STATE,))
+
+
+def test_an_image_is_never_changed_only_followed_by_another() -> None:
+    empty = ClusterImage("c")
+    one = empty.with_topics([TOPIC])
+    none = one.with_topics([], removed=["t"])
+    assert (len(empty.topics), len(one.topics), len(none.topics)) == (0, 1, 0)
+    assert one.topic_by_id(UUID(int=5)) is TOPIC
+    assert none.topic_by_id(UUID(int=5)) is None
+    assert none.names_by_id == {}
+
+
+def test_partitions_are_found_by_name_and_number() -> None:
+    image = ClusterImage("c").with_topics([TOPIC])
+    assert image.partition(TopicPartition("t", 0)) is STATE
+    for name in (("t", 1), ("t", -1), ("u", 0)):
+        assert image.partition(TopicPartition(*name)) is None
+
+
+def test_topics_and_states_come_back_as_they_were_written() -> None:
+    topic_id, replicas = nodes.decode_assignment("p", nodes.encode_topic(TOPIC))
+    assert (topic_id, replicas) == (UUID(int=5), {0: (1, 2)})
+    assert nodes.decode_state("p", nodes.encode_state(STATE, 3), (1, 2), 4) == STATE
+    assert nodes.decode_deletion("p", nodes.encode_deletion(UUID(int=5))) == UUID(int=5)
+    assert nodes.decode_config("p", nodes.encode_config({"a": "1"})) == {"a": "1"}
+
+
+def test_a_state_is_written_as_kafka_writes_it() -> None:
+    assert nodes.encode_state(STATE, 3) == b'{"controller_epoch":3,"leader":2,"version":1,"leader_epoch":7,"isr":[2]}'
+
+
+def test_a_broker_names_its_listeners() -> None:
+    broker = BrokerNode(1, {"INTERNAL": Endpoint("h", 9092), "OUT": Endpoint("::1", 9093, "SSL")}, "r")
+    value = nodes.decode("p", nodes.encode_broker(broker))
+    assert value["endpoints"][0] == "INTERNAL://h:9092"
+    assert value["listener_security_protocol_map"] == {"INTERNAL": "PLAINTEXT", "OUT": "SSL"}
+    assert (value["host"], value["port"], value["rack"]) == ("h", 9092, "r")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"{}", b'{"partitions":{"1":[1]},"topic_id":"AAAAAAAAAAAAAAAAAAAAAA"}']
+)
+def test_a_node_that_does_not_hold_what_it_must_is_named(data: bytes) -> None:
+    with pytest.raises(nodes.MetadataError, match="/brokers/topics/t"):
+        nodes.decode_assignment("/brokers/topics/t", data)
+    with pytest.raises(nodes.MetadataError, match="/state"):
+        nodes.decode_state("/state", data, (), 0)
+    with pytest.raises(nodes.MetadataError, match="/deletion"):
+        nodes.decode_deletion("/deletion", b"{}")
+
+
+@pytest.mark.parametrize("name", ["plain", "a/b", "%41", "<default>", "ü", "a b"])
+def test_entity_names_are_one_segment_of_a_path(name: str) -> None:
+    path = nodes.config_path("users", name)
+    assert path.count("/") == 3
+    assert nodes.config_name(path.rpartition("/")[2]) == name

@@ -1,0 +1,266 @@
+"""A connection over a pair of sockets: one request at a time, answers in order, whatever the pieces."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from ottla.errors import ProtocolError
+from ottla.net.connection import Connection, Reply
+from ottla.net.server import RECEIVE_BUFFER_BYTES
+
+
+class Listener:
+    """What a connection needs of its listener."""
+
+    name = "TEST"
+    address = ("here", 1)
+
+    def __init__(self, frame_bytes_max: int = 1 << 20) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.frame_bytes_max = frame_bytes_max
+        self.closed_count = 0
+
+    def closed(self, connection: Connection) -> None:
+        self.closed_count += 1
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+
+
+Handle = Callable[[Connection, memoryview], "Reply | Awaitable[Reply]"]
+Play = Callable[[Connection, socket.socket, Listener], Coroutine[Any, Any, None]]
+
+
+def connected(handle: Handle, play: Play, **limits: int) -> None:
+    async def run() -> None:
+        ours, theirs = socket.socketpair()
+        for sock in (ours, theirs):
+            sock.setblocking(False)
+        listener = Listener(**limits)
+        connection = Connection(listener, ours, ("there", 2), handle)  # type: ignore[arg-type]
+        try:
+            await play(connection, theirs, listener)
+        finally:
+            connection.close()
+            theirs.close()
+        assert listener.closed_count == 1, "closed once, however often it was told"
+
+    asyncio.run(run())
+
+
+def echo(connection: Connection, frame: memoryview) -> Reply:
+    return [framed(bytes(frame))]
+
+
+async def received(theirs: socket.socket, size: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    data = b""
+    while len(data) < size:
+        piece = await asyncio.wait_for(loop.sock_recv(theirs, size - len(data)), 5)
+        if not piece:
+            break
+        data += piece
+    return data
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 5, 7, 64, 100_000])
+def test_frames_are_found_however_they_are_cut(piece: int) -> None:
+    bodies = [b"", b"a", b"bc" * 300, b"d" * 5, b"", b"e" * 2000]
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        loop = asyncio.get_running_loop()
+        stream = framed(*bodies)
+        for start in range(0, len(stream), piece):
+            await loop.sock_sendall(theirs, stream[start : start + piece])
+            await asyncio.sleep(0)
+        assert await received(theirs, len(stream)) == stream
+
+    connected(echo, play)
+
+
+def test_a_frame_larger_than_the_buffer_arrives_whole() -> None:
+    large = bytes(range(256)) * 4000
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        loop = asyncio.get_running_loop()
+        sending = asyncio.ensure_future(loop.sock_sendall(theirs, framed(large, b"next")))
+        assert await received(theirs, len(large) + 12) == framed(large, b"next")
+        await sending
+
+    connected(echo, play, frame_bytes_max=1 << 21)
+
+
+def test_the_next_request_waits_until_the_one_in_hand_is_answered() -> None:
+    gate = asyncio.Event()
+    seen: list[bytes] = []
+
+    async def later(body: bytes) -> Reply:
+        await gate.wait()
+        return [framed(body)]
+
+    def handle(connection: Connection, frame: memoryview) -> Reply | Awaitable[Reply]:
+        body = bytes(frame)
+        seen.append(body)
+        return later(body) if body.startswith(b"slow") else [framed(body)]
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        stream = framed(b"1", b"slow", b"2", b"slow too", b"3")
+        theirs.send(stream)
+        assert await received(theirs, 5) == framed(b"1")
+        await asyncio.sleep(0.05)
+        assert seen == [b"1", b"slow"]
+        gate.set()
+        assert await received(theirs, len(stream) - 5) == stream[5:]
+
+    connected(handle, play)
+
+
+def test_what_was_answered_before_a_bad_request_is_sent() -> None:
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        if bytes(frame) == b"bad":
+            raise ProtocolError("bad")
+        return [framed(bytes(frame))]
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        theirs.send(framed(b"good", b"bad", b"never seen"))
+        assert await received(theirs, 100) == framed(b"good")
+        assert connection.is_closed
+
+    connected(handle, play)
+
+
+@pytest.mark.parametrize("size", [-1, 1001, 2**31 - 1])
+def test_a_length_out_of_bounds_closes(size: int) -> None:
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        theirs.send(struct.pack(">i", size))
+        assert await received(theirs, 1) == b""
+
+    connected(echo, play, frame_bytes_max=1000)
+
+
+def test_a_peer_that_does_not_read_is_not_read_from() -> None:
+    answered = 0
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        nonlocal answered
+        answered += 1
+        return [framed(bytes(100_000))]
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        theirs.send(framed(*[b"x"] * 1000))
+        await asyncio.sleep(0.1)
+        held_at = answered
+        assert held_at < 50, "the socket was full long before"
+        assert not connection.is_busy, "it may be closed as idle"
+        await received(theirs, 3_000_000)
+        await asyncio.sleep(0.05)
+        assert answered > held_at, "it goes on when the peer does"
+
+    connected(handle, play)
+
+
+def test_closing_cancels_the_request_in_hand() -> None:
+    cancelled = asyncio.Event()
+
+    async def never() -> Reply:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return None
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        theirs.send(framed(b"x"))
+        await asyncio.sleep(0.05)
+        assert connection.is_busy
+        connection.close()
+        await asyncio.wait_for(cancelled.wait(), 1)
+
+    connected(lambda connection, frame: never(), play)
+
+
+def test_stopping_answers_what_has_arrived_then_closes() -> None:
+    gate = asyncio.Event()
+
+    async def later() -> Reply:
+        await gate.wait()
+        return [framed(b"late")]
+
+    def handle(connection: Connection, frame: memoryview) -> Reply | Awaitable[Reply]:
+        return later() if bytes(frame) == b"slow" else [framed(bytes(frame))]
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        theirs.send(framed(b"slow", b"behind"))
+        await asyncio.sleep(0.05)
+        connection.stop()
+        assert not connection.is_closed
+        gate.set()
+        assert await received(theirs, 100) == framed(b"late", b"behind")
+        assert connection.is_closed
+
+    connected(handle, play)
+
+
+class InMemoryRange:
+    """A range of no file of the operating system."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.position = 0
+        self.size_bytes = len(data)
+
+    def fileno(self) -> int:
+        raise OSError("none")
+
+    def read(self) -> bytes:
+        return self._data
+
+
+def test_ranges_of_files_are_sent_between_bytes(tmp_path: Any) -> None:
+    content = bytes(range(256)) * 20_000
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with path.open("rb") as file:
+
+        class FileRange(InMemoryRange):
+            def __init__(self, position: int, size: int) -> None:
+                self.position, self.size_bytes = position, size
+
+            def fileno(self) -> int:
+                return file.fileno()
+
+        def handle(connection: Connection, frame: memoryview) -> Any:
+            return [b"head", FileRange(1000, 4_000_000), b"middle", InMemoryRange(b"memory"), b"tail"]
+
+        async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+            theirs.send(framed(b"x", b"y"))
+            expected = b"head" + content[1000:4_001_000] + b"middlememorytail"
+            assert await received(theirs, 2 * len(expected)) == expected * 2
+
+        connected(handle, play)
+
+
+def test_a_file_that_is_shorter_than_promised_closes_instead_of_lying(tmp_path: Any) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"short")
+    with path.open("rb") as file:
+
+        class FileRange(InMemoryRange):
+            def fileno(self) -> int:
+                return file.fileno()
+
+        async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+            theirs.send(framed(b"x"))
+            assert await received(theirs, 100) == b"headshort"
+            assert connection.is_closed
+
+        connected(lambda connection, frame: [b"head", FileRange(bytes(100))], play)

@@ -1,0 +1,147 @@
+"""Fetch sessions: resolved from requests alone, bounded, and in step with the reader or gone."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.replication.fetch_sessions import EPOCH_MAX, EVICTION_MS, FetchPlan, FetchSessions, Told
+from ottla.testing.raw_requests import fetch
+
+TOPIC_ID = UUID(int=9)
+
+
+def sessions(slots: int = 10) -> FetchSessions:
+    return FetchSessions(random.Random(1), slots)
+
+
+def opened(cache: FetchSessions, partitions: tuple[int, ...] = (0, 1), now_ms: int = 0) -> FetchPlan:
+    return cache.plan(fetch("t", partitions=partitions, session_epoch=0), 12, now_ms)
+
+
+def more(cache: FetchSessions, session: int, epoch: int, version: int = 12, now_ms: int = 0, **wish: Any) -> FetchPlan:
+    request = fetch("t", session_id=session, session_epoch=epoch, **{"partitions": (), **wish})
+    return cache.plan(request, version, now_ms)
+
+
+def indexes(plan: FetchPlan) -> list[int]:
+    return [key.partition for key, _ in plan.wanted]
+
+
+def test_old_versions_and_final_epochs_have_no_session() -> None:
+    cache = sessions()
+    for request, version in ((fetch("t"), 6), (fetch("t", session_epoch=-1), 12)):
+        plan = cache.plan(request, version, 0)
+        assert (plan.session_id, indexes(plan), len(cache)) == (0, [0], 0)
+
+
+def test_an_incremental_request_wants_what_was_named_before() -> None:
+    cache = sessions()
+    session = opened(cache).session_id
+    assert indexes(more(cache, session, 1)) == [0, 1]
+    assert indexes(more(cache, session, 2, partitions=(5,))) == [0, 1, 5]
+    assert indexes(more(cache, session, 3, forgotten=(0, 77))) == [1, 5]
+    plan = more(cache, session, 4, partitions=(5,), offset=44)
+    assert {key.partition: wish.fetch_offset for key, wish in plan.wanted} == {1: 0, 5: 44}
+
+
+def test_a_partition_named_twice_is_wanted_once() -> None:
+    plan = sessions().plan(fetch("t", partitions=(0, 0, 1)), 12, 0)
+    assert indexes(plan) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("session", "epoch", "version", "code"),
+    [
+        (0, 5, 12, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (0, 2, 12, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (1, 1, 12, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (0, 1, 13, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+    ],
+)
+def test_who_does_not_agree_is_told_so_and_nothing_changes(
+    session: int, epoch: int, version: int, code: ErrorCode
+) -> None:
+    cache = sessions()
+    known = opened(cache).session_id
+    with pytest.raises(ApiError) as caught:
+        more(cache, known + session, epoch, version)
+    assert caught.value.code == code
+    assert indexes(more(cache, known, 1)) == [0, 1]
+
+
+def test_a_session_without_partitions_ends() -> None:
+    cache = sessions()
+    session = opened(cache).session_id
+    plan = more(cache, session, 1, forgotten=(0, 1))
+    assert (plan.session_id, plan.wanted, len(cache)) == (0, [], 0)
+
+
+def test_closing_and_opening_anew_forget_the_session() -> None:
+    cache = sessions()
+    session = opened(cache).session_id
+    more(cache, session, -1)
+    assert len(cache) == 0
+    session = opened(cache).session_id
+    anew = cache.plan(fetch("t", session_id=session, session_epoch=0), 12, 0)
+    assert anew.session_id not in (0, session)
+    assert len(cache) == 1
+
+
+def test_a_full_cache_evicts_only_who_was_silent_for_long() -> None:
+    cache = sessions(slots=2)
+    silent, busy = opened(cache).session_id, opened(cache).session_id
+    assert opened(cache, now_ms=EVICTION_MS - 1).session_id == 0, "both are young"
+    more(cache, busy, 1, now_ms=EVICTION_MS - 1)
+    assert opened(cache, now_ms=EVICTION_MS).session_id > 0
+    assert cache.evicted_count == 1
+    more(cache, busy, 2)
+    with pytest.raises(ApiError):
+        more(cache, silent, 1)
+
+
+def test_no_slots_means_no_sessions() -> None:
+    assert opened(sessions(slots=0)).session_id == 0
+
+
+def test_only_news_are_told_and_each_once() -> None:
+    cache = sessions()
+    plan = opened(cache)
+    first, second = (key for key, _ in plan.wanted)
+    assert plan.must_tell(first, Told(0, 0), has_news=False), "a full answer tells everything"
+    assert plan.must_tell(second, Told(0, 0), has_news=False)
+    plan = more(cache, plan.session_id, 1)
+    assert not plan.must_tell(first, Told(0, 0), has_news=False)
+    assert plan.must_tell(second, Told(7, 0), has_news=False), "the high watermark moved"
+    plan = more(cache, plan.session_id, 2)
+    assert not plan.must_tell(second, Told(7, 0), has_news=False)
+    assert plan.must_tell(second, Told(7, 3), has_news=False), "the log start moved"
+    assert plan.must_tell(first, Told(0, 0), has_news=True)
+
+
+def test_whoever_got_something_goes_to_the_end_of_the_row() -> None:
+    cache = sessions()
+    plan = opened(cache, (0, 1, 2))
+    plan = more(cache, plan.session_id, 1)
+    plan.must_tell(plan.wanted[0][0], Told(1, 0), has_news=True)
+    assert indexes(more(cache, plan.session_id, 2)) == [1, 2, 0]
+
+
+def test_epochs_start_again_behind_the_last() -> None:
+    cache = sessions()
+    session = opened(cache).session_id
+    cache._sessions[session].epoch = EPOCH_MAX
+    more(cache, session, EPOCH_MAX)
+    more(cache, session, 1)
+
+
+def test_topics_by_id_and_by_name_are_told_apart() -> None:
+    cache = sessions()
+    plan = cache.plan(fetch("", topic_id=TOPIC_ID, session_epoch=0), 13, 0)
+    assert plan.wanted[0][0] == ("", TOPIC_ID, 0)
+    plan = more(cache, plan.session_id, 1, 13, topic_id=TOPIC_ID, partitions=(4,))
+    assert [(key.topic_id, key.partition) for key, _ in plan.wanted] == [(TOPIC_ID, 0), (TOPIC_ID, 4)]

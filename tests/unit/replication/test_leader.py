@@ -1,0 +1,71 @@
+"""The leader's rules: what is committed, who may append, whose epoch is current."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.replication.leader import Leader, high_watermark
+
+
+def leader(isr: tuple[int, ...] = (1, 2, 3), *, end_offset: int = 10, known: int = 4) -> Leader:
+    return Leader(1, epoch=5, replicas=(1, 2, 3), isr=isr, end_offset=end_offset, high_watermark=known)
+
+
+def test_the_high_watermark_is_what_every_in_sync_replica_has() -> None:
+    assert high_watermark({1: 10, 2: 7, 3: 2}, (1, 2)) == 7
+    assert high_watermark({1: 10}, (1,)) == 10
+
+
+def test_nothing_new_is_committed_before_the_followers_were_heard_of() -> None:
+    led = leader()
+    assert led.high_watermark == 4
+    assert not led.record_end(2, 8)
+    assert led.record_end(3, 6)
+    assert led.high_watermark == 6
+    assert not led.record_end(1, 20)
+    assert led.record_end(3, 20)
+    assert led.high_watermark == 8
+
+
+def test_a_leader_that_is_alone_commits_what_it_appends() -> None:
+    led = leader((1,))
+    assert led.is_alone
+    assert led.high_watermark == 10
+    assert led.record_end(1, 11)
+    assert led.high_watermark == 11
+
+
+@given(st.lists(st.tuples(st.sampled_from([1, 2, 3]), st.integers(0, 100)), max_size=30))
+def test_the_high_watermark_never_goes_back(ends: list[tuple[int, int]]) -> None:
+    led = leader((1, 2, 3), end_offset=0, known=0)
+    before = 0
+    for node, end_offset in ends:
+        moved = led.record_end(node, end_offset)
+        assert moved == (led.high_watermark > before)
+        assert led.high_watermark >= before
+        before = led.high_watermark
+
+
+@pytest.mark.parametrize(
+    ("claimed", "code"),
+    [(4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH), (5, None), (-1, None)],
+)
+def test_a_client_must_know_the_current_epoch_or_say_nothing(claimed: int, code: ErrorCode | None) -> None:
+    if code is None:
+        leader().check_epoch(claimed)
+        return
+    with pytest.raises(ApiError) as caught:
+        leader().check_epoch(claimed)
+    assert caught.value.code == code
+
+
+def test_acks_all_needs_as_many_in_sync_as_the_topic_asks_for_but_not_more_than_it_has() -> None:
+    leader((1, 2)).check_append(acks=-1, min_insync_replicas=2)
+    leader((1, 2)).check_append(acks=1, min_insync_replicas=3)
+    leader((1, 2, 3)).check_append(acks=-1, min_insync_replicas=9)
+    with pytest.raises(ApiError) as caught:
+        leader((1, 2)).check_append(acks=-1, min_insync_replicas=3)
+    assert caught.value.code == ErrorCode.NOT_ENOUGH_REPLICAS

@@ -1,0 +1,93 @@
+"""Work away from the loop: threads for the disk, a process for the CPU, and neither outlives the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures.process import BrokenProcessPool
+
+import pytest
+
+from ottla.runtime.offload import InlineOffload, SystemOffload
+
+
+def test_waiting_work_runs_in_a_thread_and_computing_work_in_a_process() -> None:
+    async def scenario() -> None:
+        offload = SystemOffload()
+        try:
+            assert await offload.in_thread(threading.get_ident) != threading.get_ident()
+            assert await offload.in_process(os.getpid) != os.getpid()
+            with pytest.raises(ZeroDivisionError):
+                await offload.in_process(divmod, 1, 0)
+        finally:
+            offload.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_process_that_was_killed_is_replaced() -> None:
+    async def scenario() -> None:
+        offload = SystemOffload()
+        try:
+            victim = await offload.in_process(os.getpid)
+            os.kill(victim, signal.SIGKILL)
+            while await _is_answered(offload):
+                pass
+            assert await offload.in_process(os.getpid) != victim
+        finally:
+            offload.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_process_does_not_outlive_a_broker_that_was_killed() -> None:
+    program = """
+import asyncio, os, time
+from ottla.runtime.offload import SystemOffload
+
+async def main():
+    print(await SystemOffload().in_process(os.getpid), flush=True)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while _is_alive(child):
+        assert time.monotonic() < deadline, "it is an orphan"
+        time.sleep(0.02)
+
+
+async def _is_answered(offload: SystemOffload) -> bool:
+    try:
+        await offload.in_process(os.getpid)
+    except BrokenProcessPool:
+        return False
+    return True
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_simulation_does_everything_in_place() -> None:
+    async def scenario() -> None:
+        offload = InlineOffload()
+        assert await offload.in_thread(threading.get_ident) == threading.get_ident()
+        assert await offload.in_process(os.getpid) == os.getpid()
+        offload.close()
+
+    asyncio.run(scenario())
