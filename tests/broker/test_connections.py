@@ -346,9 +346,7 @@ def test_a_stop_answers_what_has_arrived_and_then_closes() -> None:
         client.ask(create_topic("t"), 7)
         requests = [(fetch("t", max_wait_ms=20_000), 11)]
         requests += [(produce("t", one_batch(b"%d" % number)), 9) for number in range(20)]
-        encoded = [client.encoded(request, version) for request, version in requests]
-        client._in_flight.extend(sent for sent, _ in encoded)
-        client.socket.sendall(b"".join(frame for _, frame in encoded))  # read together, so all of it is in hand
+        client.send_together(requests)  # so all of it is in hand
         time.sleep(0.2)
         stopping = threading.Thread(target=broker.stop)
         stopping.start()

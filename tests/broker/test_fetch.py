@@ -91,8 +91,7 @@ def test_stopping_the_broker_ends_long_polls_and_those_behind_them() -> None:
     with Broker() as broker:
         client = RawClient(broker.bootstrap_servers)
         client.ask(create_topic("t"), 7)
-        for _ in range(5):
-            client.send(fetch("t", max_wait_ms=LONG_MS), 11)
+        client.send_together([(fetch("t", max_wait_ms=LONG_MS), 11)] * 5)
         time.sleep(0.1)
         stopping = threading.Thread(target=broker.stop)
         started = time.monotonic()
@@ -139,17 +138,11 @@ def test_answers_keep_their_order_behind_a_long_poll(connect: Connect, new_topic
 
 def test_hundreds_of_requests_in_flight_are_answered_in_order(client: RawClient, new_topic: NewTopic) -> None:
     topic, _ = new_topic()
-    frames, ids = [], []
-    for number in range(500):
-        sent, data = client.encoded(produce(topic, one_batch(b"%d" % number)), 9)
-        frames.append(data)
-        ids.append(sent)
-    client._in_flight.extend(ids)
-    threading.Thread(target=client.socket.sendall, args=(b"".join(frames),)).start()
-    for number, sent in enumerate(ids):
+    sent = client.send_together((produce(topic, one_batch(b"%d" % number)), 9) for number in range(500))
+    for number, one in enumerate(sent):
         answer, correlation_id = client.receive()
         partition = answer.responses[0].partition_responses[0]
-        assert (correlation_id, partition.base_offset) == (sent.correlation_id, number)
+        assert (correlation_id, partition.base_offset) == (one.correlation_id, number)
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections import deque
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -65,6 +66,13 @@ class RawClient:
             self._in_flight.append(sent)
         self.socket.sendall(data)
         return sent
+
+    def send_together(self, requests: Iterable[tuple[object, int]]) -> list[Sent]:
+        """Sends requests, each with its version, in one piece, so that the broker reads them together."""
+        encoded = [self.encoded(request, version) for request, version in requests]
+        self._in_flight.extend(sent for sent, _ in encoded)
+        self.socket.sendall(b"".join(frame for _, frame in encoded))
+        return [sent for sent, _ in encoded]
 
     def encoded(self, request: object, version: int) -> tuple[Sent, bytes]:
         """The frame of a request with the next correlation id, for tests that cut or damage it."""
