@@ -29,14 +29,14 @@ demo: $(STAMP) ## Run the main job: a broker, a million records, a kill and a re
 test: $(STAMP) java check ## Run every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/broker tests/crash tests/sim tests/fuzz tests/chaos tests/interop
 
-# The tests that compare with Apache Kafka need Java and Maven. Where they are missing and may be installed, they are;
-# where they may not, those tests say so and are skipped.
+# The tests that compare with Apache Kafka need Java and Maven, one of the clients is a program of its own. Where they
+# are missing and may be installed, they are; where they may not, those tests say so and are skipped.
 java:
-	@command -v java >/dev/null && command -v mvn >/dev/null || { \
+	@command -v javac >/dev/null && command -v mvn >/dev/null && command -v kcat >/dev/null || { \
 	  if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
-	    echo "installing Java 17 and Maven"; \
-	    { apt-get update && apt-get install --yes --no-install-recommends openjdk-17-jre-headless maven; } >/dev/null 2>&1 \
-	      || echo "could not install Java and Maven: the tests that need them will be skipped"; \
+	    echo "installing Java 17, Maven and kcat"; \
+	    { apt-get update && apt-get install --yes --no-install-recommends openjdk-17-jdk-headless maven kcat; } >/dev/null 2>&1 \
+	      || echo "could not install them: the tests that need them will be skipped"; \
 	  fi; }
 
 check: $(STAMP) lint types ## Format, lint, types, layers, unit and wire tests: seconds

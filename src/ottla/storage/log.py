@@ -137,6 +137,7 @@ class Log:
         # Snapshots and the indexes of sealed segments: written whole, and not known to be durable yet.
         self._unsynced: set[str] = set()
         self._truncation_count = 0
+        self._state_on_disk: tuple[object, ...] | None = None
         self._last_flush_ms = opened_ms
         self.is_closed = False
 
@@ -704,13 +705,30 @@ class Log:
         self.end_flush(flush, now_ms)
 
     def close(self) -> None:
-        """Leaves everything on disk as a clean start wants it. The log takes nothing after this."""
-        self.active.write_indexes(sync=True)
-        self.take_snapshot(self.end_offset)
-        self.flush()
+        """Leaves everything on disk as a clean start wants it. The log takes nothing after this.
+
+        A log that was never written, or not since a clean start, is like that already: a broker of a thousand quiet
+        partitions stops without thousands of syncs.
+        """
+        if not self._was_never_written and self._state_on_disk != self._state():
+            self.active.write_indexes(sync=True)
+            self.take_snapshot(self.end_offset)
+            self.flush()
         for segment in self._segments:
             segment.close()
         self.is_closed = True
+
+    @property
+    def _was_never_written(self) -> bool:
+        return self.end_offset == 0 and self._truncation_count == 0 and not self._unsynced
+
+    def note_clean_start(self) -> None:
+        """Recovery opened the log as a clean stop had left it."""
+        self._state_on_disk = self._state()
+
+    def _state(self) -> tuple[object, ...]:
+        """What a clean stop writes down, in short: equal states need no second writing."""
+        return self.end_offset, self._truncation_count, tuple(self._bases), self.epochs.entries, self.size_bytes
 
     def abandon(self) -> None:
         """Lets go of all files without writing anything: the directory failed, or a test ends."""

@@ -333,3 +333,38 @@ def test_after_a_clean_start_the_log_goes_on_as_if_nothing_had_been(home, tmp_pa
         return [home.content(name) for name in home.files(".log") + home.files(".index")]
 
     assert life(restarting=True) == life(restarting=False)
+
+
+def syncs_of(work, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many files and directories `work` syncs."""
+    count = 0
+
+    def sync(descriptor: int) -> None:
+        nonlocal count
+        count += 1
+
+    monkeypatch.setattr("os.fsync", sync)
+    work()
+    return count
+
+
+def test_a_log_that_was_never_written_closes_without_a_sync(home, monkeypatch) -> None:
+    log = home.open()
+    assert syncs_of(log.close, monkeypatch) == 0
+    assert home.open(is_clean=True).end_offset == 0
+
+
+def test_a_log_that_was_not_written_since_a_clean_start_is_opened_and_closed_without_a_sync(home, monkeypatch) -> None:
+    filled(home).close()
+    opened = []
+    assert syncs_of(lambda: opened.append(home.open(is_clean=True)), monkeypatch) == 0
+    assert syncs_of(opened[0].close, monkeypatch) == 0
+    assert home.values(home.open(is_clean=True)) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_log_that_was_written_since_a_clean_start_syncs_when_it_closes(home, monkeypatch) -> None:
+    filled(home).close()
+    log = home.open(is_clean=True)
+    home.produce(log, b"new")
+    assert syncs_of(log.close, monkeypatch) > 0
+    assert home.values(home.open(is_clean=True))[-1] == b"new"
