@@ -82,6 +82,7 @@ class Side:
         self.prefix = prefix
         self.client = RawClient(bootstrap_servers)
         self.transcript: list[Any] = []
+        self._settled_count = 0
 
     def topic(self, name: str) -> str:
         """Every conversation has topics of its own."""
@@ -114,6 +115,15 @@ class Side:
             )
         )
         return full, made.topic_id
+
+    def settle(self) -> None:
+        """Kafka's controller answers before its broker knows. What is made after a change is known after it as well.
+
+        Twice: of what one round of news brings to the broker, topics come before settings.
+        """
+        for _ in range(2):
+            self._settled_count += 1
+            self.new_topic(f"settled-{self._settled_count}")
 
     def new_producer_id(self) -> int:
         """Kafka has none to give at first; ids below 1 would not be told from none."""
@@ -728,6 +738,7 @@ def configs_of_a_topic_change(side: Side) -> None:
     keys = ["retention.ms", "cleanup.policy"]
     for change in changes:
         side.ask(_set(TOPIC, topic, *change), 1)
+        side.settle()
         side.ask(_describe(TOPIC, topic, keys), 4, _by_name)
     side.ask(_set(TOPIC, topic, ("retention.ms", set_, "7"), validate_only=True), 0)
     side.ask(_set(TOPIC, side.topic("never"), ("retention.ms", set_, "7")), 1)
@@ -738,8 +749,10 @@ def configs_of_a_topic_change(side: Side) -> None:
         side.ask(_replace(TOPIC, topic, ("retention.ms", "9"), validate_only=True), version)
         side.ask(_replace(TOPIC, topic, ("retention.ms", "x")), version)
         side.ask(_replace(TOPIC, topic, ("retention.ms", None)), version)
+        side.settle()
         side.ask(_describe(TOPIC, topic, keys), 4, _by_name)
         side.ask(_replace(TOPIC, topic), version)
+        side.settle()
         side.ask(_describe(TOPIC, topic, keys), 4, _by_name)
     side.ask(_replace(TOPIC, side.topic("never"), ("retention.ms", "8")), 2)
 
@@ -752,11 +765,11 @@ def configs_of_a_broker_change(side: Side) -> None:
         side.ask(_set(BROKER, name, ("log.retention.ms", set_, "123456789")), 1)
         side.ask(_set(BROKER, name, ("broker.id", set_, "7")), 1)
         side.ask(_set(BROKER, name, ("max.connections", set_, "100000")), 1)
-        time.sleep(0.3)  # Kafka's brokers hear of it later
+        side.settle()
         side.ask(_describe(BROKER, name, keys), 4, _by_name)
         side.ask(_describe(BROKER, name, keys, include_synonyms=True), 4, _by_name)
         side.ask(_set(BROKER, name, ("log.retention.ms", delete, None), ("max.connections", delete, None)), 1)
-        time.sleep(0.3)
+        side.settle()
         side.ask(_describe(BROKER, name, ["log.retention.ms", "max.connections"]), 4, _by_name)
     side.ask(_describe(BROKER, "9", None), 4)
     side.ask(_describe(BROKER, "abc", None), 4)
