@@ -33,7 +33,6 @@ class ApiMeter:
     """What an API was asked and how long it took, in nanoseconds: deciding (local) and until the answer (total)."""
 
     count: int = 0
-    error_count: int = 0
     local_ns: int = 0
     total_ns: int = 0
 

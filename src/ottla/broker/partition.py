@@ -78,12 +78,16 @@ class Partition:
     def leader(self) -> Leader:
         """The leadership; NOT_LEADER_OR_FOLLOWER where this broker has none, so that the client looks elsewhere."""
         if self._leader is None:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is not led by this broker")
+            raise self._not_leader()
         return self._leader
+
+    def _not_leader(self) -> ApiError:
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is not led by this broker")
 
     def check_leader(self) -> None:
         """NOT_LEADER_OR_FOLLOWER where this broker does not lead the partition."""
-        assert self.leader
+        if self._leader is None:
+            raise self._not_leader()
 
     @property
     def watermarks(self) -> Watermarks:
