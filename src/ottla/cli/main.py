@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 
 import ottla
 from ottla.cli.command import Command, CommandError, ExitCode, add_commands
-from ottla.errors import ConfigError, CorruptFileError, StorageError
+from ottla.errors import ConfigError, CorruptFileError, LockHeldError, StorageError
 
 # A new command is a module with a COMMAND and a line here. Only the module of the command that is run is imported:
 # all of them take longer than most commands.
@@ -94,7 +94,7 @@ def _code_of(error: CommandError | ConfigError | StorageError) -> ExitCode:
     match error:
         case CommandError(code=code):
             return code
-        case ConfigError():
+        case ConfigError() | LockHeldError():
             return ExitCode.USAGE
         case CorruptFileError():
             return ExitCode.DAMAGED

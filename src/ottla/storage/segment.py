@@ -6,6 +6,7 @@ and hands down what belongs into the transaction index. Records are never decode
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from ottla.storage.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex, Tim
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+logger = logging.getLogger(__name__)
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -436,7 +439,7 @@ class Segment:
                 return entry.position
         except CorruptFileError:
             pass  # a cut index, or an entry into the middle of a batch: both are mended below
-        self.rebuild_indexes()
+        self._mend_indexes()
         return self.offset_index.lookup(offset).position
 
     def rebuild_indexes(self) -> None:
@@ -487,9 +490,14 @@ class Segment:
             if found is not None and found.header.max_timestamp == entry.timestamp:
                 return entry
         except CorruptFileError:
-            pass
-        self.rebuild_indexes()
+            pass  # a cut index, or an entry into nothing: mended like one that names the wrong batch
+        self._mend_indexes()
         return self.time_index.lookup(timestamp)
+
+    def _mend_indexes(self) -> None:
+        """A lookup met an index that does not fit: no crash explains that, so somebody should hear of it."""
+        logger.warning("%s: an index does not fit its segment; made anew from the batches", self.path(LOG_SUFFIX))
+        self.rebuild_indexes()
 
     # -- going away ----------------------------------------------------------------------------------------------------
 
