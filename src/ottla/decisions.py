@@ -1,0 +1,35 @@
+"""What a coordinator's machine decides: records to write, and replies that are due once they are committed.
+
+The machines of groups and transactions return these values and the runner carries them out: it appends the records as
+one batch, calls `apply` for each, and sends the replies when the batch can no longer be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+# Names a request whose reply is due. The runner makes tickets; to a machine they are opaque and hashable.
+Ticket: TypeAlias = Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRecord:
+    """One record of a coordinator's topic; without a value it is a tombstone."""
+
+    # An instance of a `...Key` class of protocol/messages/group_records.py or transaction_records.py, and of its value.
+    key: object
+    value: object | None
+    # The version in which the value is written.
+    value_version: int = 0
+
+
+@dataclass(slots=True)
+class Decision:
+    """What follows from one request or one timer."""
+
+    # Appended as one batch, in order, all or none.
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    # Each is delivered once the records are committed. A parked request has none yet: a later decision holds its reply.
+    replies: list[tuple[Ticket, object]] = field(default_factory=list)
