@@ -10,6 +10,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ottla.ids import NO_PRODUCER_ID
+
 # Names a request whose reply is due. The runner makes tickets; to a machine they are opaque and hashable.
 Ticket: TypeAlias = Hashable
 
@@ -32,4 +34,8 @@ class Decision:
     # Appended as one batch, in order, all or none.
     records: list[CoordinatorRecord] = field(default_factory=list)
     # Each is delivered once the records are committed. A parked request has none yet: a later decision holds its reply.
+    # A reply that is an `ErrorCode` is put in the words of its API by whoever asked.
     replies: list[tuple[Ticket, object]] = field(default_factory=list)
+    # Whose transaction the records belong to: they are written under its id and count once its marker is in the log.
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = -1

@@ -1,0 +1,262 @@
+"""Runs a decide/apply machine: carries out what it decides, on a journal that makes records durable.
+
+A request goes through in one turn where the journal commits at once: decide, append, apply, reply. Otherwise replies
+wait until everything the machine had applied is committed, so that nobody is told what could still be lost; that holds
+for readers as well. A machine is plain Python over values. This is its shell: tickets, timers, waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from ottla.decisions import CoordinatorRecord, Decision
+from ottla.errors import ApiError, ErrorCode
+from ottla.runtime.clock import Clock
+from ottla.runtime.signal import Signal
+
+logger = logging.getLogger(__name__)
+
+TIMER_S_MAX = 3600.0  # a wall clock that is set forward is noticed after so long
+
+
+class Machine(Protocol):
+    """What is run: see ARCHITECTURE.md, «A decision, end to end»."""
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `expire` has something to do; earlier than that it does nothing."""
+        ...
+
+    def apply(self, record: CoordinatorRecord) -> None:
+        """The only writer of durable state: called for each record after its append, and for each of a log's."""
+        ...
+
+    def apply_in_transaction(self, record: CoordinatorRecord, producer_id: int) -> None:
+        """The same for a record whose transaction is still open."""
+        ...
+
+    def complete_transaction(self, producer_id: int, committed: bool) -> None:
+        """A transaction's marker is in the log."""
+        ...
+
+    def loaded(self, now_ms: int) -> Decision:
+        """The whole log was applied: time starts to count."""
+        ...
+
+    def expire(self, now_ms: int) -> Decision: ...
+
+    def refused(self, decision: Decision, error_code: ErrorCode, now_ms: int) -> Decision:
+        """The records could not be appended: what to reply instead. It decides no records."""
+        ...
+
+    def unloaded(self) -> Decision:
+        """The machine is given up: what to reply to those that wait. It decides no records."""
+        ...
+
+
+class Journal(Protocol):
+    """Where a machine's records go."""
+
+    @property
+    def committed_offset(self) -> int:
+        """Everything below cannot be lost any more; -1 where the journal is no longer ours."""
+        ...
+
+    @property
+    def moved(self) -> Signal:
+        """Fires when `committed_offset` should be looked at again."""
+        ...
+
+    def append(self, decision: Decision, now_ms: int) -> int:
+        """Writes a decision's records, all or none, and returns the offset behind them; ApiError where it cannot."""
+        ...
+
+
+MachineType = TypeVar("MachineType", bound=Machine)
+
+
+class PendingReply:
+    """The ticket of one request: filled at once, or waited for."""
+
+    __slots__ = ("_future", "is_filled", "reply")
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] | None = None
+        self.is_filled = False
+        self.reply: object = None
+
+    def fill(self, reply: object) -> None:
+        """Hands the reply over; an `ErrorCode` reaches whoever asked as an ApiError."""
+        assert not self.is_filled, "a request has one reply"
+        self.is_filled = True
+        self.reply = reply
+        if self._future is not None and not self._future.done():  # done: the client hung up
+            self._future.set_result(None)
+
+    def take(self) -> object:
+        if isinstance(self.reply, ErrorCode):
+            raise ApiError(self.reply)
+        return self.reply
+
+    async def wait(self) -> object:
+        if not self.is_filled:
+            self._future = asyncio.get_running_loop().create_future()
+            await self._future
+        return self.take()
+
+
+class Uncommitted(NamedTuple):
+    """Replies that are due when the journal is committed up to an offset."""
+
+    offset: int
+    give_up_at: float  # by the loop's clock
+    replies: Sequence[tuple[Any, object]]
+
+
+class Runner(Generic[MachineType]):
+    """One machine on its journal, from the end of its loading until it is given up."""
+
+    def __init__(
+        self,
+        machine: MachineType,
+        journal: Journal,
+        clock: Clock,
+        *,
+        applied_offset: int,
+        commit_timeout_ms: Callable[[], int],
+        in_background: Callable[[str, Coroutine[Any, Any, None]], None],
+    ) -> None:
+        """`applied_offset`: where in the journal the machine's state stands."""
+        self.machine = machine
+        self._journal = journal
+        self._clock = clock
+        self._applied_offset = applied_offset
+        self._commit_timeout_ms = commit_timeout_ms
+        self._in_background = in_background
+        self._loop = asyncio.get_running_loop()
+        self._uncommitted: deque[Uncommitted] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._is_over = False
+
+    def start(self) -> None:
+        now_ms = self._clock.now_ms()
+        self.carry_out(self.machine.loaded(now_ms), now_ms)
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def ask(self, decide: Callable[..., Decision], *arguments: Any) -> Any:
+        """Lets the machine decide: the reply where it is there at once, else a coroutine that waits for it.
+
+        `decide` is a method of the machine's class; it is called with the machine, the arguments, a ticket and the
+        time. ApiError, here or from the coroutine, is a refusal that the caller puts in the words of its API.
+        """
+        ticket = PendingReply()
+        now_ms = self._clock.now_ms()
+        self.carry_out(decide(self.machine, *arguments, ticket, now_ms), now_ms)
+        return ticket.take() if ticket.is_filled else ticket.wait()
+
+    def carry_out(self, decision: Decision, now_ms: int) -> None:
+        """Appends and applies what was decided, and replies when it is committed."""
+        if decision.records:
+            try:
+                self._applied_offset = self._journal.append(decision, now_ms)
+            except ApiError as error:
+                self._refuse(decision, error, now_ms)
+                return
+            self._apply(decision)
+        if decision.replies:
+            self._reply(decision.replies)
+        self._set_timer()
+
+    def _refuse(self, decision: Decision, error: ApiError, now_ms: int) -> None:
+        logger.warning("%s: %d records were not written: %s", self._journal, len(decision.records), error)
+        instead = self.machine.refused(decision, error.code, now_ms)
+        assert not instead.records, "what is decided in place of records that cannot be written has none"
+        self._reply(instead.replies)
+        self._set_timer()
+
+    def _apply(self, decision: Decision) -> None:
+        machine = self.machine
+        if decision.producer_id < 0:
+            for record in decision.records:
+                machine.apply(record)
+        else:
+            for record in decision.records:
+                machine.apply_in_transaction(record, decision.producer_id)
+
+    def complete_transaction(self, producer_id: int, committed: bool, end_offset: int) -> None:
+        """A marker was appended to the journal by somebody else; `end_offset` is behind it."""
+        self._applied_offset = end_offset
+        self.machine.complete_transaction(producer_id, committed)
+
+    # -- replying ------------------------------------------------------------------------------------------------------
+
+    def _reply(self, replies: Sequence[tuple[Any, object]]) -> None:
+        if not self._uncommitted and self._applied_offset <= self._journal.committed_offset:
+            for ticket, reply in replies:
+                ticket.fill(reply)
+            return
+        if not self._uncommitted:
+            self._in_background(f"commits of {self._journal}", self._follow_commits())
+        give_up_at = self._loop.time() + self._commit_timeout_ms() / 1000
+        self._uncommitted.append(Uncommitted(self._applied_offset, give_up_at, replies))
+
+    async def _follow_commits(self) -> None:
+        """Replies as the journal is committed; ends when nothing is left to wait for."""
+        while self._uncommitted:
+            await self._journal.moved.wait(self._uncommitted[0].give_up_at - self._loop.time())
+            self._reply_to_committed()
+
+    def _reply_to_committed(self) -> None:
+        uncommitted = self._uncommitted
+        committed_offset = self._journal.committed_offset
+        while uncommitted and uncommitted[0].offset <= committed_offset:
+            for ticket, reply in uncommitted.popleft().replies:
+                ticket.fill(reply)
+        now = self._loop.time()
+        while uncommitted and uncommitted[0].give_up_at <= now:
+            # The records may be committed yet: whoever asked is told to ask again, as after a lost connection.
+            for ticket, _ in uncommitted.popleft().replies:
+                ticket.fill(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        """Wakes up at the machine's next deadline. One that moved away is met early and set anew: that is cheaper."""
+        deadline_ms = self.machine.next_deadline_ms
+        if deadline_ms is None or self._is_over or (self._timer is not None and self._timer_ms <= deadline_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        left_s = max(0.0, (deadline_ms - self._clock.now_ms()) / 1000)
+        self._timer = self._loop.call_later(min(left_s, TIMER_S_MAX), self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        now_ms = self._clock.now_ms()
+        deadline_ms = self.machine.next_deadline_ms
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            self.carry_out(self.machine.expire(now_ms), now_ms)
+        else:
+            self._set_timer()
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Gives the machine up: everybody who waits is told to look elsewhere."""
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        parked: Sequence[tuple[Any, object]] = self.machine.unloaded().replies
+        for ticket, reply in parked:
+            ticket.fill(reply)
+        while self._uncommitted:
+            for ticket, _ in self._uncommitted.popleft().replies:
+                ticket.fill(ErrorCode.NOT_COORDINATOR)
