@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from ottla.decisions import CoordinatorRecord, Decision
+from ottla.decisions import Decision, Ticket
 from ottla.errors import ApiError, ErrorCode
 from ottla.runtime.clock import Clock
 from ottla.runtime.signal import Signal
@@ -31,16 +31,13 @@ class Machine(Protocol):
         """When `expire` has something to do; earlier than that it does nothing."""
         ...
 
-    def apply(self, record: CoordinatorRecord) -> None:
-        """The only writer of durable state: called for each record after its append, and for each of a log's."""
-        ...
+    @property
+    def apply(self) -> Callable[..., None]:
+        """`apply(record)`: the only writer of durable state, called for each record after its append and in a replay.
 
-    def apply_in_transaction(self, record: CoordinatorRecord, producer_id: int) -> None:
-        """The same for a record whose transaction is still open."""
-        ...
-
-    def complete_transaction(self, producer_id: int, committed: bool) -> None:
-        """A transaction's marker is in the log."""
+        Where a machine decides records of transactions: `apply(record, producer_id)`. They count from
+        `complete_transaction(producer_id, committed)` on.
+        """
         ...
 
     def loaded(self, now_ms: int) -> Decision:
@@ -53,8 +50,8 @@ class Machine(Protocol):
         """The records could not be appended: what to reply instead. It decides no records."""
         ...
 
-    def unloaded(self) -> Decision:
-        """The machine is given up: what to reply to those that wait. It decides no records."""
+    def unloaded(self) -> list[tuple[Ticket, object]]:
+        """The machine is given up: what to reply to those that wait."""
         ...
 
 
@@ -187,12 +184,13 @@ class Runner(Generic[MachineType]):
                 machine.apply(record)
         else:
             for record in decision.records:
-                machine.apply_in_transaction(record, decision.producer_id)
+                machine.apply(record, decision.producer_id)
 
-    def complete_transaction(self, producer_id: int, committed: bool, end_offset: int) -> None:
-        """A marker was appended to the journal by somebody else; `end_offset` is behind it."""
+    def take_in(self, apply: Callable[[MachineType], None], end_offset: int) -> None:
+        """Something that was not decided here stands in the journal, up to `end_offset`: the machine applies it."""
         self._applied_offset = end_offset
-        self.machine.complete_transaction(producer_id, committed)
+        apply(self.machine)
+        self._set_timer()
 
     # -- replying ------------------------------------------------------------------------------------------------------
 
@@ -254,7 +252,7 @@ class Runner(Generic[MachineType]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        parked: Sequence[tuple[Any, object]] = self.machine.unloaded().replies
+        parked: Sequence[tuple[Any, object]] = self.machine.unloaded()
         for ticket, reply in parked:
             ticket.fill(reply)
         while self._uncommitted:

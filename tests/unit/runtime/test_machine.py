@@ -1,0 +1,242 @@
+"""The runner: decisions are written, applied and answered in this order, and nobody is told what could be lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from ottla.decisions import CoordinatorRecord, Decision, Ticket
+from ottla.errors import ApiError, ErrorCode
+from ottla.ids import NO_PRODUCER_ID
+from ottla.runtime.machine import Runner
+from ottla.runtime.signal import Signal
+from ottla.runtime.tasks import Tasks
+from ottla.testing.loop import run
+
+START_MS = 1_000_000
+COMMIT_TIMEOUT_MS = 5000
+
+
+class Counters:
+    """A small machine: counters by name, a request that parks until a time, and a memory of what was refused."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.in_transaction: dict[int, list[str]] = {}
+        self.parked: list[tuple[int, Ticket]] = []
+        self.refusals: list[ErrorCode] = []
+
+    # -- what a machine must have --------------------------------------------------------------------------------------
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        return min((due_ms for due_ms, _ in self.parked), default=None)
+
+    def apply(self, record: CoordinatorRecord, producer_id: int = NO_PRODUCER_ID) -> None:
+        assert isinstance(record.key, str)
+        if producer_id == NO_PRODUCER_ID:
+            self.counts[record.key] = self.counts.get(record.key, 0) + 1
+        else:
+            self.in_transaction.setdefault(producer_id, []).append(record.key)
+
+    def complete_transaction(self, producer_id: int, committed: bool) -> None:
+        for key in self.in_transaction.pop(producer_id, ()):
+            if committed:
+                self.apply(CoordinatorRecord(key, 1))
+
+    def loaded(self, now_ms: int) -> Decision:
+        return Decision()
+
+    def expire(self, now_ms: int) -> Decision:
+        due = [ticket for due_ms, ticket in self.parked if due_ms <= now_ms]
+        self.parked = [(due_ms, ticket) for due_ms, ticket in self.parked if due_ms > now_ms]
+        return Decision(replies=[(ticket, now_ms) for ticket in due])
+
+    def refused(self, decision: Decision, error_code: ErrorCode, now_ms: int) -> Decision:
+        self.refusals.append(error_code)
+        return Decision(replies=[(ticket, error_code) for ticket, _ in decision.replies])
+
+    def unloaded(self) -> list[tuple[Ticket, object]]:
+        return [(ticket, ErrorCode.NOT_COORDINATOR) for _, ticket in self.parked]
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def add(self, name: str, ticket: Ticket, now_ms: int) -> Decision:
+        return Decision([CoordinatorRecord(name, 1)], [(ticket, f"added to {name}")])
+
+    def add_in_transaction(self, name: str, producer_id: int, ticket: Ticket, now_ms: int) -> Decision:
+        return Decision([CoordinatorRecord(name, 1)], [(ticket, "pending")], producer_id=producer_id)
+
+    def read(self, name: str, ticket: Ticket, now_ms: int) -> Decision:
+        return Decision(replies=[(ticket, self.counts.get(name, 0))])
+
+    def park(self, delay_ms: int, ticket: Ticket, now_ms: int) -> Decision:
+        self.parked.append((now_ms + delay_ms, ticket))
+        return Decision()
+
+
+class Paper:
+    """A journal in memory. `lag` records at its end are not committed yet."""
+
+    def __init__(self) -> None:
+        self.records: list[CoordinatorRecord] = []
+        self.lag = 0
+        self.is_full = False
+        self.moved = Signal()
+
+    @property
+    def committed_offset(self) -> int:
+        return len(self.records) - self.lag
+
+    def append(self, decision: Decision, now_ms: int) -> int:
+        if self.is_full:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no room")
+        self.records += decision.records
+        return len(self.records)
+
+    def commit(self) -> None:
+        self.lag = 0
+        self.moved.fire()
+
+
+class Clock:
+    def now_ms(self) -> int:
+        return START_MS + round(asyncio.get_running_loop().time() * 1000)
+
+
+class Stage:
+    """A runner with everything around it. Made inside of a running loop."""
+
+    def __init__(self) -> None:
+        self.machine = Counters()
+        self.paper = Paper()
+        self.tasks = Tasks()
+        self.runner = Runner(
+            self.machine,
+            self.paper,
+            Clock(),
+            applied_offset=0,
+            commit_timeout_ms=lambda: COMMIT_TIMEOUT_MS,
+            in_background=self.tasks.start,
+        )
+        self.runner.start()
+
+
+async def soon(answer: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """A task that has begun to wait."""
+    task = asyncio.create_task(answer)
+    await asyncio.sleep(0)
+    assert not task.done()
+    return task
+
+
+def test_a_request_is_answered_at_once_where_its_records_are_committed_at_once() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        assert stage.runner.ask(Counters.add, "a") == "added to a"
+        assert stage.runner.ask(Counters.read, "a") == 1
+        assert [record.key for record in stage.paper.records] == ["a"]
+
+    run(scenario())
+
+
+def test_a_reply_waits_until_the_records_are_committed_and_so_does_a_reader() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        stage.paper.lag = 1
+        added = await soon(stage.runner.ask(Counters.add, "a"))
+        read = await soon(stage.runner.ask(Counters.read, "b"))
+        stage.paper.moved.fire()  # for nothing
+        await asyncio.sleep(1)
+        assert not added.done()
+        assert not read.done()
+        stage.paper.commit()
+        assert await added == "added to a"
+        assert await read == 0
+        assert stage.runner.ask(Counters.read, "a") == 1
+
+    run(scenario())
+
+
+def test_a_commit_that_takes_too_long_is_answered_with_an_error_and_keeps_its_records() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        stage.paper.lag = 1
+        with pytest.raises(ApiError) as refusal:
+            await stage.runner.ask(Counters.add, "a")
+        assert refusal.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert asyncio.get_running_loop().time() == pytest.approx(COMMIT_TIMEOUT_MS / 1000)
+        stage.paper.commit()
+        assert stage.runner.ask(Counters.read, "a") == 1
+
+    run(scenario())
+
+
+def test_records_that_cannot_be_written_are_not_applied_and_the_machine_says_what_to_reply() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        stage.paper.is_full = True
+        with pytest.raises(ApiError) as refusal:
+            stage.runner.ask(Counters.add, "a")
+        assert refusal.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert stage.machine.refusals == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        assert stage.machine.counts == {}
+
+    run(scenario())
+
+
+def test_a_parked_request_is_answered_when_its_time_has_come() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        late = await soon(stage.runner.ask(Counters.park, 3000))
+        early = await soon(stage.runner.ask(Counters.park, 1000))
+        assert await early == START_MS + 1000
+        assert await late == START_MS + 3000
+
+    run(scenario())
+
+
+def test_a_parked_request_whose_client_hung_up_is_answered_to_nobody() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        parked = await soon(stage.runner.ask(Counters.park, 1000))
+        parked.cancel()
+        await asyncio.sleep(2)
+        assert stage.machine.parked == []
+        assert stage.runner.ask(Counters.read, "a") == 0
+
+    run(scenario())
+
+
+def test_everybody_who_waits_is_told_to_look_elsewhere_when_the_machine_is_given_up() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        parked = await soon(stage.runner.ask(Counters.park, 1000))
+        stage.paper.lag = 1
+        added = await soon(stage.runner.ask(Counters.add, "a"))
+        stage.runner.stop()
+        for answer in (parked, added):
+            with pytest.raises(ApiError) as refusal:
+                await answer
+            assert refusal.value.code == ErrorCode.NOT_COORDINATOR
+        await asyncio.sleep(10)  # no timer goes off on a machine that is over
+        await stage.tasks.stop()
+
+    run(scenario())
+
+
+def test_records_of_a_transaction_count_once_its_marker_is_in_the_journal() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        assert stage.runner.ask(Counters.add_in_transaction, "a", 7) == "pending"
+        assert stage.runner.ask(Counters.add_in_transaction, "b", 8) == "pending"
+        assert stage.runner.ask(Counters.read, "a") == 0
+        stage.runner.take_in(lambda machine: machine.complete_transaction(7, True), 2)
+        stage.runner.take_in(lambda machine: machine.complete_transaction(8, False), 2)
+        assert stage.runner.ask(Counters.read, "a") == 1
+        assert stage.runner.ask(Counters.read, "b") == 0
+
+    run(scenario())
