@@ -24,7 +24,13 @@ def extensions() -> list[Extension]:
         extra_compile_args=compile_args,
         extra_link_args=link_args,
     )
-    extended: list[Extension] = cythonize([native], language_level=3)
+    shortcut = Extension(
+        "ottla.net._shortcut",
+        ["src/ottla/net/_shortcut.pyx"],
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+    )
+    extended: list[Extension] = cythonize([native, shortcut], language_level=3)
     for extension in extended:
         extension.optional = True  # set here: cythonize makes new extensions and forgets it
     return extended

@@ -29,6 +29,13 @@ from ottla.errors import ProtocolError
 if TYPE_CHECKING:
     from ottla.net.server import Listener
 
+# Where it was built, the compiled short way of most requests; without it, or with this in the environment to see
+# whether a fault is in the compiled code, `Connection` does all of it by itself.
+Shortcut: Callable[..., Callable[[], None]] | None = None
+if not os.environ.get("OTTLA_PURE_PYTHON"):
+    with suppress(ImportError):
+        from ottla.net._shortcut import Shortcut  # type: ignore[import-not-found,no-redef,unused-ignore]
+
 logger = logging.getLogger(__name__)
 
 LENGTH = struct.Struct(">i")
@@ -76,6 +83,7 @@ class Connection:
         "_is_writing",
         "_listener",
         "_loop",
+        "_on_readable",
         "_out",
         "_remainder",
         "_socket",
@@ -103,6 +111,9 @@ class Connection:
         self._is_stopping = False
         self.is_closed = False
         self.last_active = self._loop.time()
+        self._on_readable: Callable[[], None] = self._readable
+        if Shortcut is not None and isinstance(sock, socket.socket):
+            self._on_readable = Shortcut(self, sock.fileno(), handler, self._loop.time, listener)
         self._resume_reading()
 
     @property
@@ -122,7 +133,7 @@ class Connection:
 
     def _resume_reading(self) -> None:
         if not self._is_reading and not self.is_closed:
-            self._loop.add_reader(self._socket, self._readable)
+            self._loop.add_reader(self._socket, self._on_readable)
             self._is_reading = True
 
     def _pause_reading(self) -> None:
@@ -148,11 +159,17 @@ class Connection:
         if count == 0:
             self.close()
             return
-        try:
-            if self._frame is None:
-                self._take(buffer[:count])
-            else:
+        if self._frame is None:
+            self._received(buffer[:count])
+        else:
+            try:
                 self._fill(count)
+            except Exception as error:
+                self._failed(error)
+
+    def _received(self, data: memoryview) -> None:
+        try:
+            self._take(data)
         except Exception as error:
             self._failed(error)
 
@@ -188,22 +205,29 @@ class Connection:
             if end - start < size:
                 break
             position = start + size
-            reply = self._handler(self, data[start:position])
-            if type(reply) is list:
-                self._out.extend(reply)
-                if len(self._out) >= OUT_PARTS_MAX or len(reply[0]) > OUT_PART_BYTES_MAX:  # type: ignore[arg-type]
-                    self._flush()
-            elif reply is not None:
-                self._task = self._loop.create_task(self._finish(reply))  # type: ignore[arg-type]
+            self._accept(self._handler(self, data[start:position]))
+        self._settle(data[position:])
+
+    def _accept(self, reply: Reply | Awaitable[Reply]) -> None:
+        """What a handler returned: an answer to be sent, the promise of one, or nothing."""
+        if type(reply) is list:
+            self._out.extend(reply)
+            if len(self._out) >= OUT_PARTS_MAX or len(reply[0]) > OUT_PART_BYTES_MAX:  # type: ignore[arg-type]
+                self._flush()
+        elif reply is not None:
+            self._task = self._loop.create_task(self._finish(reply))  # type: ignore[arg-type]
+
+    def _settle(self, rest: memoryview | bytes) -> None:
+        """Sends the answers that are ready, and puts away what came behind the last request that was handled."""
         if self._out:
             self._flush()
         if self.is_closed:
             return
         if not self._is_free:
             self._pause_reading()
-            self._remainder = bytes(data[position:])
-        elif position < end:
-            self._keep(data[position:])
+            self._remainder = bytes(rest)
+        elif rest:
+            self._keep(rest)
 
     @property
     def _is_free(self) -> bool:
@@ -216,17 +240,14 @@ class Connection:
             return
         remainder, self._remainder = self._remainder, b""
         if remainder:
-            try:
-                self._take(memoryview(bytearray(remainder)))
-            except Exception as error:
-                self._failed(error)
+            self._received(memoryview(bytearray(remainder)))
         if self._is_free:
             if self._is_stopping:
                 self.close()
             else:
                 self._resume_reading()
 
-    def _keep(self, rest: memoryview) -> None:
+    def _keep(self, rest: memoryview | bytes) -> None:
         """The beginning of a frame waits for the rest in a buffer of its own, which grows with what arrives."""
         frame = bytearray(rest)
         if len(frame) < LENGTH.size:

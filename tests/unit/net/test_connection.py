@@ -11,8 +11,18 @@ from typing import Any
 import pytest
 
 from ottla.errors import ProtocolError
+from ottla.net import connection as connection_module
 from ottla.net.connection import Connection, Reply
 from ottla.net.server import RECEIVE_BUFFER_BYTES
+
+
+@pytest.fixture(params=["with the compiled shortcut", "by itself"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it holds with the compiled shortcut and without."""
+    if request.param == "by itself":
+        monkeypatch.setattr(connection_module, "Shortcut", None)
+    elif connection_module.Shortcut is None:
+        pytest.skip("the shortcut is not compiled here")
 
 
 class Listener:
@@ -264,3 +274,25 @@ def test_a_file_that_is_shorter_than_promised_closes_instead_of_lying(tmp_path: 
             assert connection.is_closed
 
         connected(lambda connection, frame: [b"head", FileRange(bytes(100))], play)
+
+
+def test_a_handler_may_close_its_connection_and_nothing_is_sent_elsewhere() -> None:
+    def hang_up(connection: Connection, frame: memoryview) -> Reply:
+        connection.close()
+        return [b"too late"]
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        await asyncio.get_running_loop().sock_sendall(theirs, framed(b"go"))
+        assert await received(theirs, 100) == b""
+
+    connected(hang_up, play)
+
+
+def test_an_answer_that_the_socket_takes_only_in_part_arrives_whole() -> None:
+    answer = bytes(range(256)) * 20_000  # 5 MB: more than any socket buffer here
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        await asyncio.get_running_loop().sock_sendall(theirs, framed(b"go"))
+        assert await received(theirs, len(answer)) == answer
+
+    connected(lambda connection, frame: [answer], play)
