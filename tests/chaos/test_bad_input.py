@@ -95,9 +95,18 @@ def test_wrong_checksums(broker: Broker, unharmed: Unharmed) -> None:
     assert end_offset(broker) == before
 
 
+# As far as a megabyte goes: snappy has no more than 21 to 1.
+UNFOLDED_BYTES = {
+    Compression.GZIP: 120 << 20,
+    Compression.SNAPPY: 20 << 20,
+    Compression.LZ4: 120 << 20,
+    Compression.ZSTD: 120 << 20,
+}
+
+
 def bomb(codec: Compression) -> bytes:
-    """A batch of half a megabyte or less that claims to unpack to gigabytes of one record."""
-    packed = bytes(compress(codec, bytes(64 << 20)))
+    """A batch of a megabyte or less that unfolds to almost as much as is allowed, and is no record."""
+    packed = bytes(compress(codec, bytes(UNFOLDED_BYTES[codec])))
     sound = one_batch(b"x")
     header = batch.read_header(sound)
     return bytes(
@@ -119,9 +128,9 @@ def reattributed(records: bytes, codec: Compression) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD])
+@pytest.mark.parametrize("codec", list(UNFOLDED_BYTES))
 def test_decompression_bombs(codec: Compression, broker: Broker, unharmed: Unharmed) -> None:
-    """Each is unpacked up to the limit before it is refused, and holds everybody up so long: bounded, not nothing."""
+    """To unfold one takes 0.05 s (snappy) to 0.6 s (gzip): on the broker's loop, the neighbour would wait as long."""
     before = end_offset(broker)
     records = reattributed(bomb(codec), codec)
     outcomes: list[Any] = []
@@ -132,8 +141,8 @@ def test_decompression_bombs(codec: Compression, broker: Broker, unharmed: Unhar
                 answer = client.ask(produce("t", records), 9).responses[0].partition_responses[0]
                 outcomes.append(ErrorCode(answer.error_code).name)
 
-    unharmed(broker, throw, grown_kb_max=300_000, p99_ms_max=3000, rounds_min=1)
-    assert set(outcomes) <= {"CORRUPT_MESSAGE", "INVALID_RECORD", "MESSAGE_TOO_LARGE"}, outcomes
+    unharmed(broker, throw, grown_kb_max=300_000, p99_ms_max=150, rounds_min=40)
+    assert set(outcomes) == {"INVALID_RECORD"}, outcomes
     assert end_offset(broker) == before
 
 

@@ -50,6 +50,7 @@ METADATA_DIRECTORY = ".ottla-metadata"  # in the first log directory, whose lock
 UNKNOWN_NODE_ID = -1
 EMBEDDED_NODE_ID = 1  # of a broker that was given no id and is alone
 DRAIN_S = 10.0
+LONG_CHECKS_MAX = 2  # batches that are unfolded in threads at once: each may take 128 MB, and a core
 
 Bind = Callable[[str, int], socket.socket]
 
@@ -91,6 +92,7 @@ class Broker:
         self.dispatcher = Dispatcher(
             {key: partial(handle, self) for key, handle in HANDLERS.items()}, self.clock, lambda: self.replicas
         )
+        self.long_checks = asyncio.Semaphore(LONG_CHECKS_MAX)
         self.server = Server(self.loop, server_limits(self.config))
         self.logs = Logs(self.disk, list(self.config.log_directories), self._topic_config, dice=self.dice)
         self._tasks = Tasks()

@@ -15,6 +15,7 @@ from ottla.errors import ApiError, CorruptFileError, ErrorCode, StorageError
 from ottla.ids import TopicPartition
 from ottla.replication.leader import Leader
 from ottla.runtime.signal import Signal
+from ottla.storage.admission import Admitted
 from ottla.storage.index import AbortedTransaction, TimestampOffset
 from ottla.storage.log import Appended, Log, LogSlice
 
@@ -102,11 +103,25 @@ class Partition:
     # -- data ----------------------------------------------------------------------------------------------------------
 
     def append(self, records: Buffer, *, acks: int, now_ms: int) -> Appended:
-        """Appends a producer's batch as the leader; ApiError says why not."""
+        """Appends a producer's batch as the leader; ApiError says why not.
+
+        TakesLongError, where only a thread may look at all of it: see `append_admitted`.
+        """
         leader = self.leader
         leader.check_append(acks, self.log.config.min_insync_replicas)
         try:
-            appended = self.log.append(records, leader_epoch=leader.epoch, now_ms=now_ms)
+            appended = self.log.append(records, leader_epoch=leader.epoch, now_ms=now_ms, at_once=True)
+        except StorageError as error:
+            raise self.disk_failure(error) from error
+        self._end_moved(leader)
+        return appended
+
+    def append_admitted(self, admitted: Admitted, *, acks: int, now_ms: int) -> Appended:
+        """Appends a batch that the log's admission has let in; leadership is looked at anew."""
+        leader = self.leader
+        leader.check_append(acks, self.log.config.min_insync_replicas)
+        try:
+            appended = self.log.append_admitted(admitted, leader_epoch=leader.epoch, now_ms=now_ms)
         except StorageError as error:
             raise self.disk_failure(error) from error
         self._end_moved(leader)

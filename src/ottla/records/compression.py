@@ -29,6 +29,7 @@ DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
 DEFAULT_LEVELS = {Compression.GZIP: zlib.Z_DEFAULT_COMPRESSION, Compression.LZ4: 0, Compression.ZSTD: 3}
 
 _CHUNK_BYTES = 64 * 1024
+_GZIP_PIECE_BYTES = 1024 * 1024  # zlib joins what one call gives with the interpreter's lock held
 _GZIP_WINDOW = 31  # a window of 2^15 with a gzip header and trailer
 _USUAL_RATIO = 8  # what decompressors get to start with
 _ZSTD_REPEATED_BLOCK = 1  # a block of one byte and how often it is repeated
@@ -38,6 +39,13 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _SNAPPY_RATIO_MAX = 32  # a copy of 3 bytes yields at most 64
+
+
+class UnfoldsTooFarError(RecordsError):
+    """The records unfold to more than the caller allows. Nothing else is known to be wrong with them."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, f"the records unfold to more than the {limit} bytes allowed")
 
 
 def compress(compression: Compression, data: Buffer, level: int | None = None) -> Buffer:
@@ -50,7 +58,7 @@ def compress(compression: Compression, data: Buffer, level: int | None = None) -
 
 
 def decompress(compression: Compression, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """What `data` unfolds to, refused as MESSAGE_TOO_LARGE beyond `limit` bytes."""
+    """What `data` unfolds to; UnfoldsTooFarError beyond `limit` bytes. Long work leaves other threads running."""
     if compression is Compression.NONE:
         return data
     return _DECOMPRESSORS[compression](data, limit)
@@ -77,10 +85,7 @@ class _Gathered:
     def expect(self, size_bytes: int) -> None:
         """Refuses what is announced to be too much, before anything is allocated for it."""
         if size_bytes >= self.room:
-            raise RecordsError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"the records unfold to more than the {self._limit} bytes allowed",
-            )
+            raise UnfoldsTooFarError(self._limit)
 
     def take(self, piece: bytes | memoryview) -> None:
         self.expect(len(piece))
@@ -105,7 +110,7 @@ def _gzip_decompress(data: Buffer, limit: int) -> Buffer:
         while True:  # a member of a gzip file, of which there may be several
             member = zlib.decompressobj(_GZIP_WINDOW)
             while not member.eof:
-                piece = member.decompress(rest, gathered.room)
+                piece = member.decompress(rest, min(gathered.room, _GZIP_PIECE_BYTES))
                 rest = member.unconsumed_tail
                 gathered.take(piece)
                 if not piece and not rest and not member.eof:

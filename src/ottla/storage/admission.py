@@ -1,7 +1,8 @@
 """What a topic asks of a producer's batch before it is stored.
 
 `records` knows whether a batch is sound; this knows whether the topic wants it: size, timestamps, keys, codec. It
-decides over values and touches nothing but the batch itself, which it may re-stamp, recompress or convert.
+decides over values and touches nothing but the batch itself, which it may re-stamp, recompress or convert. So it may
+run in any thread, and must for the batches that take long: a few kilobytes can unfold to a hundred megabytes.
 """
 
 from __future__ import annotations
@@ -9,10 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config import LONG_MAX, LogConfig
-from ottla.errors import ErrorCode, RecordsError
+from ottla.errors import ApiError, ErrorCode, RecordsError
 from ottla.ids import NO_TIMESTAMP
 from ottla.records import batch, legacy
-from ottla.records.layout import LOG_APPEND_TIME_BIT, MAGIC, MAGIC_AT, BatchHeader, Compression
+from ottla.records.compression import UnfoldsTooFarError
+from ottla.records.layout import (
+    ATTRIBUTES_AT,
+    COMPRESSION_MASK,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    MAGIC_AT,
+    BatchHeader,
+    Compression,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -25,6 +35,13 @@ _CODECS = {
     "zstd": Compression.ZSTD,
 }
 
+# What may be done at once, by somebody whom others wait for. Unfolding so much takes 1 to 7 ms, by codec.
+UNFOLDED_AT_ONCE_BYTES_MAX = 2 * 1024 * 1024
+# Of batches that are compressed anew or looked at record by record, which takes ten times as long.
+REWRITTEN_AT_ONCE_BYTES_MAX = 16 * 1024
+# Each message of an old format becomes objects many times its size.
+LEGACY_UNFOLDED_BYTES_MAX = 16 * 1024 * 1024
+LEGACY_AT_ONCE_BYTES_MAX = 64 * 1024
 
 _ONE_BATCH = "a produce request carries exactly one batch per partition"
 
@@ -37,6 +54,13 @@ class Admitted(NamedTuple):
     append_time_ms: int  # -1 where the records keep their producer's time
 
 
+class TakesLongError(ApiError):
+    """The batch may be fine, but to find out takes too long here and now: ask again where nobody waits."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, "the batch unfolds to more than is looked at at once")
+
+
 class Admission:
     """The rules of one topic, looked up once: every produced batch passes here."""
 
@@ -46,6 +70,7 @@ class Admission:
         "_bytes_max",
         "_codec",
         "_config",
+        "_looks_at_records",
         "_needs_keys",
         "_uses_append_time",
     )
@@ -58,9 +83,13 @@ class Admission:
         self._uses_append_time = config.uses_append_time
         self._after_max_ms = config.message_timestamp_after_max_ms
         self._before_max_ms = config.message_timestamp_before_max_ms
+        self._looks_at_records = self._codec is not None or self._before_max_ms != LONG_MAX
 
-    def admit(self, data: Buffer, now_ms: int) -> Admitted:
-        """Checks a producer's batch and brings it into the topic's form; RecordsError where it cannot be taken."""
+    def admit(self, data: Buffer, now_ms: int, *, at_once: bool = False) -> Admitted:
+        """Checks a producer's batch and brings it into the topic's form; RecordsError where it cannot be taken.
+
+        With `at_once` it is TakesLongError where that would take more than some milliseconds.
+        """
         view = data if type(data) is memoryview else memoryview(data)
         if view.readonly:
             view = memoryview(bytearray(view))
@@ -71,9 +100,18 @@ class Admission:
             raise _too_large(size_bytes, self._config)
         if size_bytes > MAGIC_AT and view[MAGIC_AT] < MAGIC:
             # Made anew, so it is checked like any other: what an old client sent may still break a rule of the topic.
-            view = memoryview(legacy.convert_up(view))
+            view = _converted_up(view, at_once)
             size_bytes = len(view)
-        header, max_timestamp, offset_delta, null_key_index = batch.check(view)
+        if at_once:
+            if self._looks_at_records and self._is_long_rewrite(view):
+                raise TakesLongError
+            try:
+                checked = batch.check(view, decompressed_bytes_max=UNFOLDED_AT_ONCE_BYTES_MAX)
+            except UnfoldsTooFarError:
+                raise TakesLongError from None
+        else:
+            checked = batch.check(view)
+        header, max_timestamp, offset_delta, null_key_index = checked
         if header.batch_length + batch.LENGTH_PREFIX != size_bytes:
             raise RecordsError(ErrorCode.INVALID_RECORD, _ONE_BATCH)
         if self._needs_keys and null_key_index >= 0:
@@ -98,6 +136,12 @@ class Admission:
             header = batch.read_header(view)
         return Admitted(view, header, NO_TIMESTAMP)
 
+    def _is_long_rewrite(self, view: memoryview) -> bool:
+        """Whether the topic asks for more than a check of a batch, and the batch is large."""
+        if len(view) <= REWRITTEN_AT_ONCE_BYTES_MAX:
+            return False
+        return self._before_max_ms != LONG_MAX or view[ATTRIBUTES_AT + 1] & COMPRESSION_MASK != self._codec
+
     def _in_wanted_codec(self, view: memoryview, header: BatchHeader) -> memoryview:
         """The batch under the codec that the topic asks for; as it is where it asks for none."""
         if self._codec is None or self._codec == header.compression:
@@ -113,6 +157,17 @@ class Admission:
         for index, timestamp in enumerate(batch.decode(data).timestamps):
             if NO_TIMESTAMP != timestamp < earliest:
                 raise _bad_timestamp(timestamp, now_ms, index)
+
+
+def _converted_up(messages: memoryview, at_once: bool) -> memoryview:
+    if not at_once:
+        return memoryview(legacy.convert_up(messages, limit=LEGACY_UNFOLDED_BYTES_MAX))
+    if len(messages) > LEGACY_AT_ONCE_BYTES_MAX:
+        raise TakesLongError
+    try:
+        return memoryview(legacy.convert_up(messages, limit=LEGACY_AT_ONCE_BYTES_MAX))
+    except UnfoldsTooFarError:
+        raise TakesLongError from None
 
 
 def _too_large(size_bytes: int, config: LogConfig) -> RecordsError:

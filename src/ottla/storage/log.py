@@ -149,16 +149,21 @@ class Log:
     def config(self, config: LogConfig) -> None:
         """Settings change while the log is in use; what is written already stays as it is."""
         self._config = config
-        self._admission = Admission(config)
+        self.admission = Admission(config)
         self._roll_after_ms = config.segment_ms_max
 
     # -- appending -----------------------------------------------------------------------------------------------------
 
-    def append(self, data: Buffer, *, leader_epoch: int, now_ms: int) -> Appended:
-        """As the leader: checks, stamps and writes one batch of a producer. `data` is stamped in place if writable."""
-        return self.append_admitted(self._admission.admit(data, now_ms), leader_epoch=leader_epoch, now_ms=now_ms)
+    def append(self, data: Buffer, *, leader_epoch: int, now_ms: int, at_once: bool = False) -> Appended:
+        """As the leader: checks, stamps and writes one batch of a producer. `data` is stamped in place if writable.
+
+        With `at_once` a batch that takes long to check is a TakesLongError: it goes the way of `admission`.
+        """
+        admitted = self.admission.admit(data, now_ms, at_once=at_once)
+        return self.append_admitted(admitted, leader_epoch=leader_epoch, now_ms=now_ms)
 
     def append_admitted(self, admitted: Admitted, *, leader_epoch: int, now_ms: int) -> Appended:
+        """The same with a batch that `admission` has let in, in whatever thread."""
         data, header, append_time_ms = admitted
         if header.batch_length + batch.LENGTH_PREFIX > self._config.segment_bytes:
             raise RecordsError(

@@ -1,3 +1,4 @@
+import gzip
 import struct
 import zlib
 from typing import Any
@@ -10,7 +11,15 @@ from ottla.records import batch
 from ottla.records.batch import Compression
 from ottla.records.control import EndTransactionMarker, build_marker
 from ottla.records.layout import CRC_AT, HEADER_BYTES, MAX_TIMESTAMP_AT
-from ottla.storage.admission import Admission, Admitted
+from ottla.storage.admission import (
+    LEGACY_AT_ONCE_BYTES_MAX,
+    LEGACY_UNFOLDED_BYTES_MAX,
+    REWRITTEN_AT_ONCE_BYTES_MAX,
+    UNFOLDED_AT_ONCE_BYTES_MAX,
+    Admission,
+    Admitted,
+    TakesLongError,
+)
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -263,9 +272,11 @@ def test_an_empty_key_is_a_key() -> None:
 # -- old formats -------------------------------------------------------------------------------------------------------
 
 
-def message(magic: int, key: bytes | None, value: bytes | None, timestamp: int = NOW, offset: int = 0) -> bytes:
+def message(
+    magic: int, key: bytes | None, value: bytes | None, timestamp: int = NOW, offset: int = 0, codec: int = 0
+) -> bytes:
     """A message of magic 0 or 1 in its set."""
-    body = struct.pack(">bb", magic, 0) + (struct.pack(">q", timestamp) if magic else b"")
+    body = struct.pack(">bb", magic, codec) + (struct.pack(">q", timestamp) if magic else b"")
     for cell in (key, value):
         body += struct.pack(">i", -1) if cell is None else struct.pack(">i", len(cell)) + cell
     checked = struct.pack(">I", zlib.crc32(body)) + body
@@ -297,3 +308,61 @@ def test_an_old_message_with_a_wrong_checksum_is_corrupt() -> None:
     data = bytearray(message(1, b"k", b"v"))
     data[-1] ^= 1
     assert refusal(data).code is ErrorCode.CORRUPT_MESSAGE
+
+
+# -- at once -----------------------------------------------------------------------------------------------------------
+
+UNFOLDING = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
+
+
+def takes_long(data: Any, **settings: Any) -> bool:
+    """Whether a batch is not looked at at once; it must be fine otherwise."""
+    admission = Admission(LogConfig(**settings))
+    try:
+        admission.admit(bytearray(data), NOW, at_once=True)
+    except TakesLongError:
+        admission.admit(data, NOW)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("codec", UNFOLDING)
+def test_at_once_a_batch_unfolds_so_far_and_no_further(codec: Compression) -> None:
+    around = 2 * UNFOLDED_AT_ONCE_BYTES_MAX - len(batch.records_of(of(bytes(UNFOLDED_AT_ONCE_BYTES_MAX))))
+    assert not takes_long(of(bytes(around), compression=codec))
+    assert takes_long(of(bytes(around + 1), compression=codec))
+
+
+def test_an_uncompressed_batch_is_looked_at_at_once_however_large() -> None:
+    size = 2 * UNFOLDED_AT_ONCE_BYTES_MAX
+    assert not takes_long(of(bytes(size)), max_message_bytes=2 * size)
+
+
+def test_a_large_batch_is_recompressed_where_nobody_waits() -> None:
+    large = of(bytes(REWRITTEN_AT_ONCE_BYTES_MAX))
+    assert takes_long(large, compression_type="gzip")
+    assert not takes_long(large, compression_type="uncompressed")
+    assert not takes_long(of(bytes(100)), compression_type="gzip")
+
+
+def test_the_times_of_a_large_batch_are_looked_at_where_nobody_waits() -> None:
+    assert takes_long(of(bytes(REWRITTEN_AT_ONCE_BYTES_MAX)), message_timestamp_before_max_ms=HOUR)
+    assert not takes_long(of(bytes(100)), message_timestamp_before_max_ms=HOUR)
+
+
+def wrapped(size_bytes: int) -> bytes:
+    """A compressed message around others, so many bytes of them together."""
+    one = message(1, None, bytes(1000))
+    inner = one * (size_bytes // len(one) - 1)
+    inner += message(1, None, bytes(1000 + size_bytes - len(inner) - len(one)))
+    return message(1, None, gzip.compress(inner), codec=Compression.GZIP)
+
+
+def test_old_messages_are_converted_at_once_only_where_they_are_few() -> None:
+    assert not takes_long(wrapped(LEGACY_AT_ONCE_BYTES_MAX))
+    assert takes_long(wrapped(LEGACY_AT_ONCE_BYTES_MAX + 1))
+    assert takes_long(message(1, None, bytes(LEGACY_AT_ONCE_BYTES_MAX)))
+
+
+def test_old_messages_that_unfold_to_megabytes_of_objects_are_refused() -> None:
+    assert refusal(wrapped(LEGACY_UNFOLDED_BYTES_MAX + 1)).code == ErrorCode.MESSAGE_TOO_LARGE

@@ -1,10 +1,15 @@
-"""Produce: append to every partition first, then wait once for all of them."""
+"""Produce: append to every partition first, then wait once for all of them.
+
+A batch that takes long to check is copied and checked in a thread, so that others are served meanwhile. Its connection
+waits, as for any answer, so what the same producer sends next is appended behind it.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.partition import Partition
 from ottla.errors import ApiError, ErrorCode, ProtocolError, RecordsError
@@ -21,6 +26,8 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.wire import ZERO_UUID
 from ottla.records.layout import ATTRIBUTES_AT, COMPRESSION_MASK, MAGIC, MAGIC_AT, Compression
 from ottla.runtime.signal import wait_any
+from ottla.storage.admission import TakesLongError
+from ottla.storage.log import Appended
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -35,31 +42,54 @@ LENGTH = struct.Struct(">i")
 LENGTH_AT = 8  # in a batch; it counts the bytes behind itself
 
 
+class Waiting(NamedTuple):
+    """An answer that is right once the partition is committed up to `end_offset`."""
+
+    partition: Partition
+    end_offset: int
+    answer: PartitionProduceResponse
+
+
+class Unchecked(NamedTuple):
+    """A batch that is checked in a thread, and the answer that waits for it."""
+
+    partition: Partition
+    records: bytearray
+    answer: PartitionProduceResponse
+
+
 def handle(
     broker: Broker, request: ProduceRequest, context: Context
-) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse] | None:
+) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
     version = context.version
+    acks = request.acks
     now_ms = broker.clock.now_ms()
     responses = []
-    uncommitted: list[tuple[Partition, int, PartitionProduceResponse]] = []
+    unchecked: list[Unchecked] = []
+    uncommitted: list[Waiting] = []
     for topic in request.topic_data:
         partitions = []
         for wish in topic.partition_data:
+            answer = PartitionProduceResponse(index=wish.index, base_offset=NO_OFFSET)
             try:
                 partition = (
                     broker.replicas.find(topic.name, wish.index)
                     if topic.topic_id == ZERO_UUID
                     else broker.replicas.find_by_id(topic.topic_id, wish.index)
                 )
-                answer, end_offset = _append(partition, wish, request.acks, version, now_ms)
-                if request.acks == -1 and partition.leader.high_watermark < end_offset:
-                    uncommitted.append((partition, end_offset, answer))
+                records = _checked_request(wish, acks, version)
+                appended = partition.append(records, acks=acks, now_ms=now_ms)
+                _accept(answer, partition, appended, acks, uncommitted)
+            except TakesLongError:
+                unchecked.append(Unchecked(partition, bytearray(records), answer))
             except ApiError as error:
-                answer = _refused(wish, error)
+                _refuse(answer, error, wish.records)
             partitions.append(answer)
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
     response = ProduceResponse(responses=responses)
-    if request.acks == 0:
+    if unchecked:
+        return _checked(broker, request, context, response, unchecked, uncommitted)
+    if acks == 0:
         _check_unanswered(response)
         return None
     if uncommitted:
@@ -67,9 +97,8 @@ def handle(
     return _with_leaders(broker, context, response) if version >= 10 else response
 
 
-def _append(
-    partition: Partition, wish: PartitionProduceData, acks: int, version: int, now_ms: int
-) -> tuple[PartitionProduceResponse, int]:
+def _checked_request(wish: PartitionProduceData, acks: int, version: int) -> Buffer:
+    """The records for a partition, if a request of this version may carry them so."""
     if acks not in (-1, 0, 1):
         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: must be 0, 1 or -1 (all)")
     records = wish.records
@@ -80,28 +109,55 @@ def _append(
             raise RecordsError(ErrorCode.INVALID_RECORD, f"Produce {version} carries batches of format 2 only")
         if version < FIRST_ZSTD_VERSION and records[ATTRIBUTES_AT + 1] & COMPRESSION_MASK == Compression.ZSTD:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} does not know zstd")
-    appended = partition.append(records, acks=acks, now_ms=now_ms)
-    answer = PartitionProduceResponse(
-        index=wish.index,
-        base_offset=appended.first_offset,
-        log_append_time_ms=appended.append_time_ms,
-        log_start_offset=partition.log.log_start_offset,
-    )
-    return answer, appended.last_offset + 1
+    return records
 
 
-def _refused(wish: PartitionProduceData, error: ApiError) -> PartitionProduceResponse:
+async def _checked(
+    broker: Broker,
+    request: ProduceRequest,
+    context: Context,
+    response: ProduceResponse,
+    unchecked: list[Unchecked],
+    uncommitted: list[Waiting],
+) -> ProduceResponse | None:
+    """Appends the batches that take long, each once a thread has found it sound."""
+    acks = request.acks
+    for partition, records, answer in unchecked:
+        try:
+            async with broker.long_checks:
+                admit = partial(partition.log.admission.admit, records, broker.clock.now_ms())
+                admitted = await broker.offload.in_thread(admit)
+            appended = partition.append_admitted(admitted, acks=acks, now_ms=broker.clock.now_ms())
+            _accept(answer, partition, appended, acks, uncommitted)
+        except ApiError as error:
+            _refuse(answer, error, records)
+    if acks == 0:
+        _check_unanswered(response)
+        return None
+    return await _committed(broker, request, context, response, uncommitted)
+
+
+def _accept(
+    answer: PartitionProduceResponse, partition: Partition, appended: Appended, acks: int, uncommitted: list[Waiting]
+) -> None:
+    answer.base_offset = appended.first_offset
+    answer.log_append_time_ms = appended.append_time_ms
+    answer.log_start_offset = partition.log.log_start_offset
+    end_offset = appended.last_offset + 1
+    if acks == -1 and partition.leader.high_watermark < end_offset:
+        uncommitted.append(Waiting(partition, end_offset, answer))
+
+
+def _refuse(answer: PartitionProduceResponse, error: ApiError, records: Buffer | None) -> None:
     code = error.code
-    if code == ErrorCode.CORRUPT_MESSAGE and _is_cut(wish.records):
+    if code == ErrorCode.CORRUPT_MESSAGE and _is_cut(records):
         code = ErrorCode.INVALID_RECORD  # no whole batch: sending the same bytes again would not help
-    answer = PartitionProduceResponse(
-        index=wish.index, error_code=code, base_offset=NO_OFFSET, error_message=error.message or None
-    )
+    answer.error_code = code
+    answer.error_message = error.message or None
     if isinstance(error, RecordsError) and error.record_index is not None:
         answer.record_errors = [
             BatchIndexAndErrorMessage(batch_index=error.record_index, batch_index_error_message=error.message)
         ]
-    return answer
 
 
 def _is_cut(records: Buffer | None) -> bool:
@@ -128,7 +184,7 @@ async def _committed(
     request: ProduceRequest,
     context: Context,
     response: ProduceResponse,
-    uncommitted: list[tuple[Partition, int, PartitionProduceResponse]],
+    uncommitted: list[Waiting],
 ) -> ProduceResponse:
     """Answers once every in-sync replica has the records, or the request's time is up."""
     deadline = broker.loop.time() + max(0, request.timeout_ms) / 1000
