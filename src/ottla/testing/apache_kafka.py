@@ -1,38 +1,33 @@
 """Apache Kafka itself, as the judge of our bytes: its dump tool and a one-node broker, as child processes.
 
-The jars come from Maven by coordinates and are kept outside the repository, in `$OTTLA_CACHE` or the user's
-cache directory; a lock makes parallel test workers resolve them once. Everything listens on loopback, logs
-into its own directory and is ended by its own process id. Where Java or Maven is absent, `missing_programs()`
+The jars come from Maven and are kept outside the repository (`testing/maven.py`). Everything listens on loopback,
+logs into its own directory and is ended by its own process id. Where Java or Maven is absent, `missing_programs()`
 says so.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 from ottla.errors import OttlaError
+from ottla.testing import maven
+from ottla.testing.maven import Artifact
 
 # The last line that still knows ZooKeeper and the old formats, and the newest one.
 KAFKA_3_9: Final = "3.9.1"
 KAFKA_4: Final = "4.3.1"
 
-MAVEN_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
-MAVEN_TIMEOUT_S: Final = 600
 # The one logger that both lines of Kafka can share: it writes to stderr and is set by system properties.
-LOGGER: Final = ("org.slf4j", "slf4j-simple", "1.7.36")
+LOGGER: Final = Artifact("org.slf4j", "slf4j-simple", "1.7.36")
 
 DUMP_TIMEOUT_S: Final = 120
 START_TIMEOUT_S: Final = 90
@@ -63,13 +58,6 @@ def missing_programs() -> list[str]:
     return [program for program in ("java", "mvn") if shutil.which(program) is None]
 
 
-def cache_directory() -> Path:
-    """Where jars are kept between runs: `$OTTLA_CACHE`, else `ottla` in the user's cache directory."""
-    if chosen := os.environ.get("OTTLA_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
-
-
 @dataclass(frozen=True, slots=True)
 class Dump:
     """What the dump tool printed, and the lines of it that say that something is wrong.
@@ -91,13 +79,11 @@ class ApacheKafka:
     @classmethod
     def resolve(cls, version: str = KAFKA_3_9) -> ApacheKafka:
         """The given version with all it needs to run, from the cache or from Maven."""
-        home = cache_directory() / "maven"
-        home.mkdir(parents=True, exist_ok=True)
-        jars = home / f"kafka-{version}"
-        with locked(home / f"kafka-{version}.lock"):
-            if not jars.is_dir():
-                _copy_from_maven(version, jars)
-        return cls(version, jars)
+        artifacts = [Artifact("org.apache.kafka", "kafka_2.13", version), LOGGER]
+        if not version.startswith("3."):
+            # From 4.0 on the dump tool lives in a jar of its own.
+            artifacts.append(Artifact("org.apache.kafka", "kafka-tools", version))
+        return cls(version, maven.jars(f"kafka-{version}", artifacts))
 
     def dump_log(
         self,
@@ -308,55 +294,3 @@ def _free_ports(count: int) -> list[int]:
     finally:
         for each in sockets:
             each.close()
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds the lock file at `path`; other processes that want it wait."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _copy_from_maven(version: str, jars: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=jars.parent) as scratch:
-        pom = Path(scratch) / "pom.xml"
-        pom.write_text(_pom(version))
-        copied = Path(scratch) / "jars"
-        done = subprocess.run(
-            [
-                "mvn",
-                "-q",
-                "-B",
-                "-f",
-                pom,
-                MAVEN_COPY,
-                "-DincludeScope=runtime",
-                f"-DoutputDirectory={copied}",
-            ],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=MAVEN_TIMEOUT_S,
-        )
-        if done.returncode != 0:
-            raise ApacheKafkaError(
-                f"Maven could not bring Apache Kafka {version}; is its repository within reach? {done.stdout[-2000:]}"
-            )
-        copied.rename(jars)
-
-
-def _pom(version: str) -> str:
-    artifacts = [("org.apache.kafka", "kafka_2.13", version), LOGGER]
-    if not version.startswith("3."):
-        # From 4.0 on the dump tool lives in a jar of its own.
-        artifacts.append(("org.apache.kafka", "kafka-tools", version))
-    dependencies = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{number}</version></dependency>"
-        for group, artifact, number in artifacts
-    )
-    return (
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        f"<groupId>ottla</groupId><artifactId>interop</artifactId><version>1</version>"
-        f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>"
-    )

@@ -25,7 +25,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from ottla.errors import OttlaError
-from ottla.testing.apache_kafka import JVM_FLAGS, KAFKA_4, ApacheKafka, cache_directory, locked
+from ottla.runtime.cache import cache_directory, locked
+from ottla.testing.apache_kafka import JVM_FLAGS, KAFKA_4, ApacheKafka
 
 BUILD_TIMEOUT_S: Final = 900
 # Longer than a driver waits itself: it should be the one to say what did not happen.

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.testing import apache_kafka
-from ottla.testing.apache_kafka import ApacheKafka, ApacheKafkaError, cache_directory, missing_programs
+from ottla.runtime.cache import cache_directory
+from ottla.testing import apache_kafka, maven
+from ottla.testing.apache_kafka import ApacheKafka, ApacheKafkaError, missing_programs
+from ottla.testing.maven import Artifact, MavenError
 
 
 @pytest.fixture
@@ -52,9 +54,18 @@ def test_maven_is_asked_once(monkeypatch, tmp_path: Path, cache: Path):
 
 def test_a_failed_download_says_why_and_leaves_nothing_behind(monkeypatch, tmp_path: Path, cache: Path):
     stand_in(monkeypatch, tmp_path / "bin", "mvn", "echo no route to host; exit 1")
-    with pytest.raises(ApacheKafkaError, match="no route to host"):
+    with pytest.raises(MavenError, match="no route to host"):
         ApacheKafka.resolve("3.9.1")
     assert not (cache / "maven" / "kafka-3.9.1").exists()
+
+
+def test_what_is_asked_for_alone_comes_alone(monkeypatch, tmp_path: Path, cache: Path):
+    script = f'cp "$4" {tmp_path}/pom\nfor a; do case "$a" in -DoutputDirectory=*) mkdir "${{a#*=}}";; esac; done'
+    stand_in(monkeypatch, tmp_path / "bin", "mvn", script)
+    maven.jars("alone", [Artifact("org.example", "thing", "1.0")], transitive=False)
+    assert "<exclusion><groupId>*</groupId>" in (tmp_path / "pom").read_text()
+    maven.jars("with-friends", [Artifact("org.example", "thing", "1.0")])
+    assert "<exclusion>" not in (tmp_path / "pom").read_text()
 
 
 def test_what_the_dump_tool_says_of_damage_is_found_on_both_its_outputs(monkeypatch, tmp_path: Path):
