@@ -13,7 +13,7 @@ help: ## List the targets
 
 # Made once, and again when what decides the environment changes.
 STAMP := $(VENV)/.ready
-SOURCES := pyproject.toml setup.py $(wildcard src/ottla/records/*.pyx src/ottla/records/*.pxi src/ottla/records/*.h src/ottla/net/*.pyx)
+SOURCES := pyproject.toml setup.py $(wildcard src/ottla/records/*.pyx src/ottla/records/*.pxi src/ottla/records/*.h src/ottla/net/*.pyx src/ottla/broker/*.pyx)
 
 setup: $(STAMP) ## Make the virtual environment, the dependencies and the compiled core
 
@@ -78,5 +78,5 @@ bench: $(STAMP) ## Measure; writes JSON and a page to out/bench
 	$(BIN)/python benchmarks/run.py
 
 clean: ## Remove everything that was built
-	rm -rf $(VENV) build out src/*.egg-info src/ottla/*/*.so src/ottla/records/_native.c src/ottla/net/_shortcut.c
+	rm -rf $(VENV) build out src/*.egg-info src/ottla/*/*.so src/ottla/records/_native.c src/ottla/net/_shortcut.c src/ottla/broker/_repeat.c
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

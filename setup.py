@@ -24,13 +24,14 @@ def extensions() -> list[Extension]:
         extra_compile_args=compile_args,
         extra_link_args=link_args,
     )
-    shortcut = Extension(
-        "ottla.net._shortcut",
-        ["src/ottla/net/_shortcut.pyx"],
-        extra_compile_args=compile_args,
-        extra_link_args=link_args,
-    )
-    extended: list[Extension] = cythonize([native, shortcut], language_level=3)
+    hot_paths = [
+        Extension(name, [source], extra_compile_args=compile_args, extra_link_args=link_args)
+        for name, source in (
+            ("ottla.net._shortcut", "src/ottla/net/_shortcut.pyx"),
+            ("ottla.broker._repeat", "src/ottla/broker/_repeat.pyx"),
+        )
+    ]
+    extended: list[Extension] = cythonize([native, *hot_paths], language_level=3)
     for extension in extended:
         extension.optional = True  # set here: cythonize makes new extensions and forgets it
     return extended

@@ -9,7 +9,9 @@ as remembered goes the general way again.
 
 from __future__ import annotations
 
+import os
 import struct
+from contextlib import suppress
 
 from ottla.broker.partition import Partition
 from ottla.errors import ApiError
@@ -36,17 +38,16 @@ _MARK = _OFFSETS.pack(0x1122334455667788, 0x2233445566778811, 0x3344556677881122
 class Target:
     """Where a remembered request goes, and what its answer looks like."""
 
-    __slots__ = ("acks", "after", "answer", "before", "head", "length", "partition")
+    __slots__ = ("acks", "answer", "head", "offsets_at", "partition")
 
     def __init__(self, head: bytes, partition: Partition, acks: int, before: bytes, after: bytes) -> None:
         self.head = head
         self.partition = partition
         self.acks = acks
-        self.before = before
-        self.after = after
         # Length, correlation id, the answer up to the offsets, the offsets, the rest.
-        self.answer = struct.Struct(f">ii{len(before)}sqqq{len(after)}s")
-        self.length = self.answer.size - 4
+        body = bytes(4) + before + _MARK + after
+        self.answer = _INT32.pack(len(body)) + body
+        self.offsets_at = 8 + len(before)
 
 
 class RepeatedProduce:
@@ -60,12 +61,20 @@ class RepeatedProduce:
 
     def repeat(self, frame: memoryview, now_ms: int) -> bytes | None:
         """The framed answer to a request that is known; None where it must go the general way."""
-        for key_end, targets in self._targets.items():
-            target = targets.get(bytes(frame[KEY_START:key_end]))
-            if target is not None and frame[:4] == target.head and target.partition.is_led_alone:
-                records = _records(frame, key_end, target.head[3] >= FIRST_FLEXIBLE_VERSION)
-                return None if records is None else _append(target, frame, records, now_ms)
-        return None
+        located = _locate(frame, self._targets)
+        if located is None:
+            return None
+        target, records = located
+        partition = target.partition
+        if not partition.is_led_alone:
+            return None
+        try:
+            first_offset, _, append_time_ms, _ = partition.append(records, acks=target.acks, now_ms=now_ms)
+        except ApiError:
+            return None  # nothing was appended: the general way finds the same and has the words for it
+        return _fill(
+            target.answer, target.offsets_at, frame, first_offset, append_time_ms, partition.log.log_start_offset
+        )
 
     def learn(
         self, frame: memoryview, request: ProduceRequest, response: ProduceResponse, version: int, partition: Partition
@@ -96,21 +105,14 @@ class RepeatedProduce:
         targets[key] = target
 
 
-def _append(target: Target, frame: memoryview, records: memoryview, now_ms: int) -> bytes | None:
-    partition = target.partition
-    try:
-        first_offset, _, append_time_ms, _ = partition.append(records, acks=target.acks, now_ms=now_ms)
-    except ApiError:
-        return None  # nothing was appended: the general way finds the same and has the words for it
-    return target.answer.pack(
-        target.length,
-        _INT32.unpack_from(frame, 4)[0],  # the correlation id
-        target.before,
-        first_offset,
-        append_time_ms,
-        partition.log.log_start_offset,
-        target.after,
-    )
+def locate(frame: memoryview, targets: dict[int, dict[bytes, Target]]) -> tuple[Target, memoryview] | None:
+    """The target that a frame repeats and its records; None where there is none."""
+    for key_end, by_key in targets.items():
+        target = by_key.get(bytes(frame[KEY_START:key_end]))
+        if target is not None and frame[:4] == target.head:
+            records = _records(frame, key_end, target.head[3] >= FIRST_FLEXIBLE_VERSION)
+            return None if records is None else (target, records)
+    return None
 
 
 def _records(frame: memoryview, position: int, is_flexible: bool) -> memoryview | None:
@@ -139,6 +141,16 @@ def _records(frame: memoryview, position: int, is_flexible: bool) -> memoryview 
     return frame[position:end]
 
 
+def fill(
+    answer: bytes, offsets_at: int, frame: memoryview, base_offset: int, time_ms: int, log_start_offset: int
+) -> bytes:
+    """The answer with the correlation id of a frame and the three offsets in their places."""
+    filled = bytearray(answer)
+    filled[4:8] = frame[4:8]
+    _OFFSETS.pack_into(filled, offsets_at, base_offset, time_ms, log_start_offset)
+    return bytes(filled)
+
+
 def _answer_around_offsets(response: ProduceResponse, version: int) -> tuple[bytes, bytes]:
     """The encoded answer before and behind its three offsets, without length and correlation id."""
     answer = response.responses[0].partition_responses[0]
@@ -148,3 +160,11 @@ def _answer_around_offsets(response: ProduceResponse, version: int) -> tuple[byt
     answer.base_offset, answer.log_append_time_ms, answer.log_start_offset = real
     at = encoded.index(_MARK)
     return encoded[:at], encoded[at + len(_MARK) :]
+
+
+# Every repetition takes these two steps; where they were built, their compiled twins do.
+_locate, _fill = locate, fill
+if not os.environ.get("OTTLA_PURE_PYTHON"):
+    with suppress(ImportError):
+        from ottla.broker._repeat import fill as _fill  # type: ignore[import-not-found,no-redef,unused-ignore]
+        from ottla.broker._repeat import locate as _locate  # type: ignore[no-redef,unused-ignore]
