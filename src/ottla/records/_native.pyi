@@ -10,9 +10,13 @@ from ottla.records.reference import decode_records as decode_records
 from ottla.records.reference import encode_columns as encode_columns
 from ottla.records.reference import encode_records as encode_records
 from ottla.records.reference import first_at_or_after as first_at_or_after
+from ottla.records.reference import group_rows as group_rows
+from ottla.records.reference import partitions_of_column as partitions_of_column
+from ottla.records.reference import partitions_of_keys as partitions_of_keys
 from ottla.records.reference import read_header as read_header
 from ottla.records.reference import retain as retain
 from ottla.records.reference import scan as scan
+from ottla.records.reference import split_columns as split_columns
 
 def crc32c_portable(data: Buffer, value: int = 0) -> int: ...
 def siphash(secret: bytes, data: Buffer) -> bytes: ...

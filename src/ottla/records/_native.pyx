@@ -124,6 +124,7 @@ cdef enum:
     VARINT_BYTES_MAX = 5
     # Beside key, value and headers: length, attributes, timestamp delta, offset delta, two lengths, header count.
     RECORD_OVERHEAD_MAX = 5 + 1 + 10 + 5 + 5 + 5 + 5
+    RECORD_OVERHEAD_BYTES = 24
     SCAN_CHUNK = 512
 
 
@@ -714,4 +715,5 @@ def first_at_or_after(
 
 
 include "_native_arrow.pxi"
+include "_native_rows.pxi"
 include "_native_compaction.pxi"

@@ -113,79 +113,156 @@ cdef int64_t column_bytes(const Column *column, Py_ssize_t row_count) noexcept n
     return min(max(size, 0), column.data_size)
 
 
-def encode_columns(Py_ssize_t row_count, keys, values, timestamps, headers, Py_ssize_t prefix_bytes):
-    if row_count < 1:
+cdef class _RecordColumns:
+    """Holds the columns of records, their buffers checked to cover their rows, and says which rows are meant."""
+
+    cdef _ColumnViews key_views
+    cdef _ColumnViews value_views
+    cdef _ColumnViews list_views
+    cdef _ColumnViews header_key_views
+    cdef _ColumnViews header_value_views
+    cdef _View selection
+    # These point into the views; NULL where there is no such column.
+    cdef const Column *keys
+    cdef const Column *values
+    cdef const Column *lists
+    cdef const Column *header_keys
+    cdef const Column *header_values
+    cdef const uint8_t *selected
+    cdef Py_ssize_t row_count
+    cdef Py_ssize_t count
+    cdef Py_ssize_t header_rows
+
+    def __cinit__(self, Py_ssize_t row_count, keys, values, headers, rows):
+        self.row_count = self.count = row_count
+        self.value_views = binary_views(values, row_count)
+        self.values = &self.value_views.column
+        if keys is not None:
+            self.key_views = binary_views(keys, row_count)
+            self.keys = &self.key_views.column
+        if headers is not None:
+            self.list_views = _ColumnViews(headers.offsets, None, headers.validity, headers.first_bit, row_count)
+            self.header_rows = column_offset(&self.list_views.column, row_count)
+            if self.header_rows < 0:
+                raise ValueError("the offsets of an Arrow column do not fit its data")
+            self.list_views.column.data_size = self.header_rows
+            self.lists = &self.list_views.column
+            self.header_key_views = binary_views(headers.keys, self.header_rows)
+            self.header_keys = &self.header_key_views.column
+            self.header_value_views = binary_views(headers.values, self.header_rows)
+            self.header_values = &self.header_value_views.column
+        if rows is not None:
+            self.selection = _View(rows)
+            self.selected = self.selection.data
+            self.count = self.selection.size // 4
+
+    cdef inline int find_row(self, Py_ssize_t index, Py_ssize_t *row) noexcept nogil:
+        """The row of the record `index`."""
+        cdef int32_t number
+        row[0] = index
+        if self.selected != NULL:
+            memcpy(&number, self.selected + 4 * index, 4)
+            row[0] = number
+        return 0 if 0 <= row[0] < self.row_count else MISFIT
+
+    cdef int measure(self, Py_ssize_t index, int64_t *size) noexcept nogil:
+        """The bytes of a record's key, value and headers, the latter with their lengths."""
+        cdef const uint8_t *data = NULL
+        cdef int64_t cell_size = 0
+        cdef int32_t header_count
+        cdef Py_ssize_t row
+        cdef int problem = self.find_row(index, &row)
+        if not problem:
+            problem = read_cell(self.values, row, &data, &cell_size)
+        size[0] = cell_size if data != NULL else 0
+        if not problem and self.keys != NULL:
+            problem = read_cell(self.keys, row, &data, &cell_size)
+            size[0] += cell_size if data != NULL else 0
+        if not problem and self.lists != NULL:
+            problem = measure_headers(self.lists, self.header_keys, self.header_values, row, &cell_size, &header_count)
+            size[0] += cell_size
+        return problem
+
+    cdef int64_t bytes_max(self) noexcept nogil:
+        """No fewer bytes than the encoded records take; what is wrong with them is found out when they are."""
+        cdef int64_t size, total = self.count * <int64_t>RECORD_OVERHEAD_MAX
+        cdef Py_ssize_t index
+        if self.selected != NULL:
+            for index in range(self.count):
+                if self.measure(index, &size):
+                    break
+                total += size
+            return total
+        total += column_bytes(self.values, self.count)
+        if self.keys != NULL:
+            total += column_bytes(self.keys, self.count)
+        if self.lists != NULL:
+            total += (
+                column_bytes(self.header_keys, self.header_rows) + column_bytes(self.header_values, self.header_rows)
+                + 2 * VARINT_BYTES_MAX * <int64_t>self.header_rows
+            )
+        return total
+
+
+cdef _ColumnViews binary_views(column, Py_ssize_t row_count):
+    return _ColumnViews(column.offsets, column.data, column.validity, column.first_bit, row_count)
+
+
+cdef raise_column_problem(int problem, int64_t index):
+    if problem == MISFIT:
+        raise ValueError("the offsets of an Arrow column do not fit its data, or a row is not there")
+    raise_problem(problem, index)
+
+
+def encode_columns(Py_ssize_t row_count, keys, values, timestamps, headers, Py_ssize_t prefix_bytes, rows=None):
+    cdef _RecordColumns columns = _RecordColumns(row_count, keys, values, headers, rows)
+    if columns.count < 1:
         raise ValueError("a batch is built of at least one record")
-    cdef _ColumnViews value_views = _ColumnViews(values.offsets, values.data, values.validity, values.first_bit, row_count)
-    cdef _ColumnViews key_views = None, list_views = None, header_key_views = None, header_value_views = None
     cdef _View timestamp_view = None
-    cdef const Column *key_column = NULL
-    cdef const Column *value_column = &value_views.column
-    cdef const Column *list_column = NULL
-    cdef const Column *header_keys = NULL
-    cdef const Column *header_values = NULL
     cdef const uint8_t *timestamp_data = NULL
-    cdef int64_t timestamp = 0, base_timestamp, max_timestamp
-    cdef int64_t bound = column_bytes(value_column, row_count) + row_count * RECORD_OVERHEAD_MAX
-    cdef int32_t header_rows
+    cdef int64_t timestamp = 0, base_timestamp = 0, max_timestamp = INT64_MIN
     if isinstance(timestamps, int):
-        timestamp = as_timestamp(timestamps, 0)
+        base_timestamp = max_timestamp = as_timestamp(timestamps, 0)
     else:
         timestamp_view = _View(timestamps)
         if timestamp_view.size // 8 < row_count:
             raise ValueError("there are fewer timestamps than rows")
         timestamp_data = timestamp_view.data
-        memcpy(&timestamp, timestamp_data, 8)
-    if keys is not None:
-        key_views = _ColumnViews(keys.offsets, keys.data, keys.validity, keys.first_bit, row_count)
-        key_column = &key_views.column
-        bound += column_bytes(key_column, row_count)
-    if headers is not None:
-        list_views = _ColumnViews(headers.offsets, None, headers.validity, headers.first_bit, row_count)
-        header_rows = column_offset(&list_views.column, row_count)
-        if header_rows < 0:
-            raise ValueError("the offsets of an Arrow column do not fit its data")
-        list_views.column.data_size = header_rows
-        list_column = &list_views.column
-        header_key_views = _ColumnViews(
-            headers.keys.offsets, headers.keys.data, headers.keys.validity, headers.keys.first_bit, header_rows)
-        header_keys = &header_key_views.column
-        header_value_views = _ColumnViews(
-            headers.values.offsets, headers.values.data, headers.values.validity, headers.values.first_bit, header_rows)
-        header_values = &header_value_views.column
-        bound += (
-            column_bytes(header_keys, header_rows) + column_bytes(header_values, header_rows)
-            + 2 * VARINT_BYTES_MAX * <int64_t>header_rows
-        )
-    cdef _Section out = _Section(prefix_bytes, min(bound, <int64_t>INT32_MAX))
+    cdef _Section out = _Section(prefix_bytes, min(columns.bytes_max(), <int64_t>INT32_MAX))
     cdef uint8_t *at = out.at
     cdef const uint8_t *key = NULL
     cdef const uint8_t *value = NULL
-    cdef int64_t row = 0, body, timestamp_delta = 0, key_size = 0, value_size = 0, headers_size = 1
+    cdef Py_ssize_t index = 0, row = 0
+    cdef int64_t body, timestamp_delta = 0, key_size = 0, value_size = 0, headers_size = 1
     cdef int32_t header_count = 0
     cdef int problem = 0
-    base_timestamp = max_timestamp = timestamp
     with nogil:
-        for row in range(row_count):
+        for index in range(columns.count):
+            problem = columns.find_row(index, &row)
+            if problem:
+                break
             if timestamp_data != NULL:
                 memcpy(&timestamp, timestamp_data + 8 * row, 8)
+                if index == 0:
+                    base_timestamp = timestamp
                 if subtract_overflows(timestamp, base_timestamp, &timestamp_delta):
                     problem = TIMESTAMP
                     break
                 max_timestamp = max(max_timestamp, timestamp)
-            if key_column != NULL:
-                problem = read_cell(key_column, row, &key, &key_size)
+            if columns.keys != NULL:
+                problem = read_cell(columns.keys, row, &key, &key_size)
                 if problem:
                     break
-            problem = read_cell(value_column, row, &value, &value_size)
+            problem = read_cell(columns.values, row, &value, &value_size)
             if problem:
                 break
-            if list_column != NULL:
-                problem = measure_headers(list_column, header_keys, header_values, row, &headers_size, &header_count)
+            if columns.lists != NULL:
+                problem = measure_headers(
+                    columns.lists, columns.header_keys, columns.header_values, row, &headers_size, &header_count)
                 if problem:
                     break
             body = (
-                1 + varint_size(timestamp_delta) + varint_size(row)
+                1 + varint_size(timestamp_delta) + varint_size(index)
                 + nullable_size(key, key_size) + nullable_size(value, value_size) + headers_size
             )
             if body > INT32_MAX or body + VARINT_BYTES_MAX > out.end - at:
@@ -194,20 +271,19 @@ def encode_columns(Py_ssize_t row_count, keys, values, timestamps, headers, Py_s
             at = write_varint(at, body)
             at[0] = 0  # attributes
             at = write_varint(at + 1, timestamp_delta)
-            at = write_varint(at, row)
+            at = write_varint(at, index)
             at = write_nullable(at, key, key_size)
             at = write_nullable(at, value, value_size)
-            if list_column == NULL:
+            if columns.lists == NULL:
                 at[0] = 0
                 at += 1
             else:
-                problem = write_headers(&at, out.end, list_column, header_keys, header_values, row, header_count)
+                problem = write_headers(
+                    &at, out.end, columns.lists, columns.header_keys, columns.header_values, row, header_count)
                 if problem:
                     break
-    if problem == MISFIT:
-        raise ValueError("the offsets of an Arrow column do not fit its data")
     if problem:
-        raise_problem(problem, row)
+        raise_column_problem(problem, index)
     out.at = at
     return EncodedColumns(out.finish(), base_timestamp, max_timestamp)
 

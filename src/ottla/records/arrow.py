@@ -49,10 +49,10 @@ def build(
             raise ValueError(f"{len(column)} {name} beside {row_count} values")
     encoded = codec.encode_columns(
         row_count,
-        None if keys is None else _binary_buffers(_as_binary(keys)),
-        _binary_buffers(_as_binary(values)),
-        timestamps if isinstance(timestamps, int) else _timestamp_buffer(timestamps),
-        None if headers is None else _headers_buffers(headers),
+        None if keys is None else binary_buffers(keys),
+        binary_buffers(values),
+        timestamps if isinstance(timestamps, int) else timestamp_buffer(timestamps),
+        None if headers is None else headers_buffers(headers),
         HEADER_BYTES,
     )
     return batch.wrap(
@@ -95,7 +95,9 @@ def _as_binary(array: Any) -> Any:
     return array.cast(pa.binary())
 
 
-def _binary_buffers(array: Any) -> BinaryColumn:
+def binary_buffers(array: Any) -> BinaryColumn:
+    """The buffers of an array of binary, string or their like."""
+    array = _as_binary(array)
     validity, offsets, data = array.buffers()
     return BinaryColumn(
         _offsets_from(offsets, array),
@@ -110,7 +112,8 @@ def _offsets_from(offsets: Any, array: Any) -> Buffer:
     return bytes(4) if offsets is None or not offsets.size else memoryview(offsets)[4 * array.offset :]
 
 
-def _timestamp_buffer(array: Any) -> Buffer:
+def timestamp_buffer(array: Any) -> Buffer:
+    """The milliseconds of an array of Arrow timestamps or of int64."""
     array = _one_array(array)
     if array.null_count:
         raise ValueError("a record has a timestamp: nulls have no place here")
@@ -121,7 +124,8 @@ def _timestamp_buffer(array: Any) -> Buffer:
     return b"" if data is None else memoryview(data)[8 * array.offset :]
 
 
-def _headers_buffers(array: Any) -> HeadersColumn:
+def headers_buffers(array: Any) -> HeadersColumn:
+    """The buffers of an array of list<struct<key, value>>."""
     array = _one_array(array)
     if not (pa.types.is_list(array.type) and pa.types.is_struct(array.type.value_type)):
         array = array.cast(HEADERS_TYPE)
@@ -131,8 +135,8 @@ def _headers_buffers(array: Any) -> HeadersColumn:
         raise ValueError("a header has a key: a null has no place in a list of headers")
     return HeadersColumn(
         _offsets_from(offsets, array),
-        _binary_buffers(_as_binary(entries.field("key"))),
-        _binary_buffers(_as_binary(entries.field("value"))),
+        binary_buffers(entries.field("key")),
+        binary_buffers(entries.field("value")),
         validity if array.null_count else None,
         array.offset,
     )

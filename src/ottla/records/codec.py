@@ -35,9 +35,13 @@ decode_records = core.decode_records
 encode_columns = core.encode_columns
 encode_records = core.encode_records
 first_at_or_after = core.first_at_or_after
+group_rows = core.group_rows
+partitions_of_column = core.partitions_of_column
+partitions_of_keys = core.partitions_of_keys
 read_header = core.read_header
 retain = core.retain
 scan = core.scan
+split_columns = core.split_columns
 
 __all__ = [
     "NATIVE",
@@ -51,7 +55,11 @@ __all__ = [
     "encode_columns",
     "encode_records",
     "first_at_or_after",
+    "group_rows",
+    "partitions_of_column",
+    "partitions_of_keys",
     "read_header",
     "retain",
     "scan",
+    "split_columns",
 ]

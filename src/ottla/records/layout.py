@@ -51,6 +51,9 @@ KNOWN_ATTRIBUTES = 0x7F
 RECORD_BYTES_MIN = 7
 # A header of a record: key length and value length.
 RECORD_HEADER_BYTES_MIN = 2
+# What stands around key, value and headers of a record, at most, in a batch of about a megabyte: the number by which
+# producers cut their records into batches.
+RECORD_OVERHEAD_BYTES = 24
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1

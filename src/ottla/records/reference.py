@@ -11,10 +11,11 @@ import hashlib
 import secrets
 import struct
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.hashing import murmur2
 from ottla.records.layout import (
     ATTRIBUTES_AT,
     COMPRESSION_MASK,
@@ -34,6 +35,7 @@ from ottla.records.layout import (
     MAGIC_AT,
     RECORD_BYTES_MIN,
     RECORD_HEADER_BYTES_MIN,
+    RECORD_OVERHEAD_BYTES,
     BatchHeader,
     BinaryColumn,
     Checked,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _LENGTH_FIELD = struct.Struct(">i")
+HASHES_KEPT = 100_000  # keys repeat; hashing one in Python costs more than all the rest of its record
 
 
 def _view(data: Buffer) -> memoryview:
@@ -406,6 +409,13 @@ def _write_nullable(out: bytearray, value: Buffer | None) -> None:
             out += view
 
 
+def _write_headers(out: bytearray, headers: Sequence[tuple[str | bytes, Buffer | None]]) -> None:
+    _write_varint(out, len(headers))
+    for key, value in headers:
+        _write_nullable(out, key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key)
+        _write_nullable(out, value)
+
+
 def encode_records(
     keys: Sequence[Buffer | None] | None,
     values: Sequence[Buffer | None],
@@ -440,11 +450,7 @@ def encode_records(
         _write_varint(body, offset_delta)
         _write_nullable(body, None if keys is None else keys[index])
         _write_nullable(body, values[index])
-        record_headers = () if headers is None else headers[index]
-        _write_varint(body, len(record_headers))
-        for key, value in record_headers:
-            _write_nullable(body, key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key)
-            _write_nullable(body, value)
+        _write_headers(body, () if headers is None else headers[index])
         _write_varint(out, len(body))
         out += body
         if len(out) > INT32_MAX:
@@ -479,7 +485,10 @@ def _valid_rows(validity: Buffer | None, first_bit: int, row_count: int) -> list
         return [bool(view[bit >> 3] >> (bit & 7) & 1) for bit in range(first_bit, first_bit + row_count)]
 
 
-def _header_lists(column: HeadersColumn, row_count: int) -> list[list[tuple[bytes, bytes | None]]]:
+def _header_lists(
+    column: HeadersColumn, row_count: int, rows: Sequence[int]
+) -> list[list[tuple[str | bytes, bytes | None]]]:
+    """The headers of the records that are in these rows."""
     with _view(column.offsets) as offsets_view:
         offsets = _int32s(offsets_view, row_count + 1)
     if any(start > end for start, end in pairwise(offsets)) or offsets[0] < 0:
@@ -487,16 +496,27 @@ def _header_lists(column: HeadersColumn, row_count: int) -> list[list[tuple[byte
     keys = _cells(column.keys, offsets[-1])
     values = _cells(column.values, offsets[-1])
     valid = _valid_rows(column.validity, column.first_bit, row_count)
-    lists: list[list[tuple[bytes, bytes | None]]] = []
-    for row in range(row_count):
-        headers = []
+    lists: list[list[tuple[str | bytes, bytes | None]]] = []
+    for index, row in enumerate(rows):
+        headers: list[tuple[str | bytes, bytes | None]] = []
         for at in range(offsets[row], offsets[row + 1]) if valid[row] else ():
             key = keys[at]
             if key is None:
-                raise refusal(Problem.HEADER_KEY, row)
+                raise refusal(Problem.HEADER_KEY, index)
             headers.append((key, values[at]))
         lists.append(headers)
     return lists
+
+
+def _selected(rows: Buffer | None, row_count: int) -> Sequence[int]:
+    """Which rows are meant, in which order: those of a buffer of int32, or all."""
+    if rows is None:
+        return range(row_count)
+    with _view(rows) as view:
+        numbers = _int32s(view, len(view) // 4)
+    if any(not 0 <= number < row_count for number in numbers):
+        raise ValueError("a row is not there in the Arrow column")
+    return numbers
 
 
 def encode_columns(
@@ -506,27 +526,38 @@ def encode_columns(
     timestamps: Buffer | int,
     headers: HeadersColumn | None,
     prefix_bytes: int,
+    rows: Buffer | None = None,
 ) -> EncodedColumns:
-    """The section of the records in these Arrow columns, behind `prefix_bytes` zero bytes for a header."""
-    if row_count < 1:
+    """The section of the records in these Arrow columns, behind `prefix_bytes` zero bytes for a header.
+
+    `rows` are the numbers (int32) of the rows that are meant, in the order of the records; None means all.
+    """
+    selected = _selected(rows, row_count)
+    if not selected:
         raise ValueError("a batch is built of at least one record")
     if isinstance(timestamps, int):
-        times = (timestamps,) * row_count
+        times: Sequence[int] = (timestamps,) * len(selected)
     else:
         with _view(timestamps) as view:
             if len(view) < 8 * row_count:
                 raise ValueError("there are fewer timestamps than rows")
-            times = struct.unpack_from(f"={row_count}q", view)
+            all_times = struct.unpack_from(f"={row_count}q", view)
+        times = [all_times[row] for row in selected]
     records = encode_records(
-        None if keys is None else _cells(keys, row_count),
-        _cells(values, row_count),
+        None if keys is None else _selected_cells(keys, row_count, selected),
+        _selected_cells(values, row_count, selected),
         times,
-        None if headers is None else _header_lists(headers, row_count),
+        None if headers is None else _header_lists(headers, row_count, selected),
         None,
         times[0],
         prefix_bytes,
     )
     return EncodedColumns(records, times[0], max(times))
+
+
+def _selected_cells(column: BinaryColumn, row_count: int, rows: Sequence[int]) -> list[bytes | None]:
+    cells = _cells(column, row_count)
+    return [cells[row] for row in rows]
 
 
 def _binary_column(cells: Sequence[bytes | None]) -> BinaryColumn:
@@ -568,6 +599,68 @@ def decode_columns(
         _binary_column(columns.values),
         headers,
     )
+
+
+# --- rows to partitions and batches -------------------------------------------------------------------------
+
+_hash_of_key = lru_cache(HASHES_KEPT)(murmur2)
+
+
+def partitions_of_keys(keys: Sequence[bytes | None], partition_count: int, keyless_partition: int) -> Buffer:
+    """The partition of each key, as int32: Kafka's, and `keyless_partition` for None."""
+    if not 0 <= keyless_partition < partition_count:
+        raise ValueError(f"partition {keyless_partition} is none of {partition_count}")
+    partitions = [
+        keyless_partition if key is None else (_hash_of_key(bytes(key)) & INT32_MAX) % partition_count for key in keys
+    ]
+    return struct.pack(f"={len(partitions)}i", *partitions)
+
+
+def partitions_of_column(row_count: int, keys: BinaryColumn, partition_count: int, keyless_partition: int) -> Buffer:
+    """The same for the keys of an Arrow column."""
+    return partitions_of_keys(_cells(keys, row_count), partition_count, keyless_partition)
+
+
+def group_rows(numbers: Buffer, group_count: int) -> list[tuple[int, memoryview]]:
+    """The rows of each group that has any, by the group's number. `numbers` says the group of each row; rows keep
+    their order in it. All of these are int32."""
+    groups: dict[int, list[int]] = {}
+    with _view(numbers) as view:
+        for row, number in enumerate(_int32s(view, len(view) // 4)):
+            if not 0 <= number < group_count:
+                raise ValueError(f"a row belongs to a group that is none of {group_count}")
+            groups.setdefault(number, []).append(row)
+    return [(number, memoryview(struct.pack(f"={len(rows)}i", *rows))) for number, rows in sorted(groups.items())]
+
+
+def split_columns(
+    row_count: int,
+    keys: BinaryColumn | None,
+    values: BinaryColumn,
+    headers: HeadersColumn | None,
+    bytes_max: int,
+    rows: Buffer | None = None,
+) -> list[int]:
+    """Where the records of these Arrow columns, or of the selected `rows`, are to be cut so that no piece takes more
+    than `bytes_max` in a batch: the end of each. A record that is larger alone stands alone."""
+    selected = _selected(rows, row_count)
+    sizes = [RECORD_OVERHEAD_BYTES + len(value or b"") for value in _selected_cells(values, row_count, selected)]
+    if keys is not None:
+        for index, key in enumerate(_selected_cells(keys, row_count, selected)):
+            sizes[index] += len(key or b"")
+    if headers is not None:
+        for index, of_record in enumerate(_header_lists(headers, row_count, selected)):
+            encoded = bytearray()
+            _write_headers(encoded, of_record)
+            sizes[index] += len(encoded)
+    ends: list[int] = []
+    total = 0
+    for index, size in enumerate(sizes):
+        if total and total + size > bytes_max:
+            ends.append(index)
+            total = 0
+        total += size
+    return [*ends, len(sizes)] if sizes else []
 
 
 # --- compaction ---------------------------------------------------------------------------------------------

@@ -161,10 +161,10 @@ def test_encode_columns(given_rows, data):
     header_array = pa.array([list(entries) for entries in headers], arrow.HEADERS_TYPE)
     arguments = (
         count,
-        arrow._binary_buffers(pa.array(keys, pa.binary()).slice(start, count)),
-        arrow._binary_buffers(pa.array(values, pa.binary()).slice(start, count)),
-        arrow._timestamp_buffer(pa.array(times, pa.int64()).slice(start, count)),
-        arrow._headers_buffers(header_array.slice(start, count)) if data.draw(st.booleans()) else None,
+        arrow.binary_buffers(pa.array(keys, pa.binary()).slice(start, count)),
+        arrow.binary_buffers(pa.array(values, pa.binary()).slice(start, count)),
+        arrow.timestamp_buffer(pa.array(times, pa.int64()).slice(start, count)),
+        arrow.headers_buffers(header_array.slice(start, count)) if data.draw(st.booleans()) else None,
         data.draw(st.sampled_from([0, 61])),
     )
     assert outcome(native.encode_columns, *arguments) == outcome(reference.encode_columns, *arguments)
