@@ -1,0 +1,164 @@
+"""An archive of Java's loaded classes, which a starting Spark maps into memory in place of loading them from its jars.
+
+Java 17 makes one when a program ends (`-XX:ArchiveClassesAtExit`). So it is made once, by a small Spark program of its
+own that uses what streams use, for each version of Java and installation of Spark, and kept in the user's cache
+directory. Making it is bounded in time, done by one process at a time, and no reason for anything to fail: without an
+archive, or with one that does not fit after all, Spark starts as it always did, only slower.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from ottla.runtime.cache import cache_directory
+from ottla.spark.installation import find_java
+
+log = logging.getLogger(__name__)
+
+MAKING_TIMEOUT_S: Final = 180
+ENDING_TIMEOUT_S: Final = 60
+# After a failure the next attempt waits this long: a start-up must not pay for it each time.
+RETRY_AFTER_S: Final = 24 * 3600
+ARCHIVES_MAX: Final = 3  # about 150 MB each; older ones go
+# An archive that does not fit is left aside without a word.
+QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+
+
+def java_options(archive: Path) -> str:
+    return f"-XX:SharedArchiveFile={archive} {QUIET}"
+
+
+def find_or_make() -> Path | None:
+    """The archive for the Java and the Spark that are installed here; None where there cannot be one."""
+    try:
+        directory = cache_directory() / "spark"
+        directory.mkdir(parents=True, exist_ok=True)
+        archive = directory / f"{_key()}.jsa"
+        if archive.exists():
+            return archive
+        return _make(archive)
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning("Spark starts without an archive of its classes: %s", error)
+        return None
+
+
+def _key() -> str:
+    """What an archive depends on: the version of Java, that of Spark, and where both stand."""
+    import pyspark
+
+    java = find_java()
+    home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
+    places = hashlib.sha256(f"{java.program.resolve()}\0{home}".encode()).hexdigest()[:12]
+    return f"java-{java.version}-spark-{pyspark.__version__}-{places}"
+
+
+def _make(archive: Path) -> Path | None:
+    failure = archive.with_suffix(".failed")
+    if failure.exists() and time.time() - failure.stat().st_mtime < RETRY_AFTER_S:
+        log.info("no archive of Spark's classes: making one failed before, see %s", failure)
+        return None
+    with _only_one(archive.with_suffix(".lock")) as is_mine:
+        if not is_mine:
+            log.info("no archive of Spark's classes: another process is making it")
+            return None
+        log.warning("making an archive of Spark's classes, once; the next starts will be faster: %s", archive)
+        with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
+            made = Path(scratch) / "made.jsa"
+            complaint = _run(made)
+            if made.exists():
+                made.rename(archive)
+            else:
+                failure.write_text(complaint)
+                log.warning("Spark starts without an archive of its classes, see %s", failure)
+                return None
+    _remove_old(archive.parent)
+    return archive
+
+
+def _run(made: Path) -> str:
+    """Runs the program below; returns what it said, for the case that there is no archive afterwards."""
+    command = [sys.executable, "-m", "ottla.spark.class_archive", str(made)]
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=MAKING_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return f"it was not made within {MAKING_TIMEOUT_S} s"
+    return done.stdout
+
+
+@contextmanager
+def _only_one(path: Path) -> Iterator[bool]:
+    """Whether this process got the lock; it does not wait for it."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def _remove_old(directory: Path) -> None:
+    archives = sorted(directory.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
+    for archive in archives[:-ARCHIVES_MAX]:
+        archive.unlink(missing_ok=True)
+
+
+# -- the program that makes it -----------------------------------------------------------------------------------------
+
+
+def _use_spark(target: Path) -> None:
+    """A short life with what streams do: parse, window, join, keep state, write a table and call Python."""
+    from pyspark.sql import SparkSession, functions
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    scratch = target.parent
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.driver.extraJavaOptions", f"-XX:ArchiveClassesAtExit={target} {QUIET}")
+        .getOrCreate()
+    )
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None, "this program starts Java by itself"
+    spark.range(10).write.parquet(str(scratch / "input"))
+    stream = spark.readStream.schema("id long").parquet(str(scratch / "input"))
+    parsed = stream.select(functions.from_json(functions.lit('{"a": 1}'), "a int").alias("json"), "id").withColumn(
+        "at", functions.timestamp_seconds("id")
+    )
+    late = parsed.withWatermark("at", "1 second")
+    counts = late.groupBy(functions.window("at", "5 seconds")).count()
+    joined = late.alias("left").join(late.alias("right"), functions.expr("left.id = right.id AND left.at = right.at"))
+    for name, query in {"counts": counts, "joined": joined.select("left.id")}.items():
+        query.writeStream.format("parquet").option("path", str(scratch / name)).option(
+            "checkpointLocation", str(scratch / f"{name}-checkpoint")
+        ).trigger(availableNow=True).start().awaitTermination(MAKING_TIMEOUT_S)
+    spark.range(10).mapInArrow(lambda batches: batches, "id long").collect()
+    spark.stop()
+    # Java ends when its input does, and makes the archive then.
+    gateway.proc.stdin.close()
+    gateway.proc.wait(ENDING_TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    _use_spark(Path(sys.argv[1]))

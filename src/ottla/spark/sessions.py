@@ -1,0 +1,114 @@
+"""A Spark session with the settings that were measured to help; each can be seen and turned off.
+
+    spark = ottla.spark.session("orders")                                  # in this process, on all cores
+    spark = ottla.spark.session("orders", "spark://host:7077", ui=True)    # on a cluster, with Spark's own pages
+    print(ottla.spark.settings())                                          # what would be set
+
+A plain `SparkSession` reads and writes topics too, only with more milliseconds per micro-batch. What the caller or
+`spark-submit` has set is never set again here. docs/guide/spark-streaming.md has what each setting brings.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from ottla.spark import class_archive
+from ottla.spark.installation import check_installation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+LOCAL: Final = "local[*]"
+DRIVER_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+CHECKPOINT_MANAGER: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+# How the environment says that spark-submit has started a Java machine for this program already.
+GATEWAY_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
+
+
+def settings(
+    *,
+    unix_sockets: bool = True,
+    file_checkpoints: bool = True,
+    frozen_workers: bool = True,
+    filter_pushdown: bool = True,
+    ui: bool = False,
+) -> dict[str, str]:
+    """The Spark settings that the switches stand for.
+
+    unix_sockets: Spark talks to Python workers through Unix domain sockets in place of TCP.
+    file_checkpoints: checkpoints are written through `FileSystem`, without the detour of `FileContext`.
+    frozen_workers: a Python worker's garbage collector leaves alone what the first task loaded, so the collection
+        after each task is short. The workers must have Ottla installed, as they must for its source and sink.
+    filter_pushdown: filters on topic, partition, offset and timestamp reach the source in batch queries.
+    ui: Spark's web pages; they cost start-up time and a port.
+    """
+    chosen = {"spark.ui.enabled": "true" if ui else "false"}
+    if unix_sockets:
+        chosen["spark.python.unix.domain.socket.enabled"] = "true"
+    if file_checkpoints:
+        chosen["spark.sql.streaming.checkpointFileManagerClass"] = CHECKPOINT_MANAGER
+    if frozen_workers:
+        chosen["spark.python.daemon.module"] = "ottla.spark.worker_daemon"
+    if filter_pushdown:
+        chosen["spark.sql.python.filterPushdown.enabled"] = "true"
+    return chosen
+
+
+def session(
+    app_name: str = "ottla",
+    master: str | None = None,
+    *,
+    config: Mapping[str, str] | None = None,
+    unix_sockets: bool = True,
+    file_checkpoints: bool = True,
+    frozen_workers: bool = True,
+    filter_pushdown: bool = True,
+    ui: bool = False,
+    shared_classes: bool = True,
+) -> SparkSession:
+    """The session of this process: a new one, or the one that is there.
+
+    master: where Spark runs. Without it, where `spark-submit` said, or else in this process on all cores.
+    config: settings of your own; they win over those of the switches, which `settings` explains.
+    shared_classes: Java's classes come loaded from an archive in the user's cache directory. It is made once for each
+        version of Java and Spark, which takes the time of two or three starts. Without effect under `spark-submit`
+        or when Java runs already.
+    """
+    check_installation()
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    is_running = SparkContext._gateway is not None or GATEWAY_VARIABLE in os.environ
+    # Once Java runs, this knows what spark-submit was given.
+    given = dict(SparkConf().getAll()) if is_running else {}
+    given.update(config or {})
+    if master is None and "spark.master" not in given:
+        master = LOCAL
+    if master is not None:
+        given["spark.master"] = master
+    if given["spark.master"].startswith("local"):
+        # Workers on this machine run this Python; left to itself Spark takes the first python3 of the path.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    chosen = settings(
+        unix_sockets=unix_sockets,
+        file_checkpoints=file_checkpoints,
+        frozen_workers=frozen_workers,
+        filter_pushdown=filter_pushdown,
+        ui=ui,
+    )
+    if shared_classes and not is_running and (archive := class_archive.find_or_make()) is not None:
+        own_options = given.pop(DRIVER_JAVA_OPTIONS, "")
+        chosen[DRIVER_JAVA_OPTIONS] = f"{class_archive.java_options(archive)} {own_options}".strip()
+    log.info("Spark on %s with %s", given["spark.master"], {**chosen, **(config or {})})
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in {**chosen, **given}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

@@ -1,0 +1,107 @@
+"""The settings of a session: each follows from a switch, and a switch that is off sets nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+import ottla.spark
+from ottla.spark import class_archive
+from ottla.spark.class_archive import ARCHIVES_MAX, RETRY_AFTER_S
+
+SWITCHES = {
+    "unix_sockets": "spark.python.unix.domain.socket.enabled",
+    "file_checkpoints": "spark.sql.streaming.checkpointFileManagerClass",
+    "frozen_workers": "spark.python.daemon.module",
+    "filter_pushdown": "spark.sql.python.filterPushdown.enabled",
+}
+
+
+@pytest.mark.parametrize(("switch", "name"), SWITCHES.items())
+def test_a_switch_that_is_off_sets_nothing(switch: str, name: str) -> None:
+    everything = ottla.spark.settings()
+    assert name in everything
+    del everything[name]
+    assert ottla.spark.settings(**{switch: False}) == everything
+
+
+def test_the_web_pages_are_off_unless_asked_for() -> None:
+    assert ottla.spark.settings()["spark.ui.enabled"] == "false"
+    assert ottla.spark.settings(ui=True)["spark.ui.enabled"] == "true"
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'sessoin'"):
+        _ = ottla.spark.sessoin
+
+
+# -- the archive of classes, with a stand-in for the Spark program that makes it ---------------------------------------
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("OTTLA_CACHE", str(tmp_path))
+    monkeypatch.setattr(class_archive, "_key", lambda: "java-17-spark-4")
+    return tmp_path / "spark"
+
+
+def test_an_archive_is_made_once(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    monkeypatch.setattr(class_archive, "_run", lambda made: str(made.write_bytes(b"classes")))
+    archive = class_archive.find_or_make()
+    assert archive == cache / "java-17-spark-4.jsa"
+    monkeypatch.setattr(class_archive, "_run", lambda made: pytest.fail("it is made already"))
+    assert class_archive.find_or_make() == archive
+
+
+def test_what_could_not_be_made_is_told_and_not_tried_again_for_a_day(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[Path] = []
+
+    def fail(made: Path) -> str:
+        tries.append(made)
+        return "no space left"
+
+    monkeypatch.setattr(class_archive, "_run", fail)
+    assert class_archive.find_or_make() is None
+    failure = cache / "java-17-spark-4.failed"
+    assert failure.read_text() == "no space left"
+    assert str(failure) in caplog.text
+    assert class_archive.find_or_make() is None
+    assert len(tries) == 1
+    yesterday = time.time() - RETRY_AFTER_S - 1
+    os.utime(failure, (yesterday, yesterday))
+    assert class_archive.find_or_make() is None
+    assert len(tries) == 2
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("OTTLA_CACHE", str(tmp_path / "file"))
+    assert class_archive.find_or_make() is None
+    assert "without an archive" in caplog.text
+
+
+def test_while_another_process_makes_it_nobody_waits(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    def look_again(made: Path) -> str:
+        assert class_archive.find_or_make() is None
+        return str(made.write_bytes(b"classes"))
+
+    monkeypatch.setattr(class_archive, "_run", look_again)
+    assert class_archive.find_or_make() is not None
+
+
+def test_old_archives_go(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    cache.mkdir()
+    for age in range(1, ARCHIVES_MAX + 2):
+        old = cache / f"{age}.jsa"
+        old.touch()
+        os.utime(old, (time.time() - age * 60,) * 2)
+    monkeypatch.setattr(class_archive, "_run", lambda made: str(made.write_bytes(b"classes")))
+    class_archive.find_or_make()
+    assert {path.name for path in cache.glob("*.jsa")} == {"java-17-spark-4.jsa", "1.jsa", "2.jsa"}
