@@ -1,0 +1,85 @@
+"""What all kinds of groups have in common, and who asks something of one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ottla.decisions import CoordinatorRecord, Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request, and in which version of its API."""
+
+    api_version: int
+    client_id: str = ""
+    client_host: str = ""
+
+
+@dataclass(slots=True)
+class GroupDecision(Decision):
+    """A decision that changed volatile state ahead of its records, and how to put that right if they are refused."""
+
+    undo: Callable[[int], Decision] | None = None
+
+
+class GroupType(StrEnum):
+    """The kinds of groups by the names that ListGroups filters by."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+class Group(ABC):
+    """A group as offsets, lists and deletions see it. Checks raise ApiError."""
+
+    __slots__ = ("group_id",)
+
+    group_type: GroupType
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+
+    @property
+    @abstractmethod
+    def state_name(self) -> str:
+        """The state as the tools print it."""
+
+    @property
+    @abstractmethod
+    def listed_protocol_type(self) -> str:
+        """What ListGroups says about the protocol: `consumer`, `connect`; empty if the group only stores offsets."""
+
+    @property
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+
+    @abstractmethod
+    def check_commit(
+        self, member_id: str, instance_id: str | None, epoch: int, api_version: int, *, is_transactional: bool
+    ) -> None:
+        """Whether that member may commit offsets in that generation or epoch."""
+
+    @abstractmethod
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Whether that member may see the offsets."""
+
+    @abstractmethod
+    def check_offsets_may_be_deleted(self) -> None:
+        """Whether OffsetDelete may be tried; topics in use are refused one by one."""
+
+    @abstractmethod
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether some member reads the topic, as far as the coordinator can know."""
+
+    @abstractmethod
+    def unused_since_ms(self, commit_timestamp_ms: int) -> int | None:
+        """From when on the retention of an offset counts; None while offsets do not expire."""
+
+    @abstractmethod
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """The records that delete the group, its offsets apart."""

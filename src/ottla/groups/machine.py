@@ -1,0 +1,230 @@
+"""All groups of one partition of `__consumer_offsets`: what the runner sees.
+
+    machine = GroupMachine(settings, topics, new_id)          # new_id() makes the random part of member ids
+
+Every method that decides has the ticket and the time last and returns a `Decision`. Its records must be applied (or the
+decision given to `refused`) before the next method is called. A reply is the message named here, or an `ErrorCode` that
+stands for the whole request.
+
+    commit_offsets(OffsetCommitRequest, Caller, ticket, now_ms)                   -> OffsetCommitResponse
+    commit_offsets_in_transaction(TxnOffsetCommitRequest, Caller, ticket, now_ms) -> TxnOffsetCommitResponse
+        The decision carries producer id and epoch; its records count from `complete_transaction` on.
+    fetch_offsets(OffsetFetchRequestGroup, require_stable, ticket, now_ms)        -> OffsetFetchResponseGroup
+        `topics=None` fetches all. Versions before 8 are a list of one such group.
+    delete_offsets(OffsetDeleteRequest, ticket, now_ms)                           -> OffsetDeleteResponse
+
+Topic ids of the newest versions are the handler's: it fills in the names before it asks, and finds both in the reply.
+
+Not requests:
+
+    apply(record, producer_id=-1)                   the only writer of durable state
+    replay(key, value, producer_id=-1)              the same for a record as its bytes; quick for offsets
+    complete_transaction(producer_id, committed)    a marker in this partition, live or in a replay
+    loaded(now_ms) -> Decision                      starts the deadlines
+    next_deadline_ms, expire(now_ms) -> Decision    stops after the first deadline that decides records: ask again
+    refused(decision, error_code, now_ms) -> Decision
+    unloaded() -> list[(ticket, ErrorCode)]
+    topics_changed(TopicsView, now_ms) -> Decision  topics appeared, grew or went; offsets of deleted topics go
+    configure(GroupSettings)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.decisions import CoordinatorRecord, Decision, Ticket
+from ottla.errors import ErrorCode
+from ottla.groups.classic import ClassicGroup
+from ottla.groups.group import Caller, Group, GroupDecision
+from ottla.groups.offset_requests import OffsetRequests
+from ottla.groups.offsets import OFFSET_RECORD_TYPES
+from ottla.groups.settings import GroupSettings
+from ottla.groups.shard import Shard, TimerKey, TimerKind, TopicsView
+from ottla.ids import NO_PRODUCER_ID
+from ottla.protocol.coordinator_records import GROUP_RECORDS, decode_key, decode_value, record_type_of
+from ottla.protocol.messages.group_offsets import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequestGroup
+from ottla.protocol.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from ottla.protocol.messages.transactions import TxnOffsetCommitRequest
+
+# A look for old offsets gives others their turn after so many, and writes at most so many tombstones at a time.
+OFFSETS_LOOKED_AT_MAX: Final = 10_000
+TOMBSTONES_MAX: Final = 1000
+
+# What an append that was refused for its size means to a client; other codes are passed on as they are.
+_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+
+
+class GroupMachine:
+    """One shard of the group coordinator."""
+
+    def __init__(self, settings: GroupSettings, topics: TopicsView, new_id: Callable[[], str]) -> None:
+        self._shard = Shard(settings, topics, new_id)
+        self._offsets = OffsetRequests(self._shard)
+        self._writers: dict[type, Callable[..., None]] = {
+            OffsetCommitKey: self._apply_offset,
+            LegacyOffsetCommitKey: self._apply_legacy_offset,
+            GroupMetadataKey: self._apply_classic_group,
+        }
+        # Groups that the look for old offsets has yet to come to.
+        self._to_look_at: list[str] = []
+
+    # --- offsets
+
+    def commit_offsets(self, request: OffsetCommitRequest, caller: Caller, ticket: Ticket, now_ms: int) -> Decision:
+        return self._offsets.commit(request, caller, ticket, now_ms)
+
+    def commit_offsets_in_transaction(
+        self, request: TxnOffsetCommitRequest, caller: Caller, ticket: Ticket, now_ms: int
+    ) -> Decision:
+        return self._offsets.commit_in_transaction(request, caller, ticket, now_ms)
+
+    def fetch_offsets(
+        self, request: OffsetFetchRequestGroup, require_stable: bool, ticket: Ticket, now_ms: int
+    ) -> Decision:
+        return self._offsets.fetch(request, require_stable, ticket)
+
+    def delete_offsets(self, request: OffsetDeleteRequest, ticket: Ticket, now_ms: int) -> Decision:
+        return self._offsets.delete(request, ticket)
+
+    # --- the writers of durable state
+
+    def apply(self, record: CoordinatorRecord, producer_id: int = NO_PRODUCER_ID) -> None:
+        """Records of kinds that this shard does not keep (share groups, Streams) are left alone."""
+        write = self._writers.get(type(record.key))
+        if write is not None:
+            write(record.key, record.value, producer_id)
+
+    def replay(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:
+        number = record_type_of(key)
+        if number in OFFSET_RECORD_TYPES:
+            group_id = self._shard.offsets.replay(key, value, producer_id)
+            if group_id is not None and group_id not in self._shard.groups:
+                self._shard.groups[group_id] = ClassicGroup(group_id)
+            return
+        record_type = GROUP_RECORDS.get(number)
+        if record_type is not None:
+            decoded = None if value is None else decode_value(record_type, value)
+            self.apply(CoordinatorRecord(decode_key(GROUP_RECORDS, key), decoded), producer_id)
+
+    def complete_transaction(self, producer_id: int, committed: bool) -> None:
+        self._shard.offsets.complete_transaction(producer_id, committed)
+
+    def _apply_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int) -> None:
+        if value is not None and key.group not in self._shard.groups:
+            # Nobody ever joined it: it only stores offsets.
+            self._shard.groups[key.group] = ClassicGroup(key.group)
+        self._shard.offsets.apply(key, value, producer_id)
+
+    def _apply_legacy_offset(
+        self, key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None, producer_id: int
+    ) -> None:
+        newer = OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition)
+        committed = None
+        if value is not None:
+            committed = OffsetCommitValue(
+                offset=value.offset, metadata=value.metadata, commit_timestamp=value.commit_timestamp
+            )
+        self._apply_offset(newer, committed, producer_id)
+
+    def _apply_classic_group(self, key: GroupMetadataKey, value: GroupMetadataValue | None, producer_id: int) -> None:
+        group = self._shard.classic_group(key.group)
+        if value is None:
+            if group is not None:
+                del self._shard.groups[key.group]
+            return
+        if group is None:
+            group = self._shard.groups[key.group] = ClassicGroup(key.group)
+        group.apply(value)
+
+    # --- time
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        return self._shard.timers.next_deadline_ms
+
+    def loaded(self, now_ms: int) -> Decision:
+        self._shard.offsets.forget_unused_keys()
+        self._schedule_look_for_old_offsets(now_ms + self._shard.settings.offsets_retention_check_interval_ms)
+        return Decision()
+
+    def expire(self, now_ms: int) -> Decision:
+        decided = Decision()
+        while not decided.records and (key := self._shard.timers.pop_due(now_ms)) is not None:
+            following = self._expire_one(key, now_ms)
+            decided.replies += following.replies
+            decided.records += following.records
+        return decided
+
+    def _expire_one(self, key: TimerKey, now_ms: int) -> Decision:
+        match key.kind:
+            case TimerKind.OFFSETS:
+                return Decision(self._look_for_old_offsets(now_ms))
+        return Decision()
+
+    def _schedule_look_for_old_offsets(self, at_ms: int) -> None:
+        self._shard.timers.set(TimerKey(TimerKind.OFFSETS), at_ms)
+
+    def _look_for_old_offsets(self, now_ms: int) -> list[CoordinatorRecord]:
+        """Looks at some groups; comes back at once for the others, and after a while for all."""
+        shard = self._shard
+        if not self._to_look_at:
+            self._to_look_at = list(shard.groups)
+        records: list[CoordinatorRecord] = []
+        looked_at = 0
+        while self._to_look_at and looked_at < OFFSETS_LOOKED_AT_MAX and len(records) < TOMBSTONES_MAX:
+            group_id = self._to_look_at.pop()
+            group = shard.groups.get(group_id)
+            if group is None:
+                continue
+            looked_at += 1 + shard.offsets.count_of(group_id)
+            found = self._offsets.expire(group, now_ms)
+            if len(found) > TOMBSTONES_MAX:
+                # The group goes last: what is left over is found again.
+                found = found[:TOMBSTONES_MAX]
+                self._to_look_at.append(group_id)
+            records += found
+        if not self._to_look_at:
+            shard.offsets.forget_unused_keys()
+        pause_ms = 0 if self._to_look_at else shard.settings.offsets_retention_check_interval_ms
+        self._schedule_look_for_old_offsets(now_ms + pause_ms)
+        return records
+
+    # --- around it
+
+    def refused(self, decision: Decision, error_code: ErrorCode, now_ms: int) -> Decision:
+        if error_code in _TOO_LARGE:
+            is_commit = any(isinstance(record.key, OffsetCommitKey) for record in decision.records)
+            error_code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_commit else ErrorCode.UNKNOWN_SERVER_ERROR
+        instead = Decision(replies=[(ticket, error_code) for ticket, _ in decision.replies])
+        if isinstance(decision, GroupDecision) and decision.undo is not None:
+            instead.replies += decision.undo(now_ms).replies
+        return instead
+
+    def unloaded(self) -> list[tuple[Ticket, ErrorCode]]:
+        return []
+
+    def topics_changed(self, topics: TopicsView, now_ms: int) -> Decision:
+        shard = self._shard
+        before, shard.topics = shard.topics, topics
+        gone = [
+            name
+            for name, info in before.topics.items()
+            if name not in topics.topics or topics.topics[name].topic_id != info.topic_id
+        ]
+        return Decision(self._offsets.tombstones_of_topics(gone) if gone else [])
+
+    def configure(self, settings: GroupSettings) -> None:
+        self._shard.settings = settings
+
+    # --- for tests and tools
+
+    def group(self, group_id: str) -> Group | None:
+        return self._shard.groups.get(group_id)

@@ -1,0 +1,306 @@
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete and the expiry of offsets: checks in Kafka's order.
+
+Reads the groups and offsets of a shard and returns decisions; owns nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ottla.decisions import CoordinatorRecord, Decision, Ticket
+from ottla.errors import ApiError, ErrorCode
+from ottla.groups.classic import ClassicGroup, ClassicState
+from ottla.groups.group import Caller, Group
+from ottla.groups.offsets import NO_EXPIRY, CommittedOffset, commit_record, tombstone
+from ottla.groups.shard import Shard
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from ottla.protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+NO_OFFSET: Final = -1
+NO_GENERATION: Final = -1
+# OffsetCommit tells an unknown group from a wrong generation since this version.
+_COMMIT_KNOWS_GROUP_ID_NOT_FOUND: Final = 9
+
+
+class OffsetRequests:
+    """The decisions about offsets of one shard."""
+
+    __slots__ = ("_shard",)
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+
+    # --- commit
+
+    def commit(self, request: OffsetCommitRequest, caller: Caller, ticket: Ticket, now_ms: int) -> Decision:
+        try:
+            self._check_commit(request, caller, now_ms)
+        except ApiError as refusal:
+            return Decision(replies=[(ticket, commit_failure(request, refusal.code))])
+        retention_ms = request.retention_time_ms
+        expire_timestamp_ms = NO_EXPIRY if retention_ms == -1 else now_ms + retention_ms
+        records: list[CoordinatorRecord] = []
+        topics = []
+        for topic in request.topics:
+            answers = []
+            for partition in topic.partitions:
+                code = self._check_metadata(partition)
+                if code == ErrorCode.NONE:
+                    timestamp = partition.commit_timestamp
+                    committed = CommittedOffset(
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        partition.committed_metadata or "",
+                        now_ms if timestamp == -1 else timestamp,
+                        expire_timestamp_ms,
+                    )
+                    key = TopicPartition(topic.name, partition.partition_index)
+                    records.append(commit_record(request.group_id, key, committed))
+                answers.append(
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                )
+            topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
+        return Decision(records, [(ticket, OffsetCommitResponse(topics=topics))])
+
+    def _check_commit(self, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> None:
+        epoch = request.generation_id_or_member_epoch
+        group = self._shard.groups.get(request.group_id)
+        if group is None:
+            # Without a generation it is a consumer that only keeps its offsets here, or an administrator.
+            if epoch < 0:
+                return
+            knows = caller.api_version >= _COMMIT_KNOWS_GROUP_ID_NOT_FOUND
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND if knows else ErrorCode.ILLEGAL_GENERATION)
+        group.check_commit(
+            request.member_id, request.group_instance_id, epoch, caller.api_version, is_transactional=False
+        )
+        # A commit shows that the member lives; while the leader assigns, only its own requests do.
+        if isinstance(group, ClassicGroup) and group.state in (ClassicState.STABLE, ClassicState.PREPARING_REBALANCE):
+            member = group.members.get(request.member_id)
+            if member is not None:
+                self._shard.touch(group.group_id, member.member_id, member.session_timeout_ms, now_ms)
+
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, caller: Caller, ticket: Ticket, now_ms: int
+    ) -> Decision:
+        try:
+            self._check_transactional_commit(request, caller)
+        except ApiError as refusal:
+            return Decision(replies=[(ticket, transactional_commit_failure(request, refusal.code))])
+        records: list[CoordinatorRecord] = []
+        topics = []
+        for topic in request.topics:
+            answers = []
+            for partition in topic.partitions:
+                code = self._check_metadata(partition)
+                if code == ErrorCode.NONE:
+                    committed = CommittedOffset(
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        partition.committed_metadata or "",
+                        now_ms,
+                    )
+                    key = TopicPartition(topic.name, partition.partition_index)
+                    records.append(commit_record(request.group_id, key, committed))
+                answers.append(
+                    TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                )
+            topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
+        replies: list[tuple[Ticket, object]] = [(ticket, TxnOffsetCommitResponse(topics=topics))]
+        return Decision(records, replies, request.producer_id, request.producer_epoch)
+
+    def _check_transactional_commit(self, request: TxnOffsetCommitRequest, caller: Caller) -> None:
+        group = self._shard.groups.get(request.group_id)
+        if group is None:
+            if request.generation_id < 0:
+                return
+            raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+        try:
+            group.check_commit(
+                request.member_id,
+                request.group_instance_id,
+                request.generation_id,
+                caller.api_version,
+                is_transactional=True,
+            )
+        except ApiError as refusal:
+            # Producers know generations only.
+            if refusal.code == ErrorCode.STALE_MEMBER_EPOCH:
+                raise ApiError(ErrorCode.ILLEGAL_GENERATION, refusal.message) from refusal
+            raise
+
+    def _check_metadata(self, partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition) -> ErrorCode:
+        metadata = partition.committed_metadata
+        if metadata and len(metadata) > self._shard.settings.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return ErrorCode.NONE
+
+    # --- fetch
+
+    def fetch(self, request: OffsetFetchRequestGroup, require_stable: bool, ticket: Ticket) -> Decision:
+        group = self._shard.groups.get(request.group_id)
+        try:
+            if group is not None:
+                group.check_fetch(request.member_id, request.member_epoch)
+        except ApiError as refusal:
+            failure = OffsetFetchResponseGroup(group_id=request.group_id, topics=[], error_code=refusal.code)
+            return Decision(replies=[(ticket, failure)])
+        wanted = self._all_topics(request.group_id) if request.topics is None else request.topics
+        topics = [
+            OffsetFetchResponseTopics(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    self._fetched(request.group_id, TopicPartition(topic.name, index), require_stable)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in wanted
+        ]
+        return Decision(replies=[(ticket, OffsetFetchResponseGroup(group_id=request.group_id, topics=topics))])
+
+    def _all_topics(self, group_id: str) -> Iterable[OffsetFetchRequestTopics]:
+        by_topic: dict[str, list[int]] = {}
+        for key, _ in self._shard.offsets.of_group(group_id):
+            by_topic.setdefault(key.topic, []).append(key.partition)
+        return [OffsetFetchRequestTopics(name=topic, partition_indexes=found) for topic, found in by_topic.items()]
+
+    def _fetched(self, group_id: str, key: TopicPartition, require_stable: bool) -> OffsetFetchResponsePartitions:
+        if require_stable and self._shard.offsets.has_pending(group_id, key):
+            return OffsetFetchResponsePartitions(
+                partition_index=key.partition,
+                committed_offset=NO_OFFSET,
+                metadata="",
+                error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
+            )
+        committed = self._shard.offsets.get(group_id, key)
+        if committed is None:
+            return OffsetFetchResponsePartitions(partition_index=key.partition, committed_offset=NO_OFFSET, metadata="")
+        return OffsetFetchResponsePartitions(
+            partition_index=key.partition,
+            committed_offset=committed.offset,
+            committed_leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+        )
+
+    # --- delete
+
+    def delete(self, request: OffsetDeleteRequest, ticket: Ticket) -> Decision:
+        group = self._shard.groups.get(request.group_id)
+        try:
+            if group is None:
+                raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
+            group.check_offsets_may_be_deleted()
+        except ApiError as refusal:
+            return Decision(replies=[(ticket, OffsetDeleteResponse(error_code=refusal.code, topics=[]))])
+        records: list[CoordinatorRecord] = []
+        topics = []
+        for topic in request.topics:
+            is_read = group.is_subscribed_to(topic.name)
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
+            for partition in topic.partitions:
+                key = TopicPartition(topic.name, partition.partition_index)
+                if not is_read and self._has_offset(request.group_id, key):
+                    records.append(tombstone(request.group_id, key))
+            answers = [
+                OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
+                for each in topic.partitions
+            ]
+            topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+        return Decision(records, [(ticket, OffsetDeleteResponse(topics=topics))])
+
+    def _has_offset(self, group_id: str, key: TopicPartition) -> bool:
+        return self._shard.offsets.get(group_id, key) is not None or self._shard.offsets.has_pending(group_id, key)
+
+    def tombstones_of(self, group_id: str) -> list[CoordinatorRecord]:
+        """Takes away every offset of a group, also those of open transactions."""
+        return [tombstone(group_id, key) for key in self._shard.offsets.keys_of(group_id)]
+
+    def tombstones_of_topics(self, topics: Iterable[str]) -> list[CoordinatorRecord]:
+        """Takes away the offsets of topics that were deleted."""
+        gone = frozenset(topics)
+        return [
+            tombstone(group_id, key)
+            for group_id in self._shard.groups
+            for key in self._shard.offsets.keys_of(group_id)
+            if key.topic in gone
+        ]
+
+    # --- expiry
+
+    def expire(self, group: Group, now_ms: int) -> list[CoordinatorRecord]:
+        """The tombstones of a group's offsets that are too old, and of the group itself once it has nothing left."""
+        records: list[CoordinatorRecord] = []
+        has_offsets_left = False
+        for key, committed in self._shard.offsets.of_group(group.group_id):
+            if self._is_expired(group, key, committed, now_ms):
+                records.append(tombstone(group.group_id, key))
+            else:
+                has_offsets_left = True
+        if group.is_empty and not has_offsets_left and not self._shard.offsets.has_open_transaction(group.group_id):
+            records.extend(group.tombstones())
+        return records
+
+    def _is_expired(self, group: Group, key: TopicPartition, committed: CommittedOffset, now_ms: int) -> bool:
+        unused_since_ms = group.unused_since_ms(committed.commit_timestamp_ms)
+        if unused_since_ms is None or group.is_subscribed_to(key.topic):
+            return False
+        expires_ms = committed.expire_timestamp_ms
+        if expires_ms == NO_EXPIRY:
+            expires_ms = unused_since_ms + self._shard.settings.offsets_retention_ms
+        return now_ms >= expires_ms and not self._shard.offsets.has_pending(group.group_id, key)
+
+
+def commit_failure(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    """The same answer for every partition."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def transactional_commit_failure(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,83 @@
+"""The state of one partition of `__consumer_offsets`, which the parts of the machine share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.groups.classic import ClassicGroup
+from ottla.groups.group import Group
+from ottla.groups.offsets import OffsetStore
+from ottla.groups.settings import GroupSettings
+from ottla.groups.timers import Timers
+
+
+class TopicInfo(NamedTuple):
+    """What groups need to know of a topic."""
+
+    topic_id: UUID
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsView:
+    """The topics of the cluster at one moment, by name and by id. One value serves all shards."""
+
+    topics: Mapping[str, TopicInfo] = field(default_factory=lambda: MappingProxyType({}))
+    names: Mapping[UUID, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @staticmethod
+    def of(topics: Mapping[str, TopicInfo]) -> TopicsView:
+        return TopicsView(
+            MappingProxyType(dict(topics)),
+            MappingProxyType({info.topic_id: name for name, info in topics.items()}),
+        )
+
+
+class TimerKind(IntEnum):
+    """What a deadline is for."""
+
+    OFFSETS = 0  # look for offsets that are too old
+    SESSION = 1  # a member is silent
+    JOIN = 2  # a rebalance waits for members no longer
+    SYNC = 3  # members have not asked for their assignment
+    REVOCATION = 4  # a member of a consumer group has not given up its partitions
+    REGEX = 5  # patterns are held against the topics again
+
+
+class TimerKey(NamedTuple):
+    """Whose deadline, and for what."""
+
+    kind: TimerKind
+    group_id: str = ""
+    member_id: str = ""
+
+
+class Shard:
+    """Groups, offsets and deadlines. Durable state changes by `GroupMachine.apply` only."""
+
+    __slots__ = ("groups", "new_id", "offsets", "settings", "timers", "topics")
+
+    def __init__(self, settings: GroupSettings, topics: TopicsView, new_id: Callable[[], str]) -> None:
+        self.settings = settings
+        self.topics = topics
+        # Makes the random part of member ids.
+        self.new_id = new_id
+        self.groups: dict[str, Group] = {}
+        self.offsets = OffsetStore()
+        self.timers: Timers[TimerKey] = Timers()
+
+    def classic_group(self, group_id: str) -> ClassicGroup | None:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def touch(self, group_id: str, member_id: str, timeout_ms: int, now_ms: int) -> None:
+        """A member lives: its session lasts from now."""
+        self.timers.set(TimerKey(TimerKind.SESSION, group_id, member_id), now_ms + timeout_ms)
+
+    def end_session(self, group_id: str, member_id: str) -> None:
+        self.timers.cancel(TimerKey(TimerKind.SESSION, group_id, member_id))

@@ -1,0 +1,260 @@
+"""A shard driven by hand: decisions are written to a list, applied, and answered by ticket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ottla.decisions import CoordinatorRecord, Decision
+from ottla.errors import ErrorCode
+from ottla.groups.group import Caller
+from ottla.groups.machine import GroupMachine
+from ottla.groups.settings import GroupSettings
+from ottla.groups.shard import TopicInfo, TopicsView
+from ottla.protocol.coordinator_records import encode_key, encode_value
+from ottla.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from ottla.protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+MINUTE_MS = 60_000
+DAY_MS = 24 * 60 * MINUTE_MS
+
+
+class Driver:
+    """Plays the runner: one log in memory, a clock that tests move, and the replies by ticket."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = GroupSettings(**settings)
+        self.topics = TopicsView()
+        self.now_ms = 1_000_000
+        self.log: list[tuple[bytes, bytes | None, int]] = []
+        self.markers: list[tuple[int, int, bool]] = []  # how long the log was, producer id, committed
+        self.replies: dict[object, Any] = {}
+        self._tickets = count(1)
+        self._ids = count(1)
+        self.refuse: ErrorCode | None = None
+        self.machine = self.new_machine()
+        self.machine.loaded(self.now_ms)
+
+    def new_machine(self) -> GroupMachine:
+        return GroupMachine(self.settings, self.topics, lambda: f"id{next(self._ids)}")
+
+    # --- running
+
+    def ask(self, decide: Callable[..., Decision], *arguments: Any) -> Any:
+        """The reply, or None while it is parked; `ticket` tells the last one asked with."""
+        self.ticket = next(self._tickets)
+        self.carry_out(decide(*arguments, self.ticket, self.now_ms))
+        return self.replies.get(self.ticket)
+
+    def carry_out(self, decision: Decision) -> None:
+        if decision.records and self.refuse is not None:
+            decision = self.machine.refused(decision, self.refuse, self.now_ms)
+            assert not decision.records
+        for record in decision.records:
+            self.log.append((*encoded(record), decision.producer_id))
+        for record in decision.records:
+            self.machine.apply(record, decision.producer_id)
+        for ticket, reply in decision.replies:
+            assert ticket not in self.replies, "a request has one reply"
+            self.replies[ticket] = reply
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        self.markers.append((len(self.log), producer_id, committed))
+        self.machine.complete_transaction(producer_id, committed)
+
+    def pass_time(self, ms: int) -> None:
+        """Moves the clock, and lets every deadline on the way come when it is due."""
+        until_ms = self.now_ms + ms
+        while (deadline_ms := self.machine.next_deadline_ms) is not None and deadline_ms <= until_ms:
+            self.now_ms = max(self.now_ms, deadline_ms)
+            self.carry_out(self.machine.expire(self.now_ms))
+        self.now_ms = until_ms
+
+    def replayed(self) -> GroupMachine:
+        """Another machine that has read the log from its beginning."""
+        machine = self.new_machine()
+        markers = list(self.markers)
+        for position, (key, value, producer_id) in enumerate(self.log):
+            while markers and markers[0][0] <= position:
+                machine.complete_transaction(*markers.pop(0)[1:])
+            machine.replay(key, value, producer_id)
+        for _, producer_id, committed in markers:
+            machine.complete_transaction(producer_id, committed)
+        return machine
+
+    def restart(self) -> None:
+        """The shard moves to another broker: everything volatile is gone."""
+        for ticket, reply in self.machine.unloaded():
+            assert ticket not in self.replies, "a request has one reply"
+            self.replies[ticket] = reply
+        self.machine = self.replayed()
+        self.carry_out(self.machine.loaded(self.now_ms))
+
+    def create_topics(self, **partition_counts: int) -> None:
+        """Topics by name; one with no partitions is deleted."""
+        topics = dict(self.topics.topics)
+        for name, partition_count in partition_counts.items():
+            if partition_count:
+                known = topics.get(name)
+                topic_id = known.topic_id if known else topic_id_of(name)
+                topics[name] = TopicInfo(topic_id, partition_count)
+            else:
+                topics.pop(name, None)
+        self.topics = TopicsView.of(topics)
+        self.carry_out(self.machine.topics_changed(self.topics, self.now_ms))
+
+    # --- offsets
+
+    def commit(
+        self,
+        offsets: dict[tuple[str, int], int],
+        *,
+        group: str = "g",
+        member: str = "",
+        generation: int = -1,
+        instance: str | None = None,
+        metadata: str | None = "",
+        version: int = 9,
+        retention_ms: int = -1,
+        timestamp_ms: int = -1,
+        leader_epoch: int = -1,
+    ) -> list[ErrorCode]:
+        """Commits; the codes of the partitions in order, or of the whole request."""
+        request = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member,
+            group_instance_id=instance,
+            retention_time_ms=retention_ms,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=partition,
+                            committed_offset=offset,
+                            committed_leader_epoch=leader_epoch,
+                            commit_timestamp=timestamp_ms,
+                            committed_metadata=metadata,
+                        )
+                    ],
+                )
+                for (topic, partition), offset in offsets.items()
+            ],
+        )
+        return codes(self.ask(self.machine.commit_offsets, request, Caller(version)))
+
+    def commit_in_transaction(
+        self,
+        offsets: dict[tuple[str, int], int],
+        *,
+        producer_id: int = 7,
+        group: str = "g",
+        member: str = "",
+        generation: int = -1,
+        instance: str | None = None,
+        metadata: str = "",
+    ) -> list[ErrorCode]:
+        request = TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id=group,
+            producer_id=producer_id,
+            producer_epoch=0,
+            generation_id=generation,
+            member_id=member,
+            group_instance_id=instance,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=partition, committed_offset=offset, committed_metadata=metadata
+                        )
+                    ],
+                )
+                for (topic, partition), offset in offsets.items()
+            ],
+        )
+        return codes(self.ask(self.machine.commit_offsets_in_transaction, request, Caller(3)))
+
+    def fetch(
+        self,
+        wanted: dict[str, list[int]] | None = None,
+        *,
+        group: str = "g",
+        stable: bool = False,
+        member: str | None = None,
+        epoch: int = -1,
+    ) -> Any:
+        """The offsets by topic and partition; a code in place of an offset that has one."""
+        topics = None
+        if wanted is not None:
+            topics = [
+                OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in wanted.items()
+            ]
+        request = OffsetFetchRequestGroup(group_id=group, member_id=member, member_epoch=epoch, topics=topics)
+        reply = self.ask(self.machine.fetch_offsets, request, stable)
+        if reply.error_code:
+            return ErrorCode(reply.error_code)
+        return {
+            (topic.name, each.partition_index): ErrorCode(each.error_code) if each.error_code else each.committed_offset
+            for topic in reply.topics
+            for each in topic.partitions
+        }
+
+    def delete_offsets(self, wanted: dict[str, list[int]], *, group: str = "g") -> Any:
+        request = OffsetDeleteRequest(
+            group_id=group,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=name, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+                )
+                for name, indexes in wanted.items()
+            ],
+        )
+        reply = self.ask(self.machine.delete_offsets, request)
+        if reply.error_code:
+            return ErrorCode(reply.error_code)
+        return codes(reply)
+
+
+def encoded(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    value = None if record.value is None else encode_value(record.value, record.value_version)
+    return encode_key(record.key), value
+
+
+def codes(reply: Any) -> list[ErrorCode]:
+    if isinstance(reply, ErrorCode):
+        return [reply]
+    return [ErrorCode(partition.error_code) for topic in reply.topics for partition in topic.partitions]
+
+
+def topic_id_of(name: str) -> UUID:
+    return UUID(int=int.from_bytes(name.encode().rjust(16, b"\0")[-16:], "big"))
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()
+
+
+@pytest.fixture
+def make_driver() -> Callable[..., Driver]:
+    return Driver
