@@ -148,7 +148,7 @@ class Upkeep:
             return
         _, log, job = max(candidates, key=lambda candidate: candidate[0])
         try:
-            result = await self._offload.in_process(cleaner.run_job, job)
+            result = await self._offload.in_process(cleaner.run_job, job, log.disk)
         except OttlaError as error:
             logger.error("%s could not be compacted: %s", log.name, error)
             return
