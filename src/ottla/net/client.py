@@ -15,9 +15,9 @@ import asyncio
 import os
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import ottla
 from ottla.errors import ApiError, ErrorCode, OttlaError, ProtocolError
@@ -30,6 +30,7 @@ from ottla.protocol.schema import Versions, message_schema_of
 from ottla.protocol.versions import API_TABLE, Api
 
 Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 SMALL_BUFFER_BYTES: Final = 64 * 1024
 FRAME_START_BYTES: Final = 1024 * 1024  # reserved for a large frame before more of it has arrived
@@ -106,6 +107,17 @@ class Door(Protocol):
 async def tcp_door(make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address) -> Transport:
     transport, _ = await asyncio.get_running_loop().create_connection(make_protocol, address.host, address.port)
     return transport
+
+
+class _Deadline(NamedTuple):
+    """When the time for an answer is over."""
+
+    at: float
+    timeout_s: float
+
+
+def _deadline(timeout_s: float) -> _Deadline:
+    return _Deadline(asyncio.get_running_loop().time() + timeout_s, timeout_s)
 
 
 class _Expected(NamedTuple):
@@ -197,36 +209,54 @@ class BrokerConnection(asyncio.BufferedProtocol):
         timeout_s: float | None = None,
     ) -> Answer:
         """Sends a request and waits for its answer. Others may be sent meanwhile."""
+        return await (await self.post(message, answer, version_max=version_max, timeout_s=timeout_s))
+
+    async def post(
+        self,
+        message: object,
+        answer: type[Answer],
+        *,
+        version_max: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Coroutine[Any, Any, Answer]:
+        """Sends a request and returns what waits for its answer: who posts one after the other keeps their order."""
         api = _api_of(message)
         assert answer is api.response, f"{api.name} is answered by {api.response.__name__}"
         version = self.version_of(api, version_max)
-        buffer, position = await self._exchange(message, api.key, version, timeout_s)
-        try:
-            return decode(answer, buffer, version, position)
-        except ProtocolError as error:
-            raise self._fail(
-                NotABrokerError(self.address, f"the answer to {api.name} cannot be read: {error}")
-            ) from error
+        deadline = _deadline(self.options.request_timeout_s if timeout_s is None else timeout_s)
+        expected = await self._within(deadline, api.key, self._write(message, api.key, version))
+        assert expected is not None
+
+        async def answered() -> Answer:
+            buffer, position = await self._within(deadline, api.key, expected.arrived)
+            try:
+                return decode(answer, buffer, version, position)
+            except ProtocolError as error:
+                raise self._fail(
+                    NotABrokerError(self.address, f"the answer to {api.name} cannot be read: {error}")
+                ) from error
+
+        return answered()
 
     async def send(self, message: object, *, version_max: int | None = None) -> None:
         """Sends a request that is not answered, such as Produce with acks=0."""
         api = _api_of(message)
         await self._write(message, api.key, self.version_of(api, version_max), is_answered=False)
 
-    async def _exchange(
-        self, message: object, api_key: int, version: int, timeout_s: float | None
-    ) -> tuple[memoryview, int]:
-        if timeout_s is None:
-            timeout_s = self.options.request_timeout_s
+    async def _exchange(self, message: object, api_key: int, version: int, timeout_s: float) -> tuple[memoryview, int]:
+        deadline = _deadline(timeout_s)
+        expected = await self._within(deadline, api_key, self._write(message, api_key, version))
+        assert expected is not None
+        return await self._within(deadline, api_key, expected.arrived)
+
+    async def _within(self, deadline: _Deadline, api_key: int, work: Awaitable[Result]) -> Result:
         try:
-            async with asyncio.timeout(timeout_s):
-                expected = await self._write(message, api_key, version)
-                assert expected is not None
-                return await expected.arrived
+            async with asyncio.timeout_at(deadline.at):
+                return await work
         except TimeoutError as error:
             name = API_TABLE[api_key].name
             raise self._fail(
-                RequestTimedOutError(self.address, f"no answer to {name} within {timeout_s:g} s")
+                RequestTimedOutError(self.address, f"no answer to {name} within {deadline.timeout_s:g} s")
             ) from error
 
     async def _write(
