@@ -53,3 +53,12 @@ CLUSTER_OPERATIONS = bits(
         AclOperation.IDEMPOTENT_WRITE,
     )
 )
+GROUP_OPERATIONS = bits(
+    (
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    )
+)

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from ottla.broker.controller import Controller, finish_deletions, load_configs, load_topics
 from ottla.broker.dispatch import Dispatcher
+from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.handlers import HANDLERS
 from ottla.broker.handlers.api_versions import advertised
 from ottla.broker.identity import Identity, check_identity, new_cluster_id, read_identity
@@ -89,6 +90,7 @@ class Broker:
         self.image = ClusterImage(cluster_id="")
         self.fetch_sessions = FetchSessions(self.dice, self.config.max_incremental_fetch_session_cache_slots)
         self.advertised = advertised(list(HANDLERS))
+        self.groups = GroupCoordinator(self)
         self.dispatcher = Dispatcher(
             {key: partial(handle, self) for key, handle in HANDLERS.items()}, self.clock, lambda: self.replicas
         )
@@ -242,6 +244,7 @@ class Broker:
         """The cluster changed: partitions are made, led and dropped before anybody sees the new image."""
         self.replicas.apply(image)
         self.image = image
+        self.groups.follow(image)
 
     def change_configs(self, configs: DynamicConfigs) -> None:
         """Settings changed: what is running takes them at once."""
@@ -250,6 +253,7 @@ class Broker:
             partition.log.config = configs.topic_config(partition.name.topic)
         self.server.limits = server_limits(self.config)
         self.fetch_sessions.slots = self.config.max_incremental_fetch_session_cache_slots
+        self.groups.configure(self.config)
 
     def in_background(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
         """Goes on with work that nobody waits for."""
@@ -261,6 +265,7 @@ class Broker:
         """Stops in order: SIGTERM loses nothing."""
         self.is_stopping = True
         self.server.stop_accepting()
+        self.groups.stop()
         for partition in self.replicas:
             partition.moved.fire()
         await self.server.drain(DRAIN_S)

@@ -75,6 +75,11 @@ def deletion_path(topic: str) -> str:
     return f"{DELETIONS}/{topic}"
 
 
+def consumer_offset_path(group: str, topic: str, index: int) -> str:
+    """Where the oldest consumers keep an offset; a group that is no plain word is quoted."""
+    return f"/consumers/{quote(group, safe='')}/offsets/{topic}/{index}"
+
+
 def config_path(kind: str, name: str) -> str:
     """`kind` is topics, brokers, users …; a name that is no plain word is quoted as Kafka does."""
     return f"{CONFIGS}/{kind}/{name if name == DEFAULT_ENTITY else quote(name, safe='')}"

@@ -50,7 +50,7 @@ class Machine(Protocol):
         """The records could not be appended: what to reply instead. It decides no records."""
         ...
 
-    def unloaded(self) -> list[tuple[Ticket, object]]:
+    def unloaded(self) -> Sequence[tuple[Ticket, object]]:
         """The machine is given up: what to reply to those that wait."""
         ...
 

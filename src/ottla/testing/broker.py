@@ -33,7 +33,11 @@ Result = TypeVar("Result")
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 # What a test wants unless it says otherwise: topics by themselves, small, without waiting.
-TEST_SETTINGS = {"auto.create.topics.enable": "true", "log.segment.delete.delay.ms": "1000"}
+TEST_SETTINGS = {
+    "auto.create.topics.enable": "true",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.segment.delete.delay.ms": "1000",
+}
 
 
 class BrokerError(OttlaError):

@@ -1,0 +1,255 @@
+"""The coordinators on this broker: a machine for each partition of their topics that it leads.
+
+A group or a transactional id belongs to one partition of an internal topic, by the hash of its name; the leader of that
+partition coordinates it. A machine is loaded from its partition when leadership comes, a stretch at a time, and given
+up when it goes. Between the two, requests are asked of its runner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ottla.broker.controller import NewTopic
+from ottla.broker.journal import PartitionJournal, Replay
+from ottla.broker.partition import Partition
+from ottla.cluster.image import NO_LEADER, ClusterImage, TopicState
+from ottla.config.broker import BrokerConfig
+from ottla.decisions import Decision
+from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.hashing import partition_of_coordinator
+from ottla.ids import TopicPartition
+from ottla.records.layout import Compression
+from ottla.runtime.machine import Machine, Runner
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+MachineType = TypeVar("MachineType", bound=Machine)
+Response = TypeVar("Response")
+
+LOAD_STRETCH_BYTES = 64 * 1024  # applied before others get their turn: a few milliseconds
+PARTITIONS_REMEMBERED_MAX = 100_000  # names whose hash is not worked out again
+
+
+class Shard(Generic[MachineType]):
+    """One partition of a coordinator's topic that this broker leads, with its machine."""
+
+    __slots__ = ("has_failed", "machine", "partition", "runner")
+
+    def __init__(self, partition: Partition, machine: MachineType) -> None:
+        self.partition = partition
+        self.machine = machine
+        self.runner: Runner[MachineType] | None = None  # once loaded
+        self.has_failed = False
+
+    async def load(self, replay: Replay) -> None:
+        """Applies the whole log. What comes meanwhile, the markers of transactions, is applied as well."""
+        log = self.partition.log
+        offset = log.log_start_offset
+        while self.partition.is_leader and offset < log.end_offset:
+            offset = max(offset, log.log_start_offset)
+            found = self.partition.read(offset, LOAD_STRETCH_BYTES, upper_offset=log.end_offset, at_least_one=True)
+            if found is None:
+                break  # compaction took everything from here on
+            offset = replay.take(found.records.read())
+            await asyncio.sleep(0)
+        if replay.record_count:
+            logger.info("%s: loaded %d records", self.partition.name, replay.record_count)
+
+    def stop(self) -> None:
+        if self.runner is not None:
+            self.runner.stop()
+
+
+class Coordinator(Generic[MachineType]):
+    """One kind of coordinator: of groups, or of transactions."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        topic: str,
+        make_machine: Callable[[], MachineType],
+        make_replay: Callable[[MachineType], Replay],
+        new_topic: Callable[[BrokerConfig], NewTopic],
+        compression: Callable[[], Compression] = lambda: Compression.NONE,
+    ) -> None:
+        self._broker = broker
+        self.topic = topic
+        self._make_machine = make_machine
+        self._make_replay = make_replay
+        self._new_topic = new_topic
+        self._compression = compression
+        self._shards: dict[int, Shard[MachineType]] = {}
+        self._followed: TopicState | None = None
+        self._to_load: deque[Shard[MachineType]] = deque()
+        self._is_loading = False
+        self._partitions: dict[str, int] = {}
+
+    # -- who coordinates what ------------------------------------------------------------------------------------------
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the topic is there."""
+        return self.topic in self._broker.image.topics
+
+    async def create_topic(self) -> None:
+        """Makes the topic on its first use; ApiError says why it cannot be."""
+        wish = self._new_topic(self._broker.config)
+        factor = min(wish.replication_factor, len(self._broker.image.brokers))
+        error = await self._broker.controller.create_unless_there(replace(wish, replication_factor=factor))
+        if error is not None:
+            raise error
+
+    def partition_of(self, key: str) -> int:
+        """The partition to whose leader a name belongs; the topic must be there."""
+        partition = self._partitions.get(key)
+        if partition is None:
+            count = len(self._broker.image.topics[self.topic].partitions)
+            if len(self._partitions) >= PARTITIONS_REMEMBERED_MAX:
+                self._partitions.clear()
+            partition = self._partitions[key] = partition_of_coordinator(key, count)
+        return partition
+
+    def node_of(self, key: str) -> int:
+        """The broker that coordinates a name, -1 where nobody does at the moment."""
+        state = self._broker.image.partition(TopicPartition(self.topic, self.partition_of(key)))
+        return NO_LEADER if state is None else state.leader
+
+    def runner_of(self, key: str) -> Runner[MachineType]:
+        """Where to ask about a name; ApiError says that it is elsewhere, or not there yet."""
+        shard = self._shards.get(self.partition_of(key)) if self._shards else None
+        if shard is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"this broker does not coordinate {key}")
+        return self._running(shard)
+
+    def runners(self) -> list[Runner[MachineType]]:
+        """All machines on this broker; COORDINATOR_LOAD_IN_PROGRESS as long as one is missing."""
+        return [self._running(shard) for shard in self._shards.values()]
+
+    def _running(self, shard: Shard[MachineType]) -> Runner[MachineType]:
+        if shard.runner is not None and shard.partition.is_leader:
+            return shard.runner
+        if shard.has_failed or not shard.partition.is_leader:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"{shard.partition.name} is not led by this broker")
+        raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{shard.partition.name} is being loaded")
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def ask(
+        self, key: str, refuse: Callable[[ErrorCode], Response], decide: Callable[..., Decision], *arguments: Any
+    ) -> Response | Coroutine[Any, Any, Response]:
+        """Lets the machine of a name decide: `decide` is a method of its class, called with `arguments`, a ticket and
+        the time. The reply where it is there at once, else a coroutine; `refuse` makes the reply to a failure.
+        """
+        try:
+            answer: Any = self.runner_of(key).ask(decide, *arguments)
+        except ApiError as error:
+            return refuse(error.code)
+        return _waiting(answer, refuse) if type(answer) is CoroutineType else answer
+
+    # -- coming and going ----------------------------------------------------------------------------------------------
+
+    def follow(self, image: ClusterImage) -> None:
+        """Leads what the image gives to this broker, and lets go of the rest."""
+        topic = image.topics.get(self.topic)
+        if topic is self._followed:
+            return
+        if topic is None or self._followed is None or len(topic.partitions) != len(self._followed.partitions):
+            self._partitions.clear()
+        self._followed = topic
+        led = set()
+        for index, state in enumerate(topic.partitions if topic is not None else ()):
+            if state.leader == self._broker.node_id:
+                led.add(index)
+                self._gain(index)
+        for index in self._shards.keys() - led:
+            self._lose(index)
+
+    def stop(self) -> None:
+        """Answers everybody who waits. Nothing is decided after this."""
+        for index in list(self._shards):
+            self._lose(index)
+
+    def _gain(self, index: int) -> None:
+        try:
+            partition = self._broker.replicas.find(self.topic, index)
+        except ApiError as error:
+            logger.error("%s-%d cannot be loaded: %s", self.topic, index, error)
+            return
+        shard = self._shards.get(index)
+        if shard is not None and shard.partition is partition:
+            return  # it was ours before: another leader epoch changes nothing
+        if shard is not None:
+            shard.stop()
+        shard = self._shards[index] = Shard(partition, self._make_machine())
+        if partition.log.log_start_offset == partition.log.end_offset:
+            self._start(shard)
+            return
+        self._to_load.append(shard)
+        if not self._is_loading:
+            self._is_loading = True
+            self._broker.in_background(f"loading {self.topic}", self._load())
+
+    def _lose(self, index: int) -> None:
+        self._shards.pop(index).stop()
+
+    async def _load(self) -> None:
+        """One after the other: many at once would keep the loop from everybody else."""
+        try:
+            while self._to_load:
+                shard = self._to_load.popleft()
+                try:
+                    await shard.load(self._make_replay(shard.machine))
+                except OttlaError as error:
+                    shard.has_failed = True
+                    logger.error(
+                        "%s cannot be loaded, and what it coordinates is not served: %s; `ottla dump-log` shows it",
+                        shard.partition.name,
+                        error,
+                    )
+                if not shard.has_failed and self._shards.get(shard.partition.name.partition) is shard:
+                    self._start(shard)
+        finally:
+            self._is_loading = False
+
+    def _start(self, shard: Shard[MachineType]) -> None:
+        broker = self._broker
+        shard.runner = Runner(
+            shard.machine,
+            PartitionJournal(shard.partition, self._compression),
+            broker.clock,
+            applied_offset=shard.partition.log.end_offset,
+            commit_timeout_ms=lambda: broker.config.offsets_commit_timeout_ms,
+            in_background=broker.in_background,
+        )
+        shard.runner.start()
+
+
+async def _waiting(answer: Awaitable[Response], refuse: Callable[[ErrorCode], Response]) -> Response:
+    try:
+        return await answer
+    except ApiError as error:
+        return refuse(error.code)
+
+
+def together(
+    answers: Sequence[Any], combine: Callable[[Sequence[Any]], Response]
+) -> Response | Coroutine[Any, Any, Response]:
+    """The answer to a request about several names, made of what each of their machines answered."""
+    if any(type(answer) is CoroutineType for answer in answers):
+        return _combined_later(answers, combine)
+    return combine(answers)
+
+
+async def _combined_later(answers: Sequence[Any], combine: Callable[[Sequence[Any]], Response]) -> Response:
+    waiting = [answer for answer in answers if type(answer) is CoroutineType]
+    arrived = iter(await asyncio.gather(*waiting))
+    return combine([next(arrived) if type(answer) is CoroutineType else answer for answer in answers])

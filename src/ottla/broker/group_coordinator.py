@@ -1,0 +1,90 @@
+"""The coordinator of groups: which topic keeps them, and what their machines hear of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.broker.controller import NewTopic
+from ottla.broker.coordinators import Coordinator, Shard
+from ottla.broker.journal import Replay
+from ottla.cluster.image import ClusterImage, TopicState
+from ottla.config.broker import BrokerConfig
+from ottla.groups.machine import GroupMachine
+from ottla.groups.settings import GroupSettings
+from ottla.groups.shard import TopicInfo, TopicsView
+from ottla.records.layout import Compression
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class GroupCoordinator(Coordinator[GroupMachine]):
+    """The groups that this broker coordinates."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(
+            broker,
+            OFFSETS_TOPIC,
+            make_machine=self._new_machine,
+            make_replay=lambda machine: Replay(machine.replay, machine.complete_transaction),
+            new_topic=offsets_topic,
+            compression=lambda: Compression(broker.config.offsets_topic_compression_codec),
+        )
+        self._topics_seen: Mapping[str, TopicState] | None = None
+        self._view = TopicsView()
+
+    def _new_machine(self) -> GroupMachine:
+        return GroupMachine(GroupSettings.of(self._broker.config), self._view, self._new_id)
+
+    def _new_id(self) -> str:
+        return str(UUID(int=self._broker.dice.getrandbits(128), version=4))
+
+    def follow(self, image: ClusterImage) -> None:
+        if image.topics is not self._topics_seen:
+            self._topics_seen = image.topics
+            self._view = TopicsView.of(
+                {topic.name: TopicInfo(topic.topic_id, len(topic.partitions)) for topic in image.topics.values()}
+            )
+            for shard in self._shards.values():
+                self._tell(shard)
+        super().follow(image)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Settings changed: machines take them at once."""
+        settings = GroupSettings.of(config)
+        for shard in self._shards.values():
+            shard.machine.configure(settings)
+
+    def _start(self, shard: Shard[GroupMachine]) -> None:
+        super()._start(shard)
+        self._tell(shard)  # what happened while it was being loaded
+
+    def _tell(self, shard: Shard[GroupMachine]) -> None:
+        if shard.runner is not None and shard.partition.is_leader:
+            now_ms = self._broker.clock.now_ms()
+            shard.runner.carry_out(shard.machine.topics_changed(self._view, now_ms), now_ms)
+
+    def transaction_ended(self, partition: int, producer_id: int, *, committed: bool) -> None:
+        """A marker stands in a partition of the offsets topic. One that is being loaded finds it in its log."""
+        shard = self._shards.get(partition)
+        if shard is not None and shard.runner is not None:
+            shard.runner.take_in(
+                lambda machine: machine.complete_transaction(producer_id, committed), shard.partition.log.end_offset
+            )
+
+
+def offsets_topic(config: BrokerConfig) -> NewTopic:
+    return NewTopic(
+        OFFSETS_TOPIC,
+        partition_count=config.offsets_topic_num_partitions,
+        replication_factor=config.offsets_topic_replication_factor,
+        config={
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        },
+    )

@@ -1,0 +1,68 @@
+"""OffsetDelete: a group forgets where it was in some partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.coordinators import together
+from ottla.broker.group_requests import has_partition
+from ottla.errors import ErrorCode
+from ottla.groups.machine import GroupMachine
+from ottla.protocol.messages.group_offsets import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+
+def handle(
+    broker: Broker, request: OffsetDeleteRequest, context: Context
+) -> OffsetDeleteResponse | Coroutine[Any, Any, OffsetDeleteResponse]:
+    refused = _take_unknown_out(broker, request)
+    if not request.topics:
+        return OffsetDeleteResponse(topics=refused)
+    if not request.group_id:
+        return _refused(ErrorCode.INVALID_GROUP_ID)
+    answer = broker.groups.ask(request.group_id, _refused, GroupMachine.delete_offsets, request)
+    return answer if not refused else together([answer], lambda answers: _merged(refused, answers[0]))
+
+
+def _refused(code: ErrorCode) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=code, topics=[])
+
+
+def _take_unknown_out(broker: Broker, request: OffsetDeleteRequest) -> list[OffsetDeleteResponseTopic]:
+    """Leaves in the request what there is; what is said about the rest."""
+    refused = []
+    for topic in request.topics:
+        missing = [
+            each for each in topic.partitions if not has_partition(broker.image, topic.name, each.partition_index)
+        ]
+        if missing:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answers = [
+                OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code) for each in missing
+            ]
+            refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+            topic.partitions = [each for each in topic.partitions if each not in missing]
+    request.topics = [topic for topic in request.topics if topic.partitions]
+    return refused
+
+
+def _merged(refused: list[OffsetDeleteResponseTopic], answer: OffsetDeleteResponse) -> OffsetDeleteResponse:
+    if answer.error_code:
+        return answer
+    by_name = {topic.name: topic for topic in refused}
+    for topic in answer.topics:
+        if topic.name in by_name:
+            by_name[topic.name].partitions += topic.partitions
+        else:
+            refused.append(topic)
+    answer.topics = refused
+    return answer
