@@ -1,7 +1,8 @@
 """What a partition knows of its producers: sequences, epochs, open and ended transactions.
 
 Pure state, owned by one `Log`: `check` looks and does not touch, `record` is the only writer, and replaying a log calls
-the same `record`. Snapshots are Kafka's bytes (version 1): one entry per producer with its last batch only, so after a
+the same `record`. Verifications are not in the log: they are the time between asking a transaction's coordinator about
+its first batch here and writing that batch (KIP-890). Snapshots are Kafka's bytes (version 1): one entry per producer with its last batch only, so after a
 restart a duplicate of the last batch is still recognised and an older one is out of order, as in Kafka.
 """
 
@@ -56,6 +57,22 @@ class EndedTransaction(NamedTuple):
     is_aborted: bool
 
 
+@dataclass(slots=True, eq=False)
+class Verification:
+    """The coordinator is being asked whether a transaction is open here.
+
+    Each is an object of its own, known by its identity: a marker that comes meanwhile takes it away, and an answer of
+    before is not mistaken for one of after.
+    """
+
+    epoch: int
+    # A later batch of the producer that was answered sooner must not become the first one.
+    lowest_sequence: int
+    # Each transaction of version 2 has an epoch of its own, and an epoch starts with sequence 0.
+    starts_at_zero: bool
+    started_ms: int
+
+
 @dataclass(slots=True)
 class Producer:
     """What is known of one producer id."""
@@ -95,7 +112,7 @@ def follows(last_sequence: int, sequence: int) -> bool:
 class ProducerStates:
     """All producers of one partition, up to `end_offset`."""
 
-    __slots__ = ("_ended", "_ongoing", "end_offset", "producers")
+    __slots__ = ("_ended", "_ongoing", "_verifications", "end_offset", "producers")
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
@@ -104,9 +121,11 @@ class ProducerStates:
         self._ongoing: dict[int, int] = {}
         # Ended ones that are not below the high watermark yet: still unstable for a read_committed reader.
         self._ended: deque[EndedTransaction] = deque()
+        self._verifications: dict[int, Verification] = {}
 
     def clear(self) -> None:
         self.producers.clear()
+        self._verifications.clear()
         self._ongoing.clear()
         self._ended.clear()
 
@@ -130,12 +149,21 @@ class ProducerStates:
             )
         return None
 
-    def check_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> None:
-        """May this marker of a transaction coordinator be appended?"""
+    def check_marker(self, header: BatchHeader, marker: EndTransactionMarker, *, raises_epoch: bool = False) -> None:
+        """May this marker of a transaction coordinator be appended?
+
+        `raises_epoch`: its transaction is of version 2, so the epoch of the marker is later than that of what it ends;
+        one that is not belongs to an earlier transaction.
+        """
         producer = self.producers.get(header.producer_id)
         if producer is None:
             return
         self._check_epoch(producer, header)
+        if raises_epoch and producer.transaction_first_offset is not None and header.producer_epoch == producer.epoch:
+            raise ApiError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"the open transaction of producer {header.producer_id} has epoch {producer.epoch}, its end a later one",
+            )
         if marker.coordinator_epoch < producer.coordinator_epoch:
             raise ApiError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -165,6 +193,40 @@ class ProducerStates:
                 f"producer {header.producer_id} sent sequence {header.base_sequence} after {producer.last_sequence}",
             )
 
+    # -- verifying -----------------------------------------------------------------------------------------------------
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        producer = self.producers.get(producer_id)
+        return producer is not None and producer.transaction_first_offset is not None and producer.epoch == epoch
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, *, starts_at_zero: bool, now_ms: int
+    ) -> Verification:
+        """Somebody asks the coordinator about a batch that would open a transaction here."""
+        verification = self._verifications.get(producer_id)
+        if verification is None or epoch > verification.epoch:
+            verification = self._verifications[producer_id] = Verification(epoch, sequence, starts_at_zero, now_ms)
+        elif epoch == verification.epoch:
+            verification.lowest_sequence = min(verification.lowest_sequence, sequence)
+        return verification
+
+    def check_verified(self, producer_id: int, epoch: int, sequence: int, verification: Verification | None) -> None:
+        """May this batch open a transaction, or join the one that is open? Asked just before it is appended."""
+        if self.has_open_transaction(producer_id, epoch):
+            return
+        if verification is None or self._verifications.get(producer_id) is not verification:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE, f"the batch of producer {producer_id} is not part of an open transaction"
+            )
+        producer = self.producers.get(producer_id)
+        is_new = producer is None or not producer.batches
+        if sequence > verification.lowest_sequence or (verification.starts_at_zero and is_new and sequence != 0):
+            raise ApiError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} starts a transaction with sequence {sequence}; the first one is "
+                f"{0 if verification.starts_at_zero and is_new else verification.lowest_sequence}",
+            )
+
     # -- recording -----------------------------------------------------------------------------------------------------
 
     def record(self, header: BatchHeader, timestamp: int) -> None:
@@ -176,12 +238,14 @@ class ProducerStates:
         )
         producer.last_timestamp = timestamp
         if header.is_transactional and producer.transaction_first_offset is None:
+            self._verifications.pop(header.producer_id, None)
             producer.transaction_first_offset = header.base_offset
             self._ongoing[header.base_offset] = producer.producer_id
 
     def record_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> EndedTransaction | None:
         """A transaction marker stands in the log; the transaction that it ended, if it had any data here."""
         producer = self._producer(header)
+        self._verifications.pop(header.producer_id, None)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp = header.max_timestamp
         first_offset = producer.transaction_first_offset
@@ -216,6 +280,9 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self.producers[producer_id]
+        for producer_id, verification in list(self._verifications.items()):
+            if now_ms - verification.started_ms >= expiration_ms:
+                del self._verifications[producer_id]
         return len(expired)
 
     # -- telling -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from ottla.storage.producer_state import (
     EndedTransaction,
     Producer,
     ProducerStates,
+    Verification,
     follows,
     read_snapshot,
     sequence_before,
@@ -263,6 +264,83 @@ def test_the_sequence_goes_on_after_a_marker() -> None:
     known.record_marker(end(2), COMMIT)
     assert known.check(data(2, is_transactional=True)) is None
     assert refusal(known, data(3, is_transactional=True)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+# -- verification ------------------------------------------------------------------------------------------------------
+
+
+def verified(known: ProducerStates, header: BatchHeader, verification: Verification | None) -> ErrorCode:
+    """What is said to a batch just before it would be appended."""
+    try:
+        known.check_verified(header.producer_id, header.producer_epoch, header.base_sequence, verification)
+    except ApiError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def begin(known: ProducerStates, header: BatchHeader, *, is_v2: bool = False) -> Verification:
+    return known.begin_verification(
+        header.producer_id, header.producer_epoch, header.base_sequence, starts_at_zero=is_v2, now_ms=NOW
+    )
+
+
+def test_a_batch_opens_a_transaction_only_after_the_coordinator_was_asked() -> None:
+    known = ProducerStates()
+    first = data(0, offset=0, is_transactional=True)
+    assert verified(known, first, None) == ErrorCode.INVALID_TXN_STATE
+    asked = begin(known, first)
+    assert verified(known, first, asked) == ErrorCode.NONE
+    known.record(first, NOW)
+    assert known.has_open_transaction(7, 0)
+    assert verified(known, data(1, offset=1, is_transactional=True), None) == ErrorCode.NONE, (
+        "what is open needs no question"
+    )
+    assert not known.has_open_transaction(7, 1)
+
+
+def test_an_answer_that_a_marker_has_overtaken_does_not_count() -> None:
+    known = ProducerStates()
+    late = begin(known, data(0, offset=0, is_transactional=True))
+    known.record_marker(end(0, marker=ABORT), ABORT)
+    anew = begin(known, data(0, offset=1, is_transactional=True))
+    assert verified(known, data(0, offset=1, is_transactional=True), late) == ErrorCode.INVALID_TXN_STATE
+    assert verified(known, data(0, offset=1, is_transactional=True), anew) == ErrorCode.NONE
+
+
+def test_a_later_batch_does_not_become_the_first_when_it_is_answered_sooner() -> None:
+    known = ProducerStates()
+    begin(known, data(0, offset=0, is_transactional=True))
+    later = begin(known, data(1, offset=0, is_transactional=True))
+    assert verified(known, data(1, offset=0, is_transactional=True), later) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert verified(known, data(0, offset=0, is_transactional=True), later) == ErrorCode.NONE
+
+
+def test_a_transaction_of_version_2_starts_at_sequence_zero() -> None:
+    known = ProducerStates()
+    ahead = data(5, offset=0, is_transactional=True)
+    assert verified(known, ahead, begin(known, ahead, is_v2=True)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert verified(known, ahead, begin(ProducerStates(), ahead)) == ErrorCode.INVALID_TXN_STATE, "another partition's"
+    older = ProducerStates()
+    assert verified(older, ahead, begin(older, ahead)) == ErrorCode.NONE
+
+
+def test_a_question_that_nobody_came_back_with_is_forgotten() -> None:
+    known = ProducerStates()
+    first = data(0, offset=0, is_transactional=True)
+    asked = begin(known, first)
+    known.expire(NOW + 1000, 1000)
+    assert verified(known, first, asked) == ErrorCode.INVALID_TXN_STATE
+
+
+def test_the_marker_of_a_version_2_transaction_has_a_later_epoch_than_what_it_ends() -> None:
+    known = states(data(0, offset=0, is_transactional=True))
+    with pytest.raises(ApiError) as caught:
+        known.check_marker(end(1), COMMIT, raises_epoch=True)
+    assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    known.check_marker(end(1), COMMIT)
+    known.check_marker(end(1, epoch=1), COMMIT, raises_epoch=True)
+    known.record_marker(end(1, epoch=1), COMMIT)
+    known.check_marker(end(2, epoch=1), COMMIT, raises_epoch=True)  # told again
 
 
 # -- forgetting --------------------------------------------------------------------------------------------------------
