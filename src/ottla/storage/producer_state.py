@@ -2,8 +2,10 @@
 
 Pure state, owned by one `Log`: `check` looks and does not touch, `record` is the only writer, and replaying a log calls
 the same `record`. Verifications are not in the log: they are the time between asking a transaction's coordinator about
-its first batch here and writing that batch (KIP-890). Snapshots are Kafka's bytes (version 1): one entry per producer with its last batch only, so after a
-restart a duplicate of the last batch is still recognised and an older one is out of order, as in Kafka.
+its first batch here and writing that batch (KIP-890).
+
+Snapshots are Kafka's bytes (version 1): one entry per producer with its last batch only, so after a restart a duplicate
+of the last batch is still recognised and an older one is out of order, as in Kafka.
 """
 
 from __future__ import annotations
@@ -162,7 +164,7 @@ class ProducerStates:
         if raises_epoch and producer.transaction_first_offset is not None and header.producer_epoch == producer.epoch:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"the open transaction of producer {header.producer_id} has epoch {producer.epoch}, its end a later one",
+                f"the open transaction of producer {header.producer_id} is of epoch {producer.epoch}, not of one before",
             )
         if marker.coordinator_epoch < producer.coordinator_epoch:
             raise ApiError(
