@@ -164,7 +164,7 @@ class ProducerStates:
         if raises_epoch and producer.transaction_first_offset is not None and header.producer_epoch == producer.epoch:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"the open transaction of producer {header.producer_id} is of epoch {producer.epoch}, not of one before",
+                f"the open transaction of {header.producer_id} is of epoch {producer.epoch}, not of an earlier one",
             )
         if marker.coordinator_epoch < producer.coordinator_epoch:
             raise ApiError(
