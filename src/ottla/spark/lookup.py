@@ -1,0 +1,132 @@
+"""What the driver asks brokers: which partitions there are, where they start and end, where a time is.
+
+Everything here is asked anew each time. What is read from a partition is the executors' affair (`reading`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from ottla.client import admin
+from ottla.client.admin import OffsetSpec
+from ottla.client.blocking import Blocking
+from ottla.client.metadata import ClusterView
+from ottla.errors import ErrorCode, OttlaError
+from ottla.ids import TopicPartition
+from ottla.spark.offsets import EARLIEST, LATEST, Offsets
+from ottla.spark.options import Bound, NoMatch, OptionError, SourceOptions
+
+_NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+class MissingTopicsError(OttlaError):
+    """What is to be read does not exist."""
+
+
+class Lookup:
+    """Answers the questions of one query about its topics."""
+
+    def __init__(self, client: Blocking, options: SourceOptions) -> None:
+        self._client = client
+        self._options = options
+
+    def partitions(self, known: Collection[TopicPartition] = ()) -> list[TopicPartition]:
+        """The partitions that the query reads, as they are now. Topics in `known` may be gone; others must be there."""
+        topics = self._options.topics
+        names = topics.names or sorted({partition.topic for partition in topics.partitions})
+        view = self._client.wait(self._client.cluster.refresh(None if topics.pattern else names))
+        if topics.pattern:
+            fits = re.compile(topics.pattern).fullmatch
+            names = tuple(name for name, topic in view.topics.items() if fits(name) and not topic.is_internal)
+        else:
+            self._check_topics(names, view, {partition.topic for partition in known})
+        there = [
+            TopicPartition(name, partition.partition)
+            for name in names
+            if name in view.topics
+            for partition in view.topics[name].partitions
+        ]
+        if topics.partitions:
+            absent = set(topics.partitions) - set(there) - set(known)
+            if absent:
+                raise MissingTopicsError(f"{_listed(absent)} of assign does not exist on {self._where}")
+            there = [partition for partition in there if partition in set(topics.partitions)]
+        return sorted(there)
+
+    def _check_topics(self, names: Iterable[str], view: ClusterView, known: Collection[str]) -> None:
+        missing = [name for name in names if name not in view.topics and name not in known]
+        for name in missing:
+            error = view.errors.get(name)
+            if error is not None and error.code not in _NOT_THERE:
+                raise error
+        if missing:
+            plural = "topics" if len(missing) > 1 else "topic"
+            raise MissingTopicsError(
+                f"the {plural} {', '.join(missing)} does not exist on {self._where}: create it, or change what is read"
+            )
+
+    @property
+    def _where(self) -> str:
+        return self._options.bootstrap_servers
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._at(dict.fromkeys(partitions, int(OffsetSpec.EARLIEST)))
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """One past the last record that may be read: with read_committed, what lies before open transactions."""
+        return self._at(dict.fromkeys(partitions, int(OffsetSpec.LATEST)))
+
+    def _at(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The offset at a place or time; -1 where no record is that late."""
+        if not places:
+            return {}
+        found = self._client.wait(admin.list_offsets(self._client.cluster, places, self._options.client.isolation))
+        return {partition: each.offset for partition, each in found.items()}
+
+    def made_concrete(self, offsets: Offsets) -> dict[TopicPartition, int]:
+        """The same offsets, with the present end of the log in place of LATEST."""
+        ends = self.latest(partition for partition, offset in offsets.items() if offset == LATEST)
+        return {**offsets, **ends}
+
+    def resolve(self, bound: Bound, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset of each partition at a bound; LATEST stays, because it is another one each time it is asked."""
+        if bound.timestamp_ms is not None:
+            return self._by_time(bound, dict.fromkeys(partitions, bound.timestamp_ms))
+        if bound.timestamps is not None:
+            _check_covers(bound, bound.timestamps, partitions)
+            return self._by_time(bound, bound.timestamps)
+        if bound.offsets is not None:
+            _check_covers(bound, bound.offsets, partitions)
+            offsets = dict(bound.offsets)
+        else:
+            offsets = dict.fromkeys(partitions, bound.place)
+        return offsets | self.earliest(partition for partition, offset in offsets.items() if offset == EARLIEST)
+
+    def _by_time(self, bound: Bound, timestamps: Offsets) -> dict[TopicPartition, int]:
+        found = self._at(timestamps)
+        without = sorted(partition for partition, offset in found.items() if offset == LATEST)
+        is_start = bound is self._options.starting
+        if without and is_start and self._options.no_match is NoMatch.ERROR:
+            raise OptionError(
+                f"no record of {_listed(without)} is as late as {bound.option} asks; name an earlier time, or set "
+                "startingOffsetsByTimestampStrategy to latest"
+            )
+        return found
+
+
+def _check_covers(bound: Bound, given: Mapping[TopicPartition, int], partitions: Collection[TopicPartition]) -> None:
+    missing, unknown = set(partitions) - set(given), set(given) - set(partitions)
+    if missing:
+        raise OptionError(
+            f"{bound.option} must name every partition, and {_listed(missing)} is missing; "
+            "-2 stands for earliest and -1 for latest"
+        )
+    if unknown:
+        raise OptionError(f"{bound.option} names {_listed(unknown)}, which is not among what is read")
+
+
+def _listed(partitions: Iterable[TopicPartition]) -> str:
+    ordered = sorted(partitions)
+    shown = ", ".join(map(str, ordered[:5]))
+    return shown if len(ordered) <= 5 else f"{shown} and {len(ordered) - 5} more"

@@ -1,0 +1,144 @@
+"""Offsets of partitions: their JSON in checkpoints, the ranges of a batch, splits for tasks, limits per trigger. Pure.
+
+A checkpoint holds the offsets of a stream as Spark's Kafka source writes them, `{"topic":{"0":n}}`, so one checkpoint
+serves both. Spark tells offsets apart by their JSON text: topics and partitions always come in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, floor
+from typing import Final
+
+from ottla.ids import TopicPartition
+
+# In place of an offset: where the log starts, where it ends now. The numbers are Kafka's and Spark's.
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+Offsets = Mapping[TopicPartition, int]
+JsonOffsets = dict[str, dict[str, int]]
+
+
+def offsets_to_json(offsets: Offsets) -> JsonOffsets:
+    """What goes into a checkpoint, in the one order."""
+    nested: JsonOffsets = {}
+    for topic, number in sorted(offsets):
+        nested.setdefault(topic, {})[str(number)] = offsets[TopicPartition(topic, number)]
+    return nested
+
+
+def offsets_from_json(nested: Mapping[str, object]) -> dict[TopicPartition, int]:
+    """The offsets of a checkpoint or of an option; ValueError for anything of another shape."""
+    offsets: dict[TopicPartition, int] = {}
+    for topic, of_topic in nested.items():
+        if not isinstance(of_topic, Mapping):
+            raise ValueError(f"{topic} stands before {of_topic!r}, and not before its partitions")
+        for number, offset in of_topic.items():
+            if not str(number).isdecimal() or type(offset) is not int:
+                raise ValueError(f"{topic} has {number!r}: {offset!r}, which is no partition with its offset")
+            offsets[TopicPartition(topic, int(number))] = offset
+    return offsets
+
+
+# -- ranges ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """`[start_offset, end_offset)` of a partition."""
+
+    partition: TopicPartition
+    start_offset: int
+    end_offset: int
+
+    @property
+    def size(self) -> int:
+        return self.end_offset - self.start_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The ranges between two offsets of a stream, and what shows that records between them are gone."""
+
+    ranges: tuple[OffsetRange, ...]
+    losses: tuple[str, ...] = ()
+
+
+def plan(start: Offsets, end: Offsets) -> Plan:
+    """What lies between `start` and `end`. It follows from these two alone: a batch that is run again is the same.
+
+    A partition that only `end` has is new and read from its beginning. LATEST in `start` stands for «where the stream
+    begins»: that batch reads nothing of it, and its end is where the next one starts.
+    """
+    ranges: list[OffsetRange] = []
+    losses: list[str] = []
+    for partition in sorted(end):
+        first, last = start.get(partition, 0), end[partition]
+        if first in (LATEST, last):
+            continue
+        if last < first:
+            losses.append(f"{partition} went back from offset {first} to {last}; it may have been created anew")
+        else:
+            ranges.append(OffsetRange(partition, first, last))
+    losses += [f"{partition} is gone; it was read up to {start[partition]}" for partition in sorted(start.keys() - end)]
+    return Plan(tuple(ranges), tuple(losses))
+
+
+def split(
+    ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
+) -> list[OffsetRange]:
+    """The ranges cut for tasks: none larger than `max_records`, at least `min_partitions` where there is enough to cut.
+
+    Large ranges are cut first, so that the parts become of like size.
+    """
+    whole = [each for each in ranges if each.size > 0]
+    parts = [1 if max_records is None else ceil(each.size / max_records) for each in whole]
+    if min_partitions is not None and sum(parts) < min_partitions:
+        total = sum(each.size for each in whole)
+        share = max(total / min_partitions, 1.0)
+        parts = [min(each.size, max(count, round(each.size / share))) for each, count in zip(whole, parts, strict=True)]
+        _top_up(parts, whole, min_partitions)
+    return [part for each, count in zip(whole, parts, strict=True) for part in _cut(each, count)]
+
+
+def _top_up(parts: list[int], whole: list[OffsetRange], min_partitions: int) -> None:
+    """Rounding may leave a few parts too few: they come from the ranges whose parts are the largest."""
+    while sum(parts) < min_partitions:
+        size_of_part = [
+            each.size / count if count < each.size else 0.0 for each, count in zip(whole, parts, strict=True)
+        ]
+        largest = max(range(len(parts)), key=size_of_part.__getitem__, default=None)
+        if largest is None or not size_of_part[largest]:
+            return  # every part is a single offset
+        parts[largest] += 1
+
+
+def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    edges = [whole.start_offset + whole.size * index // count for index in range(count + 1)]
+    return [OffsetRange(whole.partition, first, last) for first, last in pairwise(edges)]
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+def count_between(start: Offsets, end: Offsets) -> int:
+    """How many offsets are new; a partition that `start` does not have counts from 0."""
+    return sum(each.size for each in plan(start, end).ranges)
+
+
+def limited(start: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, int]:
+    """An end at most about `limit` offsets after `start`, shared out by what each partition has. Each gets some."""
+    ranges = {each.partition: each for each in plan(start, end).ranges}
+    total = sum(each.size for each in ranges.values())
+    if total <= limit:
+        return dict(end)
+    ends = dict(end)
+    for partition, each in ranges.items():
+        share = limit * (each.size / total)
+        # Rounded up only where a partition would get nothing at all and never move.
+        step = ceil(share) if share < 1 else floor(share)
+        ends[partition] = min(each.end_offset, each.start_offset + step)
+    return ends

@@ -1,0 +1,412 @@
+"""The options of the source: those of Spark's own Kafka source, checked before anything is read. Pure.
+
+    options = parse({"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}, is_streaming=False)
+
+Names are not case-sensitive, as everywhere in Spark. `kafka.*` are settings of a Kafka consumer: those that mean
+something to our client are honoured, those that would break the source are refused as Spark refuses them, and the rest
+is named in `SourceOptions.ignored`, so that somebody can be told.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from ottla.client.admin import Isolation
+from ottla.errors import ConfigError
+from ottla.ids import TopicPartition
+from ottla.spark.offsets import EARLIEST, LATEST, Offsets, offsets_from_json
+
+Value = TypeVar("Value")
+
+COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+HEADERS_COLUMN: Final = "headers"
+MAX_TRIGGER_DELAY_MS: Final = 15 * 60_000
+ROWS_PER_BATCH: Final = 65_536  # of an Arrow batch, about
+IDLE_WAIT_MS: Final = 500  # how long a stream waits for records before it tells Spark that there are none
+
+# What Spark's source refuses, and what to do instead.
+REFUSED: Final = {
+    "kafka.auto.offset.reset": "say where to start with startingOffsets: earliest, latest or JSON",
+    "kafka.key.deserializer": "keys are bytes: cast them in the query, such as key.cast('string')",
+    "kafka.value.deserializer": "values are bytes: cast them in the query, such as value.cast('string')",
+    "kafka.enable.auto.commit": "offsets are in the checkpoint of the query and are not committed to a group",
+    "kafka.interceptor.classes": "classes of Java do not run here",
+}
+# Accepted because jobs have them, and without meaning here: no consumer group takes part in reading.
+WITHOUT_MEANING: Final = frozenset(
+    {
+        "groupidprefix",
+        "kafka.group.id",
+        "fetchoffset.numretries",
+        "fetchoffset.retryintervalms",
+        "usedeprecatedoffsetfetching",
+        "path",
+    }
+)
+STREAMING_ONLY: Final = ("minoffsetspertrigger", "maxoffsetspertrigger", "maxtriggerdelay")
+BATCH_ONLY: Final = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
+
+_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
+_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class OptionError(ConfigError):
+    """An option that is missing, not understood or at odds with another one."""
+
+
+class NoMatch(StrEnum):
+    """What to do where no record is as late as the time to start from."""
+
+    ERROR = "error"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What is read: topics by name, every topic whose whole name fits a pattern, or single partitions."""
+
+    names: tuple[str, ...] = ()
+    pattern: str = ""
+    partitions: tuple[TopicPartition, ...] = ()
+
+    def __str__(self) -> str:
+        if self.pattern:
+            return f"subscribePattern {self.pattern}"
+        if self.partitions:
+            return "assign " + ", ".join(map(str, self.partitions))
+        return "subscribe " + ", ".join(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where reading starts or ends: one place for all, an offset or a time for each partition, or a time for all."""
+
+    option: str  # the option that says so, for messages
+    place: int = EARLIEST
+    offsets: Offsets | None = None  # EARLIEST and LATEST may stand in place of one
+    timestamps: Mapping[TopicPartition, int] | None = None
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """The `kafka.*` that our client honours, under its own names."""
+
+    client_id: str = "ottla-spark"
+    timeout_ms: int = 60_000
+    request_timeout_ms: int = 30_000
+    connect_timeout_ms: int = 10_000
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
+    fetch_max_bytes: int = 32 * 1024 * 1024
+    partition_max_bytes: int = 8 * 1024 * 1024
+    fetch_max_wait_ms: int = 500
+    fetch_min_bytes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """All of them, understood. It travels to the executors."""
+
+    bootstrap_servers: str
+    topics: Topics
+    starting: Bound
+    ending: Bound
+    no_match: NoMatch = NoMatch.ERROR
+    fail_on_data_loss: bool = True
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
+    columns: tuple[str, ...] = COLUMNS
+    rows_per_batch: int = ROWS_PER_BATCH
+    idle_wait_ms: int = IDLE_WAIT_MS
+    client: ClientSettings = field(default_factory=ClientSettings)
+    ignored: tuple[str, ...] = ()  # names that mean nothing to this source
+
+
+def parse(options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
+    """The options of a query, or an `OptionError` that names the one to change."""
+    reader = _Reader({name.lower(): value for name, value in options.items()})
+    for name, advice in REFUSED.items():
+        if reader.has(name):
+            raise OptionError(f"{name} is not an option of this source: {advice}")
+    if is_streaming:
+        for name in BATCH_ONLY:
+            if reader.has(name):
+                raise OptionError(f"{_spelled(name)} is for batch queries: a stream has no end")
+    servers = reader.take("kafka.bootstrap.servers", str, "")
+    if not servers.strip():
+        raise OptionError("no kafka.bootstrap.servers: name at least one broker as HOST:PORT")
+    parsed = SourceOptions(
+        bootstrap_servers=servers,
+        topics=_topics(reader),
+        starting=_bound(reader, "starting", LATEST if is_streaming else EARLIEST),
+        ending=_bound(reader, "ending", LATEST),
+        no_match=reader.take("startingoffsetsbytimestampstrategy", NoMatch, NoMatch.ERROR),
+        fail_on_data_loss=reader.take("failondataloss", _boolean, True),
+        min_partitions=reader.take("minpartitions", _count, None),
+        max_records_per_partition=reader.take("maxrecordsperpartition", _count, None),
+        min_offsets_per_trigger=reader.take("minoffsetspertrigger", _count, None),
+        max_offsets_per_trigger=reader.take("maxoffsetspertrigger", _count, None),
+        max_trigger_delay_ms=reader.take("maxtriggerdelay", _duration_ms, MAX_TRIGGER_DELAY_MS),
+        columns=_columns(reader),
+        rows_per_batch=reader.take("rowsperbatch", _count, ROWS_PER_BATCH),
+        idle_wait_ms=reader.take("idlewaitms", _natural, IDLE_WAIT_MS),
+        client=_client_settings(reader),
+        ignored=tuple(sorted(reader.left() - WITHOUT_MEANING)),
+    )
+    _check(parsed, is_streaming)
+    return parsed
+
+
+def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that a query gets, which are known before the rest of its options is looked at."""
+    return _columns(_Reader({name.lower(): value for name, value in options.items()}))
+
+
+def _check(options: SourceOptions, is_streaming: bool) -> None:
+    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger {least} is above maxOffsetsPerTrigger {most}")
+    if is_streaming:
+        return
+    starting, ending = options.starting, options.ending
+    if _names(starting, LATEST):
+        raise OptionError(f"{starting.option} of a batch query cannot be latest: it would read nothing")
+    if _names(ending, EARLIEST):
+        raise OptionError(f"{ending.option} of a batch query cannot be earliest: it would read nothing")
+
+
+def _names(bound: Bound, place: int) -> bool:
+    if bound.timestamps is not None or bound.timestamp_ms is not None:
+        return False
+    return place in bound.offsets.values() if bound.offsets is not None else bound.place == place
+
+
+# -- single options ----------------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """The options of a query, and which of them somebody has asked for."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+        self._taken: set[str] = set()
+
+    def has(self, name: str) -> bool:
+        return name in self._options
+
+    def take(self, name: str, read: Callable[[str], Value], default: Value) -> Value:
+        self._taken.add(name)
+        if name not in self._options:
+            return default
+        try:
+            return read(self._options[name])
+        except (ValueError, TypeError) as error:
+            reason = f": {error}" if str(error) else ""
+            raise OptionError(f"{_spelled(name)} cannot be {self._options[name]!r}{reason}") from error
+
+    def left(self) -> set[str]:
+        return set(self._options) - self._taken
+
+
+# As Spark's documentation writes them; options reach a Python source in lower case.
+_SPELLINGS = {
+    name.lower(): name
+    for name in (
+        "assign",
+        "subscribe",
+        "subscribePattern",
+        "startingOffsets",
+        "startingOffsetsByTimestamp",
+        "startingTimestamp",
+        "startingOffsetsByTimestampStrategy",
+        "endingOffsets",
+        "endingOffsetsByTimestamp",
+        "endingTimestamp",
+        "failOnDataLoss",
+        "minPartitions",
+        "maxRecordsPerPartition",
+        "minOffsetsPerTrigger",
+        "maxOffsetsPerTrigger",
+        "maxTriggerDelay",
+        "includeHeaders",
+        "columns",
+        "rowsPerBatch",
+        "idleWaitMs",
+        "kafkaConsumer.pollTimeoutMs",
+    )
+}
+
+
+def _spelled(name: str) -> str:
+    return _SPELLINGS.get(name, name)
+
+
+def _topics(reader: _Reader) -> Topics:
+    given = [name for name in ("assign", "subscribe", "subscribepattern") if reader.has(name)]
+    if len(given) != 1:
+        found = " and ".join(_spelled(name) for name in given) or "none of them"
+        raise OptionError(
+            f"one of subscribe, subscribePattern and assign says what is read, and there is {found}: give exactly one"
+        )
+    return Topics(
+        names=reader.take("subscribe", _topic_names, ()),
+        pattern=reader.take("subscribepattern", _pattern, ""),
+        partitions=reader.take("assign", _assigned, ()),
+    )
+
+
+def _topic_names(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise ValueError("name a topic, or several with commas between")
+    return names
+
+
+def _pattern(text: str) -> str:
+    if not text.strip():
+        raise ValueError("write a regular expression that the whole name of a topic must fit")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"it is no regular expression: {error}") from error
+    return text
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    shape = 'write JSON such as {"orders":[0,1]}'
+    loaded = _json(text, shape)
+    found: set[TopicPartition] = set()
+    for topic, numbers in loaded.items():
+        if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
+            raise ValueError(shape)
+        found |= {TopicPartition(topic, number) for number in numbers}
+    if not found:
+        raise ValueError(f"it names no partition; {shape}")
+    return tuple(sorted(found))
+
+
+def _bound(reader: _Reader, side: str, default: int) -> Bound:
+    """Of the three ways to say it the one with a time for all comes first, then a time for each, then offsets."""
+    for_all = reader.take(f"{side}timestamp", _timestamp_ms, None)
+    for_each = reader.take(f"{side}offsetsbytimestamp", _timestamps, None)
+    nothing: tuple[int, Offsets | None] = (default, None)
+    place, offsets = reader.take(f"{side}offsets", _offsets, nothing)
+    if for_all is not None:
+        return Bound(f"{side}Timestamp", timestamp_ms=for_all)
+    if for_each is not None:
+        return Bound(f"{side}OffsetsByTimestamp", timestamps=for_each)
+    return Bound(f"{side}Offsets", place=place, offsets=offsets)
+
+
+def _offsets(text: str) -> tuple[int, Offsets | None]:
+    places = {"earliest": EARLIEST, "latest": LATEST}
+    if (place := places.get(text.strip().lower())) is not None:
+        return place, None
+    shape = 'write earliest, latest or JSON such as {"orders":{"0":23,"1":-2}}, where -2 is earliest and -1 latest'
+    offsets = offsets_from_json(_json(text, shape))
+    if not offsets or min(offsets.values()) < EARLIEST:
+        raise ValueError(shape)
+    return EARLIEST, offsets
+
+
+def _timestamps(text: str) -> Offsets:
+    shape = 'write JSON with milliseconds since 1970, such as {"orders":{"0":1700000000000}}'
+    timestamps = offsets_from_json(_json(text, shape))
+    if not timestamps or min(timestamps.values()) < 0:
+        raise ValueError(shape)
+    return timestamps
+
+
+def _timestamp_ms(text: str) -> int | None:
+    if not text.strip().isdecimal():
+        raise ValueError("write milliseconds since 1970, such as 1700000000000")
+    return int(text)
+
+
+def _json(text: str, shape: str) -> dict[str, object]:
+    try:
+        loaded = json.loads(text)
+    except ValueError as error:
+        raise ValueError(shape) from error
+    if not isinstance(loaded, dict):
+        raise ValueError(shape)
+    return loaded
+
+
+def _columns(reader: _Reader) -> tuple[str, ...]:
+    with_headers = reader.take("includeheaders", _boolean, False)
+    every = (*COLUMNS, HEADERS_COLUMN)
+    default = every if with_headers else COLUMNS
+
+    def names(text: str) -> tuple[str, ...]:
+        by_name = {name.lower(): name for name in every}
+        wanted = [name.strip().lower() for name in text.split(",") if name.strip()]
+        unknown = [name for name in wanted if name not in by_name]
+        if unknown or not wanted:
+            raise ValueError(f"name some of {', '.join(every)}, with commas between")
+        chosen = {by_name[name] for name in wanted} | ({HEADERS_COLUMN} if with_headers else set())
+        # In the order of the schema, whatever order they are named in.
+        return tuple(name for name in every if name in chosen)
+
+    return reader.take("columns", names, default)
+
+
+def _client_settings(reader: _Reader) -> ClientSettings:
+    default = ClientSettings()
+    protocol = reader.take("kafka.security.protocol", str, "PLAINTEXT")
+    if protocol.strip().upper() != "PLAINTEXT":
+        raise OptionError(f"kafka.security.protocol {protocol} is not there yet: only PLAINTEXT is")
+    request_timeout_ms = reader.take("kafka.request.timeout.ms", _count, default.request_timeout_ms)
+    timeout_ms = reader.take("kafka.default.api.timeout.ms", _count, default.timeout_ms)
+    return ClientSettings(
+        client_id=reader.take("kafka.client.id", str, default.client_id),
+        # Spark's own name for it, of an executor's patience, comes before Kafka's.
+        timeout_ms=reader.take("kafkaconsumer.polltimeoutms", _count, timeout_ms),
+        request_timeout_ms=request_timeout_ms,
+        connect_timeout_ms=reader.take("kafka.socket.connection.setup.timeout.ms", _count, default.connect_timeout_ms),
+        isolation=reader.take("kafka.isolation.level", _isolation, default.isolation),
+        fetch_max_bytes=reader.take("kafka.fetch.max.bytes", _count, default.fetch_max_bytes),
+        partition_max_bytes=reader.take("kafka.max.partition.fetch.bytes", _count, default.partition_max_bytes),
+        fetch_max_wait_ms=reader.take("kafka.fetch.max.wait.ms", _natural, default.fetch_max_wait_ms),
+        fetch_min_bytes=reader.take("kafka.fetch.min.bytes", _natural, default.fetch_min_bytes),
+    )
+
+
+def _isolation(text: str) -> Isolation:
+    levels = {"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_committed": Isolation.READ_COMMITTED}
+    if text.strip().lower() not in levels:
+        raise ValueError("write read_uncommitted or read_committed")
+    return levels[text.strip().lower()]
+
+
+def _boolean(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError("write true or false")
+    return text.strip().lower() == "true"
+
+
+def _count(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError("write a whole number from 1 on")
+    return int(text)
+
+
+def _natural(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError("write a whole number from 0 on")
+    return int(text)
+
+
+def _duration_ms(text: str) -> int:
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None:
+        raise ValueError("write a time such as 500ms, 30s, 15m or 1h")
+    return int(found[1]) * _DURATION_MS[found[2] or "ms"]
