@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from ottla.cluster import nodes
-from ottla.store.api import BadVersion, Create, NodeExists, Put, Store
+from ottla.errors import ApiError, ErrorCode
+from ottla.store.api import BadVersion, Create, NodeExists, Put, Store, StoreError
+
+logger = logging.getLogger(__name__)
 
 BLOCK_SIZE = 1000
 
@@ -39,6 +43,9 @@ class ProducerIds:
                 await self._store.commit(Put(nodes.PRODUCER_IDS, self._encode(start), node.version))
         except (NodeExists, BadVersion):
             return
+        except StoreError as error:
+            logger.warning("producer ids cannot be given out for now: %s", error)
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer ids for now; try again") from error
         self._next, self._end = start, start + BLOCK_SIZE
 
     def _encode(self, start: int) -> bytes:

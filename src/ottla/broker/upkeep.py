@@ -7,17 +7,19 @@ disk that fails takes its directory offline.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from functools import partial
 
 from ottla.broker.partition import Partition
 from ottla.broker.replicas import Replicas
 from ottla.config.broker import BrokerConfig
-from ottla.errors import OttlaError, StorageError
+from ottla.errors import CorruptFileError, OttlaError, StorageError
 from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
 from ottla.runtime.tasks import Tasks
 from ottla.storage import cleaner
+from ottla.storage.cleaner import CleaningJob
 from ottla.storage.log import Log
 from ottla.storage.logs import CheckpointPlan, Logs
 
@@ -65,6 +67,8 @@ class Upkeep:
     async def apply_retention(self) -> None:
         now_ms = self._clock.now_ms()
         for partition in self._led():
+            if not partition.is_leader:
+                continue  # its directory went offline with an earlier one
             try:
                 if partition.log.delete_expired(now_ms, partition.leader.high_watermark):
                     partition.moved.fire()
@@ -85,7 +89,7 @@ class Upkeep:
     def _take_offline(self, error: StorageError) -> None:
         """The directory of a path that failed goes offline."""
         for directory in self._logs.directories:
-            if directory.is_online and error.path.startswith(directory.path):
+            if directory.is_online and error.path.startswith(os.path.join(directory.path, "")):
                 self._replicas.take_offline(directory, error)
 
     async def flush_due(self) -> None:
@@ -96,8 +100,8 @@ class Upkeep:
                 await self._flush(log)
 
     async def _flush(self, log: Log) -> None:
-        flush = log.begin_flush()
         try:
+            flush = log.begin_flush()
             await self._offload.in_thread(flush.run)
         except StorageError as error:
             self._replicas.directory_failed(log, error)
@@ -130,27 +134,42 @@ class Upkeep:
             return
         candidates = []
         for partition in self._led():
-            log = partition.log
-            if log.config.is_compacted:
-                clean_offset = self._logs.clean_offset(log.name)
-                job = cleaner.plan(
-                    log,
-                    clean_offset,
-                    high_watermark=partition.leader.high_watermark,
-                    now_ms=self._clock.now_ms(),
-                    dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
-                    bytes_per_second_max=config.log_cleaner_io_max_bytes_per_second,
-                )
+            if partition.is_leader and partition.log.config.is_compacted:
+                job = self._plan_cleaning(partition, config)
                 if job is not None:
                     dirty = sum(one.size_bytes for one in job.segments if one.base_offset >= job.first_dirty_offset)
-                    candidates.append((dirty / max(1, log.size_bytes), log, job))
-        if not candidates:
-            return
-        _, log, job = max(candidates, key=lambda candidate: candidate[0])
+                    candidates.append((dirty / max(1, partition.log.size_bytes), partition.log, job))
+        if candidates:
+            _, log, job = max(candidates, key=lambda candidate: candidate[0])
+            await self._clean(log, job)
+
+    def _plan_cleaning(self, partition: Partition, config: BrokerConfig) -> CleaningJob | None:
+        log = partition.log
+        try:
+            return cleaner.plan(
+                log,
+                self._logs.clean_offset(log.name),
+                high_watermark=partition.leader.high_watermark,
+                now_ms=self._clock.now_ms(),
+                dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+                bytes_per_second_max=config.log_cleaner_io_max_bytes_per_second,
+            )
+        except StorageError as error:
+            self._could_not_clean(log, error)
+            return None
+
+    async def _clean(self, log: Log, job: CleaningJob) -> None:
         try:
             result = await self._offload.in_process(cleaner.run_job, job, log.disk)
+            if not log.is_closed:
+                self._logs.commit_cleaning(log.name, result, now_ms=self._clock.now_ms())
         except OttlaError as error:
-            logger.error("%s could not be compacted: %s", log.name, error)
-            return
-        if not log.is_closed:
-            self._logs.commit_cleaning(log.name, result, now_ms=self._clock.now_ms())
+            self._could_not_clean(log, error)
+
+    def _could_not_clean(self, log: Log, error: OttlaError) -> None:
+        """A disk that fails takes its directory offline; a damaged segment, or too many keys, only stays as it is."""
+        if log.is_closed:
+            return  # deleted or offline by now: what was read of it is gone
+        logger.error("%s could not be compacted: %s", log.name, error)
+        if isinstance(error, StorageError) and not isinstance(error, CorruptFileError):
+            self._replicas.directory_failed(log, error)

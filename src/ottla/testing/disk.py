@@ -309,7 +309,7 @@ class SimulatedDisk:
         self._stop_at: int | None = None
         self._written_at_stop = 0.0
         self._is_stopped = False
-        self._faults: list[Fault] = []
+        self.faults: list[Fault] = []  # those that are not healed yet
         self._locked: set[str] = set()
 
     # -- what a test does to it ----------------------------------------------------------------------------------------
@@ -345,12 +345,12 @@ class SimulatedDisk:
         A write leaves the part `written` of its bytes behind. The fault heals after so many `times`, or by `heal`.
         """
         fault = Fault(pattern, kind, error_number, written, times)
-        self._faults.append(fault)
+        self.faults.append(fault)
         return fault
 
     def heal(self, fault: Fault | None = None) -> None:
         """Takes back one fault, or all."""
-        self._faults = [] if fault is None else [other for other in self._faults if other is not fault]
+        self.faults = [] if fault is None else [other for other in self.faults if other is not fault]
 
     def free_bytes(self) -> int | None:
         """How much more can be written; None where there is no limit."""
@@ -379,7 +379,7 @@ class SimulatedDisk:
             if number == self._stop_at:
                 self.stop()
                 return _Trouble(DiskStopped(f"stopped at operation {number}, {kind} {path}"), self._written_at_stop)
-        for fault in self._faults:
+        for fault in self.faults:
             if fault.hits(kind, path):
                 if fault.times is not None:
                     fault.times -= 1

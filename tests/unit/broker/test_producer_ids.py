@@ -8,7 +8,7 @@ import pytest
 
 from ottla.broker.producer_ids import BLOCK_SIZE, ProducerIds
 from ottla.cluster import nodes
-from ottla.store.api import StoreUnavailable
+from ottla.errors import ApiError
 from ottla.store.memory import MemoryStore
 
 
@@ -55,8 +55,9 @@ def test_a_store_that_fails_gives_none_and_the_next_try_works() -> None:
         store = MemoryStore()
         ids = ProducerIds(store, 1)
         store._failure = OSError("full")
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(ApiError, match="try again") as refused:
             await ids.next()
+        assert refused.value.code.retriable
         store._failure = None
         assert await ids.next() == 0
 
