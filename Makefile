@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= 2
 SEEDS  ?= 2000
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test java check format lint types unit crash sim chaos fuzz interop asan bench clean
+.PHONY: help setup demo test java check format lint types unit crash sim chaos fuzz interop spark asan bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,7 @@ demo: $(STAMP) ## Run the main job: a broker, a million records, a kill and a re
 
 test: $(STAMP) java check ## Run every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/broker tests/crash tests/sim tests/fuzz tests/chaos tests/interop
+	$(BIN)/python -m pytest tests/spark
 
 # The tests that compare with Apache Kafka need Java and Maven, one of the clients is a program of its own. Where they
 # are missing and may be installed, they are; where they may not, those tests say so and are skipped.
@@ -70,6 +71,10 @@ fuzz: $(STAMP) ## Feed millions of broken inputs to every decoder
 
 interop: $(STAMP) ## Compare with Apache Kafka's own tools and files
 	$(BIN)/python -m pytest tests/interop
+
+# One process: it has one Java machine, and starting that is what takes time.
+spark: $(STAMP) java ## Run pipelines on real Spark, local and on a cluster, beside Spark's own connector
+	$(BIN)/python -m pytest tests/spark
 
 asan: $(STAMP) ## Run the record tests and the fuzzers on a core built with the address sanitizer
 	PYTHON=$(BIN)/python tests/fuzz/asan.sh

@@ -19,14 +19,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.runtime.cache import cache_directory
 from ottla.spark.installation import find_java
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 log = logging.getLogger(__name__)
 
-MAKING_TIMEOUT_S: Final = 180
+MAKING_TIMEOUT_S: Final = 300
 ENDING_TIMEOUT_S: Final = 60
 # After a failure the next attempt waits this long: a start-up must not pay for it each time.
 RETRY_AFTER_S: Final = 24 * 3600
@@ -136,7 +139,7 @@ def _use_spark(target: Path) -> None:
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.driver.extraJavaOptions", f"-XX:ArchiveClassesAtExit={target} {QUIET}")
+        .config("spark.driver.extraJavaOptions", f"-XX:ArchiveClassesAtExit={target} -XX:TieredStopAtLevel=1 {QUIET}")
         .getOrCreate()
     )
     gateway = spark.sparkContext._gateway
@@ -153,11 +156,31 @@ def _use_spark(target: Path) -> None:
         query.writeStream.format("parquet").option("path", str(scratch / name)).option(
             "checkpointLocation", str(scratch / f"{name}-checkpoint")
         ).trigger(availableNow=True).start().awaitTermination(MAKING_TIMEOUT_S)
-    spark.range(10).mapInArrow(lambda batches: batches, "id long").collect()
+    _read_from_python(spark)
     spark.stop()
     # Java ends when its input does, and makes the archive then.
     gateway.proc.stdin.close()
     gateway.proc.wait(ENDING_TIMEOUT_S)
+
+
+def _read_from_python(spark: SparkSession) -> None:
+    """A source in Python that yields Arrow batches, as ours does."""
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    class Reader(DataSourceReader):
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            yield pa.RecordBatch.from_pydict({"id": [1]})
+
+    class Source(DataSource):
+        def schema(self) -> str:
+            return "id long"
+
+        def reader(self, schema: object) -> DataSourceReader:
+            return Reader()
+
+    spark.dataSource.register(Source)
+    spark.read.format("Source").load().collect()
 
 
 if __name__ == "__main__":

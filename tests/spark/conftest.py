@@ -1,0 +1,132 @@
+"""Real Spark for the tests: one session in this process for all of them, with Spark's own connector beside ours.
+
+These tests run in one process (no xdist): a process has one Java machine, and starting it is what takes time. Brokers
+are processes too, so that a test can kill them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import ottla.spark
+from ottla.errors import ConfigError
+from ottla.spark.installation import check_installation
+from ottla.testing.apache_kafka import missing_programs
+from ottla.testing.broker import Broker
+from ottla.testing.maven import MavenError
+from ottla.testing.spark_connector import connector_jars
+
+WAIT_S = 120.0
+POLL_S = 0.05
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Skips where Spark cannot start, and says what is missing."""
+    try:
+        check_installation()
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def connector() -> str:
+    """The jars of Spark's own connector; tests that ask for it are skipped where they cannot be had."""
+    if missing := missing_programs():
+        pytest.skip(f"Spark's own connector needs {' and '.join(missing)}, not installed here")
+    try:
+        return connector_jars()
+    except MavenError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def spark(
+    java: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    """The session of all tests: two cores of this machine, everything it writes in a temporary directory."""
+    home = tmp_path_factory.mktemp("spark")
+    config = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.local.dir": str(home / "local"),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.streaming.stopTimeout": "60s",
+    }
+    # The jars must be there when Java starts. Without them only the tests that ask for `connector` are skipped.
+    with contextlib.suppress(pytest.skip.Exception):
+        config["spark.jars"] = request.getfixturevalue("connector")
+    session = ottla.spark.session("tests", "local[2]", config=config)
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    for query in session.streams.active:
+        query.stop()
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    """One broker beside this process for all tests that name their topics apart and do not harm it."""
+    with Broker({"num.partitions": "2"}, in_process=False) as running:
+        yield running
+
+
+_numbers = count()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses."""
+    return f"{request.node.originalname}-{next(_numbers)}"[-200:]
+
+
+class Until(Protocol):
+    def __call__(self, condition: Callable[[], object], what: str, *queries: StreamingQuery) -> None: ...
+
+
+@pytest.fixture(scope="session")
+def until() -> Until:
+    """Waits until a condition holds. A query that fails meanwhile, or too long a wait, fails the test and says why."""
+
+    def wait(condition: Callable[[], object], what: str, *queries: StreamingQuery) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not condition():
+            for query in queries:
+                if (failure := query.exception()) is not None:
+                    raise failure
+                assert query.isActive, f"the query ended before this was so: {what}"
+            last = [query.lastProgress for query in queries]
+            assert time.monotonic() < deadline, f"not so within {WAIT_S:.0f} s: {what}. Last progress: {last}"
+            time.sleep(POLL_S)
+
+    return wait
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def stopped(spark: SparkSession) -> Iterator[Callable[[StreamingQuery], StreamingQuery]]:
+    """`stopped(query)` is the query, which the end of the test will stop."""
+    queries: list[StreamingQuery] = []
+
+    def remember(query: StreamingQuery) -> StreamingQuery:
+        queries.append(query)
+        return query
+
+    yield remember
+    for query in queries:
+        query.stop()
