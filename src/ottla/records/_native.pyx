@@ -118,7 +118,9 @@ cdef enum:
     ATTRIBUTES_AT = 21
     COMPRESSION_MASK = 0x07
     ZSTD = 4
+    LEADER_EPOCH_AT = 12
     LOG_APPEND_TIME_BIT = 0x08
+    TRANSACTIONAL_BIT = 0x10
     CONTROL_BIT = 0x20
     KNOWN_ATTRIBUTES = 0x7F
     VARINT_BYTES_MAX = 5
@@ -717,3 +719,4 @@ def first_at_or_after(
 include "_native_arrow.pxi"
 include "_native_rows.pxi"
 include "_native_compaction.pxi"
+include "_native_plain.pxi"

@@ -49,6 +49,7 @@ _INT16 = struct.Struct(">h")
 _UINT32 = struct.Struct(">I")
 
 read_header = codec.read_header
+stamp_plain = codec.stamp_plain
 
 
 # --- check --------------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ read_header = core.read_header
 retain = core.retain
 scan = core.scan
 split_columns = core.split_columns
+stamp_plain = core.stamp_plain
 
 __all__ = [
     "NATIVE",
@@ -62,4 +63,5 @@ __all__ = [
     "retain",
     "scan",
     "split_columns",
+    "stamp_plain",
 ]

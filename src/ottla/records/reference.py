@@ -15,6 +15,7 @@ from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.errors import RecordsError
 from ottla.hashing import murmur2
 from ottla.records.layout import (
     ATTRIBUTES_AT,
@@ -26,6 +27,7 @@ from ottla.records.layout import (
     INT64_MAX,
     INT64_MIN,
     KNOWN_ATTRIBUTES,
+    LEADER_EPOCH_AT,
     LEGACY_LENGTH_MIN,
     LENGTH_AT,
     LENGTH_MIN,
@@ -36,6 +38,7 @@ from ottla.records.layout import (
     RECORD_BYTES_MIN,
     RECORD_HEADER_BYTES_MIN,
     RECORD_OVERHEAD_BYTES,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     BinaryColumn,
     Checked,
@@ -56,6 +59,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _LENGTH_FIELD = struct.Struct(">i")
+_BASE_OFFSET_FIELD = struct.Struct(">q")
+_LEADER_EPOCH_FIELD = struct.Struct(">i")
 HASHES_KEPT = 100_000  # keys repeat; hashing one in Python costs more than all the rest of its record
 
 
@@ -175,6 +180,37 @@ def check_batch(data: Buffer, position: int, strict: bool, deep: bool) -> Checke
         if deep and not header.attributes & COMPRESSION_MASK:
             return check_records(view[position + HEADER_BYTES : end], header, strict)
         return Checked(header, header.max_timestamp, header.last_offset_delta, -1)
+
+
+def stamp_plain(
+    data: Buffer, base_offset: int, leader_epoch: int, size_max: int, timestamp_max: int, needs_keys: bool
+) -> tuple[int, int, BatchHeader | None] | None:
+    """Gives a plain batch its place in the log; None, and nothing is changed, where `data` is not one.
+
+    Plain is a producer's batch that is sound, alone in `data`, not larger than `size_max`, not compressed, outside of
+    transactions, and whose timestamps are right and not above `timestamp_max`. Told are the number of its records,
+    their largest timestamp and, where its producer numbers its batches, the stamped header. Why a batch is not plain
+    is for `check_batch` to say.
+    """
+    with _view(data) as view:
+        if view.readonly or len(view) > size_max:
+            return None
+        try:
+            header, max_timestamp, _, null_key_index = check_batch(view, 0, True, True)
+        except RecordsError:
+            return None
+        if (
+            header.size_bytes != len(view)
+            or header.attributes & (COMPRESSION_MASK | LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT)
+            or max_timestamp != header.max_timestamp
+            or max_timestamp > timestamp_max
+            or (needs_keys and null_key_index >= 0)
+        ):
+            return None
+        _BASE_OFFSET_FIELD.pack_into(view, 0, base_offset)
+        _LEADER_EPOCH_FIELD.pack_into(view, LEADER_EPOCH_AT, leader_epoch)
+        header = header._replace(base_offset=base_offset, leader_epoch=leader_epoch)
+    return header.record_count, max_timestamp, header if header.producer_id >= 0 else None
 
 
 def check_records(records: Buffer, header: BatchHeader, strict: bool) -> Checked:

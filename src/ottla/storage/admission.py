@@ -65,25 +65,29 @@ class Admission:
     """The rules of one topic, looked up once: every produced batch passes here."""
 
     __slots__ = (
-        "_after_max_ms",
         "_before_max_ms",
         "_bytes_max",
         "_codec",
         "_config",
         "_looks_at_records",
-        "_needs_keys",
         "_uses_append_time",
+        "after_max_ms",
+        "needs_keys",
+        "plain_bytes_max",
     )
 
     def __init__(self, config: LogConfig) -> None:
         self._config = config
         self._bytes_max = config.max_message_bytes
-        self._needs_keys = config.is_compacted
+        self.needs_keys = config.is_compacted
         self._codec = _CODECS.get(config.compression_type)
         self._uses_append_time = config.uses_append_time
-        self._after_max_ms = config.message_timestamp_after_max_ms
+        self.after_max_ms = config.message_timestamp_after_max_ms
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._looks_at_records = self._codec is not None or self._before_max_ms != LONG_MAX
+        # A plain batch up to here has to keep two rules only, of times and keys; 0 where the topic asks for more.
+        is_plain = not self._looks_at_records and not self._uses_append_time
+        self.plain_bytes_max = min(config.max_message_bytes, config.segment_bytes) if is_plain else 0
 
     def admit(self, data: Buffer, now_ms: int, *, at_once: bool = False) -> Admitted:
         """Checks a producer's batch and brings it into the topic's form; RecordsError where it cannot be taken.
@@ -114,7 +118,7 @@ class Admission:
         header, max_timestamp, offset_delta, null_key_index = checked
         if header.batch_length + batch.LENGTH_PREFIX != size_bytes:
             raise RecordsError(ErrorCode.INVALID_RECORD, _ONE_BATCH)
-        if self._needs_keys and null_key_index >= 0:
+        if self.needs_keys and null_key_index >= 0:
             raise RecordsError(
                 ErrorCode.INVALID_RECORD,
                 f"record {null_key_index} has no key, which a compacted topic needs",
@@ -126,7 +130,7 @@ class Admission:
             view = self._in_wanted_codec(view, header)
             batch.stamp_append_time(view, now_ms)
             return Admitted(view, batch.read_header(view), now_ms)
-        if max_timestamp > now_ms + self._after_max_ms:
+        if max_timestamp > now_ms + self.after_max_ms:
             raise _bad_timestamp(max_timestamp, now_ms, offset_delta)
         if self._before_max_ms != LONG_MAX:
             self._check_age(view, now_ms)

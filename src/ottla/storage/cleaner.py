@@ -474,7 +474,7 @@ class _Output:
 
     def add(self, header: BatchHeader, data: Buffer) -> None:
         segment = self._segment_for(header)
-        segment.note_batch(header, segment.size_bytes + len(self._buffer))
+        segment.note_headed(header, segment.size_bytes + len(self._buffer))
         self._buffer += data
         for aborted in self._aborted:
             segment.transaction_index.append(aborted)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.config import LogConfig
 from ottla.disk import Disk, File, read_file, write_atomically
 from ottla.errors import ApiError, CorruptFileError, ErrorCode, RecordsError, StorageError
-from ottla.ids import TopicPartition
+from ottla.ids import NO_TIMESTAMP, TopicPartition
 from ottla.records import batch, control
 from ottla.records.batch import BatchHeader
 from ottla.storage import checkpoints, retention
@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 SNAPSHOT_SUFFIX = ".snapshot"
 PRODUCER_EXPIRATION_MS = 86_400_000
+NOT_PLAIN = -1  # instead of an offset
 
 
 class Appended(NamedTuple):
@@ -159,8 +160,32 @@ class Log:
 
         With `at_once` a batch that takes long to check is a TakesLongError: it goes the way of `admission`.
         """
+        first_offset = self._append_plain(data, leader_epoch, now_ms)
+        if first_offset != NOT_PLAIN:
+            return Appended(first_offset, self.end_offset - 1, NO_TIMESTAMP)
         admitted = self.admission.admit(data, now_ms, at_once=at_once)
         return self.append_admitted(admitted, leader_epoch=leader_epoch, now_ms=now_ms)
+
+    def _append_plain(self, data: Buffer, leader_epoch: int, now_ms: int) -> int:
+        """The same in few steps for a batch that is plain, as most are: its first offset.
+
+        `NOT_PLAIN` where the admission has to look closer, for whatever reason; nothing has been written then.
+        """
+        rules = self.admission
+        first_offset = self.end_offset
+        stamped = batch.stamp_plain(
+            data, first_offset, leader_epoch, rules.plain_bytes_max, now_ms + rules.after_max_ms, rules.needs_keys
+        )
+        if stamped is None:
+            return NOT_PLAIN
+        record_count, max_timestamp, header = stamped
+        if header is not None and self.producers.check(header) is not None:
+            return NOT_PLAIN  # sent again: what became of it the first time is to be told
+        self._write_batch(data, first_offset, first_offset + record_count - 1, max_timestamp, leader_epoch, now_ms)
+        if header is not None:
+            self.producers.record(header, max_timestamp)
+            self.producers.end_offset = self.end_offset
+        return first_offset
 
     def append_admitted(self, admitted: Admitted, *, leader_epoch: int, now_ms: int) -> Appended:
         """The same with a batch that `admission` has let in, in whatever thread."""
@@ -177,9 +202,8 @@ class Log:
                 return Appended(produced.first_offset, produced.last_offset, time_ms, is_duplicate=True)
         first_offset = self.end_offset
         batch.stamp(data, first_offset, leader_epoch)
-        # `_replace` would take four times as long, on the hottest path there is.
-        header = BatchHeader(first_offset, header[1], leader_epoch, *header[3:])
-        self._write_batch(data, header, now_ms)
+        header = header._replace(base_offset=first_offset, leader_epoch=leader_epoch)
+        self._write_headed(data, header, now_ms)
         if header.producer_id >= 0:
             self.producers.record(header, header.max_timestamp)
             self.producers.end_offset = self.end_offset
@@ -201,7 +225,7 @@ class Log:
         )
         header = batch.read_header(data)
         self.producers.check_marker(header, marker)
-        self._write_batch(data, header, now_ms)
+        self._write_headed(data, header, now_ms)
         self._record_marker(header, marker, self.active)
         return Appended(first_offset, first_offset, -1)
 
@@ -222,22 +246,31 @@ class Log:
                     ErrorCode.OFFSET_OUT_OF_RANGE,
                     f"{self.name} ends at {self.end_offset}, the leader sent offset {header.base_offset}",
                 )
-            self._write_batch(view[position : position + header.size_bytes], header, now_ms)
+            self._write_headed(view[position : position + header.size_bytes], header, now_ms)
             self.replay_batch(header, view, position, self.active)
             position += header.size_bytes
         if not scanned.headers:
             return None
         return Appended(first_offset, self.end_offset - 1, -1)
 
-    def _write_batch(self, data: Buffer, header: BatchHeader, now_ms: int) -> None:
+    def _write_headed(self, data: Buffer, header: BatchHeader, now_ms: int) -> None:
+        self._write_batch(
+            data, header.base_offset, header.last_offset, header.max_timestamp, header.leader_epoch, now_ms
+        )
+
+    def _write_batch(
+        self, data: Buffer, base_offset: int, last_offset: int, max_timestamp: int, leader_epoch: int, now_ms: int
+    ) -> None:
+        """Every batch comes to the log here. By values and not by its header, which takes as long to make."""
         if self.is_closed:
             raise StorageError(self.directory, "the log is closed: it was deleted or its directory is offline")
-        segment = self._segment_for(header, now_ms)
+        size_bytes = len(data)  # type: ignore[arg-type]
+        segment = self._segment_for(size_bytes, base_offset, last_offset, max_timestamp, now_ms)
         position = segment.write(data)
-        segment.note_batch(header, position)
-        if header.leader_epoch != self.epochs.latest:
-            self.epochs.assign(header.leader_epoch, header.base_offset)
-        self.end_offset = header.base_offset + header.last_offset_delta + 1
+        segment.note_batch(base_offset, last_offset, max_timestamp, position, size_bytes)
+        if leader_epoch != self.epochs.latest:
+            self.epochs.assign(leader_epoch, base_offset)
+        self.end_offset = last_offset + 1
 
     def replay_batch(self, header: BatchHeader, data: Buffer, position: int, segment: Segment) -> None:
         """Takes a batch that stands in `segment` into the producer state: on followers and in recovery."""
@@ -295,18 +328,19 @@ class Log:
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self._segments)
 
-    def _segment_for(self, header: BatchHeader, now_ms: int) -> Segment:
+    def _segment_for(
+        self, batch_bytes: int, base_offset: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> Segment:
         """The segment that takes a batch: the active one, or a new one where it must roll first."""
         active = self._segments[-1]
         size_bytes = active.size_bytes
-        last_offset = header.base_offset + header.last_offset_delta
         if size_bytes:
             config = self._config
             first = active.first_timestamp
             # By record time where records have one, so that a replayed or mirrored log rolls where its source did.
-            waited_ms = header.max_timestamp - first if first is not None and first >= 0 else now_ms - active.created_ms
+            waited_ms = max_timestamp - first if first is not None and first >= 0 else now_ms - active.created_ms
             if (
-                size_bytes + header.batch_length + batch.LENGTH_PREFIX > config.segment_bytes
+                size_bytes + batch_bytes > config.segment_bytes
                 or waited_ms > self._roll_after_ms - active.jitter_ms
                 or active.index_bytes_needed > config.segment_index_bytes
             ):
@@ -315,7 +349,7 @@ class Log:
             return active
         # Only offsets that compaction left on a leader jump so far that the new segment cannot start where we end.
         is_reachable = last_offset - self.end_offset <= RELATIVE_OFFSET_MAX
-        return self.roll(now_ms, self.end_offset if is_reachable else header.base_offset)
+        return self.roll(now_ms, self.end_offset if is_reachable else base_offset)
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
         """Seals the active segment and starts the next one, at the end of the log."""

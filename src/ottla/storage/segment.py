@@ -200,18 +200,22 @@ class Segment:
         self.size_bytes = position + view.nbytes
         return position
 
-    def note_batch(self, header: BatchHeader, position: int) -> None:
+    def note_headed(self, header: BatchHeader, position: int) -> None:
         """Takes a batch that stands at `position` into the indexes."""
-        timestamp = header.max_timestamp
+        self.note_batch(header.base_offset, header.last_offset, header.max_timestamp, position, header.size_bytes)
+
+    def note_batch(
+        self, base_offset: int, last_offset: int, max_timestamp: int, position: int, size_bytes: int
+    ) -> None:
         if position == 0:
-            self.first_timestamp = timestamp
-        if timestamp > self.max_timestamp.timestamp:
-            self._max_timestamp = TimestampOffset(timestamp, header.last_offset)
+            self.first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp.timestamp:
+            self._max_timestamp = TimestampOffset(max_timestamp, last_offset)
         if self._bytes_since_index > self._index_interval_bytes:
-            self._add_index_entry(header.last_offset, position)
-        self._bytes_since_index += header.batch_length + LENGTH_PREFIX
+            self._add_index_entry(last_offset, position)
+        self._bytes_since_index += size_bytes
         recent = self._recent
-        recent[header.base_offset] = position
+        recent[base_offset] = position
         if len(recent) > RECENT_BATCHES_MAX:
             del recent[next(iter(recent))]
 
@@ -334,7 +338,7 @@ class Segment:
                     problem = f"offset {header.last_offset} is out of this segment's reach"
                     break
                 visit(header, chunk, inside)
-                self.note_batch(header, position + inside)
+                self.note_headed(header, position + inside)
                 inside += header.size_bytes
                 end_offset = header.end_offset
             position += inside
@@ -449,7 +453,7 @@ class Segment:
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._bytes_since_index = 0
         for position, header in self.walk(0):
-            self.note_batch(header, position)
+            self.note_headed(header, position)
         self.write_indexes(sync=False)
 
     @property

@@ -39,7 +39,7 @@ def add(segment: Segment, offset: int, *values: bytes, at: int | list[int] = NOW
     """Adds a batch and returns where it stands."""
     data = batch.build(None, values or (b"v",), at, base_offset=offset, **options)
     position = segment.write(data)
-    segment.note_batch(batch.read_header(data), position)
+    segment.note_headed(batch.read_header(data), position)
     return position
 
 
