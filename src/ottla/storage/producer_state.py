@@ -139,6 +139,9 @@ class ProducerStates:
         if producer is None:
             # Unknown here: new, expired, or its records were deleted. Any sequence may start (KIP-360).
             return None
+        if header.base_sequence == NO_SEQUENCE:  # a coordinator writes for a producer: there is nothing to count
+            self._check_epoch(producer, header)
+            return None
         duplicate = producer.duplicate_of(header)
         if duplicate is not None:
             return duplicate
@@ -151,25 +154,24 @@ class ProducerStates:
             )
         return None
 
-    def check_marker(self, header: BatchHeader, marker: EndTransactionMarker, *, raises_epoch: bool = False) -> None:
-        """May this marker of a transaction coordinator be appended?
-
-        `raises_epoch`: its transaction is of version 2, so the epoch of the marker is later than that of what it ends;
-        one that is not belongs to an earlier transaction.
-        """
+    def check_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> None:
+        """May this marker of a transaction coordinator be appended?"""
         producer = self.producers.get(header.producer_id)
         if producer is None:
             return
         self._check_epoch(producer, header)
-        if raises_epoch and producer.transaction_first_offset is not None and header.producer_epoch == producer.epoch:
-            raise ApiError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"the open transaction of {header.producer_id} is of epoch {producer.epoch}, not of an earlier one",
-            )
         if marker.coordinator_epoch < producer.coordinator_epoch:
             raise ApiError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"marker of coordinator epoch {marker.coordinator_epoch}, already at {producer.coordinator_epoch}",
+            )
+
+    def check_raised_epoch(self, producer_id: int, epoch: int) -> None:
+        """The marker of a version 2 transaction has a later epoch than what it ends; else it is an earlier one's."""
+        if self.has_open_transaction(producer_id, epoch):
+            raise ApiError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"the open transaction of producer {producer_id} is itself of epoch {epoch}, not of an earlier one",
             )
 
     @staticmethod

@@ -333,14 +333,21 @@ def test_a_question_that_nobody_came_back_with_is_forgotten() -> None:
 
 
 def test_the_marker_of_a_version_2_transaction_has_a_later_epoch_than_what_it_ends() -> None:
-    known = states(data(0, offset=0, is_transactional=True))
+    known = states(data(0, is_transactional=True))
     with pytest.raises(ApiError) as caught:
-        known.check_marker(end(1), COMMIT, raises_epoch=True)
+        known.check_raised_epoch(7, 0)
     assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
-    known.check_marker(end(1), COMMIT)
-    known.check_marker(end(1, epoch=1), COMMIT, raises_epoch=True)
+    known.check_raised_epoch(7, 1)
     known.record_marker(end(1, epoch=1), COMMIT)
-    known.check_marker(end(2, epoch=1), COMMIT, raises_epoch=True)  # told again
+    known.check_raised_epoch(7, 1)  # told again
+
+
+def test_what_a_coordinator_writes_for_a_producer_has_no_sequence() -> None:
+    known = states(data(-1, is_transactional=True))
+    assert known.check(data(-1, offset=1, is_transactional=True)) is None
+    assert known.check(data(-1, offset=1, count=3, is_transactional=True)) is None
+    known.record_marker(end(4, epoch=1), COMMIT)
+    assert refusal(known, data(-1, is_transactional=True)) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 # -- forgetting --------------------------------------------------------------------------------------------------------
