@@ -108,7 +108,7 @@ class ClassicGroup(Group):
     __slots__ = (
         "generation",
         "has_new_member",
-        "is_initial_rebalance",
+        "initial_deadline_ms",
         "leader_id",
         "members",
         "pending_members",
@@ -143,8 +143,9 @@ class ClassicGroup(Group):
         self.pending_sync: set[str] = set()
         # What the members read; None if they do not say it in the consumers' way.
         self.subscribed_topics: frozenset[str] | None = None
-        # The rebalance under way is the first of a group that was empty: it waits for more members.
-        self.is_initial_rebalance = False
+        # The rebalance under way is the first of a group that was empty: as long as members come it waits for more,
+        # until then.
+        self.initial_deadline_ms: int | None = None
         self.has_new_member = False
 
     # --- members
@@ -274,7 +275,8 @@ class ClassicGroup(Group):
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self.read_subscriptions()
         self.pending_sync.clear()
-        self.is_initial_rebalance = self.has_new_member = False
+        self.initial_deadline_ms = None
+        self.has_new_member = False
         self.move_to(ClassicState.COMPLETING_REBALANCE if self.members else ClassicState.EMPTY, now_ms)
 
     # --- the record

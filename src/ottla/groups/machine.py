@@ -13,6 +13,17 @@ stands for the whole request.
         `topics=None` fetches all. Versions before 8 are a list of one such group.
     delete_offsets(OffsetDeleteRequest, ticket, now_ms)                           -> OffsetDeleteResponse
 
+    join(JoinGroupRequest, Caller, ticket, now_ms)             -> JoinGroupResponse, often later
+    sync(SyncGroupRequest, Caller, ticket, now_ms)             -> SyncGroupResponse, often later
+    heartbeat(HeartbeatRequest, ticket, now_ms)                -> HeartbeatResponse
+    leave(LeaveGroupRequest, Caller, ticket, now_ms)           -> LeaveGroupResponse
+        An `ErrorCode` in place of a JoinGroupResponse or LeaveGroupResponse names no members: the handler puts the
+        member id of the request in the former.
+
+    describe(group_id, Caller, ticket, now_ms)                 -> DescribedGroup of DescribeGroups; never an ErrorCode
+    list(states, types, ticket, now_ms)                        -> list[ListedGroup]; empty filters let all pass
+    delete(group_id, ticket, now_ms)                           -> DeletableGroupResult
+
 Topic ids of the newest versions are the handler's: it fills in the names before it asks, and finds both in the reply.
 
 Not requests:
@@ -30,12 +41,14 @@ Not requests:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Collection
+from typing import Final, TypeAlias
 
 from ottla.decisions import CoordinatorRecord, Decision, Ticket
-from ottla.errors import ErrorCode
+from ottla.errors import ApiError, ErrorCode
+from ottla.groups.admin import describe_classic, list_groups
 from ottla.groups.classic import ClassicGroup
+from ottla.groups.classic_requests import ClassicRequests, check_group_id
 from ottla.groups.group import Caller, Group, GroupDecision
 from ottla.groups.offset_requests import OffsetRequests
 from ottla.groups.offsets import OFFSET_RECORD_TYPES
@@ -52,7 +65,18 @@ from ottla.protocol.messages.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from ottla.protocol.messages.groups import (
+    DeletableGroupResult,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
 from ottla.protocol.messages.transactions import TxnOffsetCommitRequest
+
+# `list` is the name of a request in the class below.
+Records: TypeAlias = list[CoordinatorRecord]
+Parked: TypeAlias = list[tuple[Ticket, ErrorCode]]
 
 # A look for old offsets gives others their turn after so many, and writes at most so many tombstones at a time.
 OFFSETS_LOOKED_AT_MAX: Final = 10_000
@@ -68,6 +92,7 @@ class GroupMachine:
     def __init__(self, settings: GroupSettings, topics: TopicsView, new_id: Callable[[], str]) -> None:
         self._shard = Shard(settings, topics, new_id)
         self._offsets = OffsetRequests(self._shard)
+        self._classic = ClassicRequests(self._shard)
         self._writers: dict[type, Callable[..., None]] = {
             OffsetCommitKey: self._apply_offset,
             LegacyOffsetCommitKey: self._apply_legacy_offset,
@@ -94,6 +119,57 @@ class GroupMachine:
     def delete_offsets(self, request: OffsetDeleteRequest, ticket: Ticket, now_ms: int) -> Decision:
         return self._offsets.delete(request, ticket)
 
+    # --- classic groups
+
+    def join(self, request: JoinGroupRequest, caller: Caller, ticket: Ticket, now_ms: int) -> Decision:
+        try:
+            self._classic.check_join(request)
+            return self._classic.join(request, caller, ticket, now_ms)
+        except ApiError as refusal:
+            return Decision(replies=[(ticket, refusal.code)])
+
+    def sync(self, request: SyncGroupRequest, caller: Caller, ticket: Ticket, now_ms: int) -> Decision:
+        try:
+            check_group_id(request.group_id)
+            return self._classic.sync(request, caller, ticket, now_ms)
+        except ApiError as refusal:
+            return Decision(replies=[(ticket, refusal.code)])
+
+    def heartbeat(self, request: HeartbeatRequest, ticket: Ticket, now_ms: int) -> Decision:
+        try:
+            check_group_id(request.group_id)
+            return self._classic.heartbeat(request, ticket, now_ms)
+        except ApiError as refusal:
+            return Decision(replies=[(ticket, refusal.code)])
+
+    def leave(self, request: LeaveGroupRequest, caller: Caller, ticket: Ticket, now_ms: int) -> Decision:
+        try:
+            check_group_id(request.group_id)
+            return self._classic.leave(request, caller, ticket, now_ms)
+        except ApiError as refusal:
+            return Decision(replies=[(ticket, refusal.code)])
+
+    # --- all kinds
+
+    def describe(self, group_id: str, caller: Caller, ticket: Ticket, now_ms: int) -> Decision:
+        group = self._shard.classic_group(group_id)
+        return Decision(replies=[(ticket, describe_classic(group_id, group, caller))])
+
+    def list(self, states: Collection[str], types: Collection[str], ticket: Ticket, now_ms: int) -> Decision:
+        return Decision(replies=[(ticket, list_groups(self._shard.groups.values(), states, types))])
+
+    def delete(self, group_id: str, ticket: Ticket, now_ms: int) -> Decision:
+        group = self._shard.groups.get(group_id)
+        code = ErrorCode.NONE
+        records: Records = []
+        if group is None:
+            code = ErrorCode.GROUP_ID_NOT_FOUND
+        elif not group.is_empty:
+            code = ErrorCode.NON_EMPTY_GROUP
+        else:
+            records = [*self._offsets.tombstones_of(group_id), *group.tombstones()]
+        return Decision(records, [(ticket, DeletableGroupResult(group_id=group_id, error_code=code))])
+
     # --- the writers of durable state
 
     def apply(self, record: CoordinatorRecord, producer_id: int = NO_PRODUCER_ID) -> None:
@@ -106,7 +182,7 @@ class GroupMachine:
         number = record_type_of(key)
         if number in OFFSET_RECORD_TYPES:
             group_id = self._shard.offsets.replay(key, value, producer_id)
-            if group_id is not None and group_id not in self._shard.groups:
+            if group_id not in self._shard.groups and value is not None:
                 self._shard.groups[group_id] = ClassicGroup(group_id)
             return
         record_type = GROUP_RECORDS.get(number)
@@ -153,7 +229,11 @@ class GroupMachine:
     def loaded(self, now_ms: int) -> Decision:
         self._shard.offsets.forget_unused_keys()
         self._schedule_look_for_old_offsets(now_ms + self._shard.settings.offsets_retention_check_interval_ms)
-        return Decision()
+        decided = Decision()
+        for group in self._shard.groups.values():
+            if isinstance(group, ClassicGroup):
+                self._classic.loaded(group, now_ms, decided)
+        return decided
 
     def expire(self, now_ms: int) -> Decision:
         decided = Decision()
@@ -167,17 +247,29 @@ class GroupMachine:
         match key.kind:
             case TimerKind.OFFSETS:
                 return Decision(self._look_for_old_offsets(now_ms))
+            case TimerKind.SESSION:
+                return self._expire_session(key, now_ms)
+            case TimerKind.JOIN:
+                return self._classic.expire_join(key.group_id, now_ms)
+            case TimerKind.SYNC:
+                return self._classic.expire_sync(key.group_id, now_ms)
+        return Decision()
+
+    def _expire_session(self, key: TimerKey, now_ms: int) -> Decision:
+        group = self._shard.groups.get(key.group_id)
+        if isinstance(group, ClassicGroup):
+            return self._classic.expire_session(group, key.member_id, now_ms)
         return Decision()
 
     def _schedule_look_for_old_offsets(self, at_ms: int) -> None:
         self._shard.timers.set(TimerKey(TimerKind.OFFSETS), at_ms)
 
-    def _look_for_old_offsets(self, now_ms: int) -> list[CoordinatorRecord]:
+    def _look_for_old_offsets(self, now_ms: int) -> Records:
         """Looks at some groups; comes back at once for the others, and after a while for all."""
         shard = self._shard
         if not self._to_look_at:
             self._to_look_at = list(shard.groups)
-        records: list[CoordinatorRecord] = []
+        records: Records = []
         looked_at = 0
         while self._to_look_at and looked_at < OFFSETS_LOOKED_AT_MAX and len(records) < TOMBSTONES_MAX:
             group_id = self._to_look_at.pop()
@@ -208,8 +300,13 @@ class GroupMachine:
             instead.replies += decision.undo(now_ms).replies
         return instead
 
-    def unloaded(self) -> list[tuple[Ticket, ErrorCode]]:
-        return []
+    def unloaded(self) -> Parked:
+        return [
+            parked
+            for group in self._shard.groups.values()
+            if isinstance(group, ClassicGroup)
+            for parked in self._classic.unloaded(group)
+        ]
 
     def topics_changed(self, topics: TopicsView, now_ms: int) -> Decision:
         shard = self._shard

@@ -59,7 +59,7 @@ class OffsetRequests:
         try:
             self._check_commit(request, caller, now_ms)
         except ApiError as refusal:
-            return Decision(replies=[(ticket, commit_failure(request, refusal.code))])
+            return Decision(replies=[(ticket, refusal.code)])
         retention_ms = request.retention_time_ms
         expire_timestamp_ms = NO_EXPIRY if retention_ms == -1 else now_ms + retention_ms
         records: list[CoordinatorRecord] = []
@@ -109,7 +109,7 @@ class OffsetRequests:
         try:
             self._check_transactional_commit(request, caller)
         except ApiError as refusal:
-            return Decision(replies=[(ticket, transactional_commit_failure(request, refusal.code))])
+            return Decision(replies=[(ticket, refusal.code)])
         records: list[CoordinatorRecord] = []
         topics = []
         for topic in request.topics:
@@ -166,8 +166,7 @@ class OffsetRequests:
             if group is not None:
                 group.check_fetch(request.member_id, request.member_epoch)
         except ApiError as refusal:
-            failure = OffsetFetchResponseGroup(group_id=request.group_id, topics=[], error_code=refusal.code)
-            return Decision(replies=[(ticket, failure)])
+            return Decision(replies=[(ticket, refusal.code)])
         wanted = self._all_topics(request.group_id) if request.topics is None else request.topics
         topics = [
             OffsetFetchResponseTopics(
@@ -215,7 +214,7 @@ class OffsetRequests:
                 raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
             group.check_offsets_may_be_deleted()
         except ApiError as refusal:
-            return Decision(replies=[(ticket, OffsetDeleteResponse(error_code=refusal.code, topics=[]))])
+            return Decision(replies=[(ticket, refusal.code)])
         records: list[CoordinatorRecord] = []
         topics = []
         for topic in request.topics:
@@ -272,35 +271,3 @@ class OffsetRequests:
         if expires_ms == NO_EXPIRY:
             expires_ms = unused_since_ms + self._shard.settings.offsets_retention_ms
         return now_ms >= expires_ms and not self._shard.offsets.has_pending(group.group_id, key)
-
-
-def commit_failure(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
-    """The same answer for every partition."""
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def transactional_commit_failure(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )

@@ -14,9 +14,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.decisions import CoordinatorRecord
-from ottla.errors import ProtocolError
 from ottla.ids import NO_PRODUCER_ID, TopicPartition
-from ottla.protocol.coordinator_records import GROUP_RECORDS, decode_key, decode_value, record_type_of
+from ottla.protocol.coordinator_records import GROUP_RECORDS, decode_key, decode_value
 from ottla.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
 
 # Record types of committed offsets: the oldest format, read only, and the one that is written.
@@ -89,6 +88,14 @@ def _pack_record(value: OffsetCommitValue) -> bytes:
     )
 
 
+def _stored_form(value: bytes) -> bytes:
+    """The value of a record in the form in which it is kept, which is nearly always its own."""
+    has_length = len(value) == _V3_LENGTH and value.startswith(_V3_PREFIX)
+    if has_length and value[_V3_METADATA_LENGTH_AT : _V3_METADATA_LENGTH_AT + 2] == b"\0\0":
+        return value
+    return _pack_record(decode_value(GROUP_RECORDS[1], value))
+
+
 def commit_record(group_id: str, key: TopicPartition, committed: CommittedOffset) -> CoordinatorRecord:
     version = _VERSION if committed.expire_timestamp_ms == NO_EXPIRY else _VERSION_WITH_EXPIRY
     return CoordinatorRecord(
@@ -111,19 +118,34 @@ def tombstone(group_id: str, key: TopicPartition) -> CoordinatorRecord:
 class OffsetStore:
     """The offsets of the groups of one shard."""
 
-    __slots__ = ("_committed", "_keys", "_last_group", "_last_head", "_last_topic", "_order", "_pending", "_producers")
+    __slots__ = (
+        "_committed",
+        "_keys",
+        "_last_group",
+        "_last_head",
+        "_last_keys",
+        "_last_offsets",
+        "_last_topic",
+        "_order",
+        "_pending",
+        "_producers",
+    )
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[TopicPartition, bytes]] = {}
-        self._keys: dict[TopicPartition, TopicPartition] = {}
+        # The keys that all groups share, by topic and partition.
+        self._keys: dict[str, dict[int, TopicPartition]] = {}
         self._pending: dict[int, dict[str, dict[TopicPartition, _Pending]]] = {}
         # The producers with pending offsets, by group. Nearly always empty, and looked at before anything else.
         self._producers: dict[str, set[int]] = {}
         self._order = 0
-        # What the key before this one began with: a commit of many partitions is a run of keys that differ at the end.
+        # A commit of many partitions is a run of keys that differ at the end. What the last one began with, and where
+        # that leads, is looked up once for all of them. An empty head: look again.
         self._last_head = b""
         self._last_group = ""
         self._last_topic = ""
+        self._last_keys: dict[int, TopicPartition] = {}
+        self._last_offsets: dict[TopicPartition, bytes] = {}
 
     # --- what there is
 
@@ -162,32 +184,40 @@ class OffsetStore:
             producer: {group: {key: entry.value for key, entry in keys.items()} for group, keys in groups.items()}
             for producer, groups in self._pending.items()
         }
-        return ({group: dict(keys) for group, keys in self._committed.items()}, pending)
+        return ({group: dict(keys) for group, keys in self._committed.items() if keys}, pending)
 
     # --- the only writers
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int = NO_PRODUCER_ID) -> None:
-        partition = TopicPartition(key.topic, key.partition)
+        partition = self._shared_key(key.topic, key.partition)
         if value is None:
             self._remove(key.group, partition)
         else:
             self._put(key.group, partition, _pack_record(value), producer_id)
 
-    def replay(self, key: bytes, value: bytes | None, producer_id: int) -> str | None:
-        """Applies a record of the log as its bytes; the group whose offset it sets, None if it removes one."""
-        if key[:-4] == self._last_head:
-            group_id = self._last_group
-            partition = TopicPartition(self._last_topic, int.from_bytes(key[-4:], "big", signed=True))
-        else:
-            assert record_type_of(key) in OFFSET_RECORD_TYPES
-            decoded = decode_key(GROUP_RECORDS, key)
-            group_id, partition = decoded.group, TopicPartition(decoded.topic, decoded.partition)
-            self._last_head, self._last_group, self._last_topic = key[:-4], group_id, decoded.topic
+    def replay(self, key: bytes, value: bytes | None, producer_id: int) -> str:
+        """Applies a record of the log as its bytes, and tells whose it is. This is how a million offsets are loaded."""
+        if key[:-4] != self._last_head:
+            self._turn_to(key)
+        index = int.from_bytes(key[-4:], "big", signed=True)
+        partition = self._last_keys.get(index)
+        if partition is None:
+            partition = self._shared_key(self._last_topic, index)
         if value is None:
-            self._remove(group_id, partition)
-            return None
-        self._put(group_id, partition, self._stored_form(value), producer_id)
-        return group_id
+            self._remove(self._last_group, partition)
+        elif producer_id != NO_PRODUCER_ID or self._producers:
+            self._put(self._last_group, partition, _stored_form(value), producer_id)
+        else:
+            self._last_offsets[partition] = _stored_form(value)
+        return self._last_group
+
+    def _turn_to(self, key: bytes) -> None:
+        decoded = decode_key(GROUP_RECORDS, key)
+        self._last_head = key[:-4]
+        self._last_group = decoded.group
+        self._last_topic = decoded.topic
+        self._last_keys = self._keys.setdefault(decoded.topic, {})
+        self._last_offsets = self._committed.setdefault(decoded.group, {})
 
     def complete_transaction(self, producer_id: int, committed: bool) -> None:
         """The marker of a transaction: its offsets count from here on, or never did."""
@@ -205,21 +235,23 @@ class OffsetStore:
 
     def forget_unused_keys(self) -> None:
         """Lets go of the shared keys of partitions in which no group has an offset any more."""
-        self._keys = {key: key for keys in self._committed.values() for key in keys}
+        self._last_head = b""
+        self._committed = {group_id: offsets for group_id, offsets in self._committed.items() if offsets}
+        self._keys = {}
+        for offsets in self._committed.values():
+            for key in offsets:
+                self._keys.setdefault(key.topic, {})[key.partition] = key
 
-    @staticmethod
-    def _stored_form(value: bytes) -> bytes:
-        if value.startswith(_V3_PREFIX) and len(value) >= _V3_LENGTH:
-            length = int.from_bytes(value[_V3_METADATA_LENGTH_AT : _V3_METADATA_LENGTH_AT + 2], "big", signed=True)
-            if len(value) == _V3_LENGTH + length:
-                return value
-        decoded = decode_value(GROUP_RECORDS[1], value)
-        if decoded.metadata is None:
-            raise ProtocolError("a committed offset has no metadata, not even an empty one")
-        return _pack_record(decoded)
+    def _shared_key(self, topic: str, partition: int) -> TopicPartition:
+        keys = self._keys.get(topic)
+        if keys is None:
+            keys = self._keys[topic] = {}
+        key = keys.get(partition)
+        if key is None:
+            key = keys[partition] = TopicPartition(topic, partition)
+        return key
 
     def _put(self, group_id: str, key: TopicPartition, value: bytes, producer_id: int) -> None:
-        key = self._keys.setdefault(key, key)
         if producer_id != NO_PRODUCER_ID:
             self._order += 1
             groups = self._pending.setdefault(producer_id, {})
@@ -246,5 +278,6 @@ class OffsetStore:
         offsets = self._committed.get(group_id)
         if offsets is not None and offsets.pop(key, None) is not None and not offsets:
             del self._committed[group_id]
+            self._last_head = b""
         for producer in self._producers.get(group_id, ()):
             self._pending[producer][group_id].pop(key, None)

@@ -15,7 +15,9 @@ from ottla.groups.group import Caller
 from ottla.groups.machine import GroupMachine
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import TopicInfo, TopicsView
+from ottla.protocol.codec import encode
 from ottla.protocol.coordinator_records import encode_key, encode_value
+from ottla.protocol.messages.embedded import ConsumerProtocolSubscription
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -25,6 +27,15 @@ from ottla.protocol.messages.group_offsets import (
     OffsetDeleteRequestTopic,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
+)
+from ottla.protocol.messages.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
 )
 from ottla.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
@@ -211,8 +222,8 @@ class Driver:
             ]
         request = OffsetFetchRequestGroup(group_id=group, member_id=member, member_epoch=epoch, topics=topics)
         reply = self.ask(self.machine.fetch_offsets, request, stable)
-        if reply.error_code:
-            return ErrorCode(reply.error_code)
+        if isinstance(reply, ErrorCode):
+            return reply
         return {
             (topic.name, each.partition_index): ErrorCode(each.error_code) if each.error_code else each.committed_offset
             for topic in reply.topics
@@ -230,9 +241,122 @@ class Driver:
             ],
         )
         reply = self.ask(self.machine.delete_offsets, request)
-        if reply.error_code:
-            return ErrorCode(reply.error_code)
-        return codes(reply)
+        return reply if isinstance(reply, ErrorCode) else codes(reply)
+
+    # --- classic groups
+
+    def join(
+        self,
+        member: str = "",
+        *,
+        group: str = "g",
+        instance: str | None = None,
+        topics: tuple[str, ...] = ("a",),
+        protocols: dict[str, bytes] | None = None,
+        protocol_type: str = "consumer",
+        session_ms: int = 10_000,
+        rebalance_ms: int = 60_000,
+        version: int = 9,
+        client: str = "c",
+    ) -> Any:
+        """The reply to a JoinGroup: a message, an error code, or None while it is parked."""
+        if protocols is None:
+            protocols = {"range": subscription(*topics)}
+        request = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            member_id=member,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=data) for name, data in protocols.items()],
+        )
+        reply = self.ask(self.machine.join, request, Caller(version, client, "/127.0.0.1"))
+        if reply is not None and not isinstance(reply, ErrorCode) and reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.given_id = reply.member_id
+            return ErrorCode.MEMBER_ID_REQUIRED
+        return reply
+
+    def sync(
+        self,
+        member: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        group: str = "g",
+        instance: str | None = None,
+        protocol_type: str | None = "consumer",
+        protocol_name: str | None = "range",
+        version: int = 5,
+    ) -> Any:
+        """The assignment, an error code, or None while it is parked."""
+        request = SyncGroupRequest(
+            group_id=group,
+            generation_id=generation,
+            member_id=member,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=each, assignment=data)
+                for each, data in (assignments or {}).items()
+            ],
+        )
+        return assigned(self.ask(self.machine.sync, request, Caller(version)))
+
+    def heartbeat(self, member: str, generation: int, *, group: str = "g", instance: str | None = None) -> ErrorCode:
+        request = HeartbeatRequest(
+            group_id=group, generation_id=generation, member_id=member, group_instance_id=instance
+        )
+        reply = self.ask(self.machine.heartbeat, request)
+        return reply if isinstance(reply, ErrorCode) else ErrorCode(reply.error_code)
+
+    def leave(self, *members: str, group: str = "g", instances: tuple[str | None, ...] = (), version: int = 5) -> Any:
+        """The code of each member, or of the whole request."""
+        named = instances or (None,) * len(members)
+        request = LeaveGroupRequest(
+            group_id=group,
+            member_id=members[0],
+            members=[
+                MemberIdentity(member_id=member, group_instance_id=instance)
+                for member, instance in zip(members, named, strict=True)
+            ],
+        )
+        reply = self.ask(self.machine.leave, request, Caller(version))
+        if isinstance(reply, ErrorCode):
+            return reply
+        return [ErrorCode(each.error_code) for each in reply.members] if version >= 3 else ErrorCode(reply.error_code)
+
+    def describe(self, group: str = "g", version: int = 6) -> Any:
+        return self.ask(self.machine.describe, group, Caller(version))
+
+    def list_groups(self, states: tuple[str, ...] = (), types: tuple[str, ...] = ()) -> dict[str, tuple[str, str, str]]:
+        found = self.ask(self.machine.list, states, types)
+        return {each.group_id: (each.protocol_type, each.group_state, each.group_type) for each in found}
+
+    def delete(self, group: str = "g") -> ErrorCode:
+        reply = self.ask(self.machine.delete, group)
+        return reply if isinstance(reply, ErrorCode) else ErrorCode(reply.error_code)
+
+    def join_together(self, count_of_members: int, **join: Any) -> list[str]:
+        """New members of an empty group, up to the generation in which all are; the first leads."""
+        tickets = []
+        for _ in range(count_of_members):
+            if self.join(**join) == ErrorCode.MEMBER_ID_REQUIRED:
+                assert self.join(self.given_id, **join) is None
+            tickets.append(self.ticket)
+        self.pass_time(self.settings.initial_rebalance_delay_ms * 2)
+        return [self.replies[ticket].member_id for ticket in tickets]
+
+    def stable_group(self, count_of_members: int = 2, **join: Any) -> list[str]:
+        """Members of a group that has assignments: the name of each as bytes."""
+        members = self.join_together(count_of_members, **join)
+        group = self.machine.group(join.get("group", "g"))
+        for member in reversed(members):
+            instance = group.members[member].instance_id
+            self.sync(member, group.generation, {each: each.encode() for each in members}, instance=instance)
+        assert group.state_name == "Stable"
+        return members
 
 
 def encoded(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
@@ -244,6 +368,15 @@ def codes(reply: Any) -> list[ErrorCode]:
     if isinstance(reply, ErrorCode):
         return [reply]
     return [ErrorCode(partition.error_code) for topic in reply.topics for partition in topic.partitions]
+
+
+def assigned(reply: Any) -> Any:
+    return reply.assignment if reply is not None and not isinstance(reply, ErrorCode) else reply
+
+
+def subscription(*topics: str, version: int = 0) -> bytes:
+    message = ConsumerProtocolSubscription(topics=list(topics))
+    return version.to_bytes(2, "big") + encode(message, version)
 
 
 def topic_id_of(name: str) -> UUID:

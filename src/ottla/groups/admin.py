@@ -1,0 +1,62 @@
+"""What administrators see of groups: DescribeGroups and ListGroups."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from ottla.errors import ErrorCode
+from ottla.groups.classic import ClassicGroup, ClassicState
+from ottla.groups.group import Caller, Group
+from ottla.protocol.messages.groups import DescribedGroup, DescribedGroupMember, ListedGroup
+
+# DescribeGroups tells an unknown group from one that is dead since this version.
+_DESCRIBE_KNOWS_GROUP_ID_NOT_FOUND: Final = 6
+
+
+def describe_classic(group_id: str, group: ClassicGroup | None, caller: Caller) -> DescribedGroup:
+    """A group that is unknown, or of another kind, is dead; newer clients are told that it is not there."""
+    if group is None:
+        described = DescribedGroup(
+            group_id=group_id, group_state=ClassicState.DEAD, protocol_type="", protocol_data="", members=[]
+        )
+        if caller.api_version >= _DESCRIBE_KNOWS_GROUP_ID_NOT_FOUND:
+            described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            described.error_message = f"Group {group_id} not found."
+        return described
+    # While members join there is nothing that all of them agree on.
+    is_settled = group.state == ClassicState.STABLE
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state_name,
+        protocol_type=group.listed_protocol_type,
+        protocol_data=(group.protocol_name or "") if is_settled else "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata_of(group.protocol_name) if is_settled else b"",
+                member_assignment=member.assignment if is_settled else b"",
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def list_groups(groups: Iterable[Group], states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
+    """The groups in one of the states and of one of the types; an empty filter lets all pass."""
+    wanted_states = {state.lower() for state in states}
+    wanted_types = {kind.lower() for kind in types}
+    return [
+        ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.listed_protocol_type,
+            group_state=group.state_name,
+            group_type=group.group_type.value,
+        )
+        for group in groups
+        if (not wanted_states or group.state_name.lower() in wanted_states)
+        and (not wanted_types or group.group_type in wanted_types)
+    ]
