@@ -1,7 +1,7 @@
-"""Which partition a record goes to. Pure: columns in, columns by partition out.
+"""Which partition and which batch a record goes to. Pure: columns in, columns by partition and by size out.
 
-A record with a key goes where every Kafka client sends that key (murmur2). Records without a key stay together: all of
-one call go to one partition, the next call to another, so that batches are large and partitions fill evenly.
+A record with a key goes where every Kafka client sends that key (murmur2). Records without a key stay together, a batch
+of them in one partition and the next batch in another, so that batches are large and partitions fill evenly.
 """
 
 from __future__ import annotations
@@ -9,19 +9,39 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from ottla.hashing import murmur2
+from ottla.records import batch, codec
+from ottla.records.layout import RECORD_OVERHEAD_BYTES
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 Headers = Sequence[tuple[str | bytes, bytes | None]]
 
-RECORD_OVERHEAD_BYTES: Final = 24  # lengths, deltas and counts around key and value, at most
 HEADER_OVERHEAD_BYTES: Final = 10
-HASHES_KEPT: Final = 100_000  # keys repeat; hashing one costs more than all the rest of its record
 
-_hash_of_key = lru_cache(HASHES_KEPT)(murmur2)
+
+class Records(Protocol):
+    """Records as a producer needs them, whatever they are made of."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def choose_partitions(self) -> bool:
+        """Whether they say something about their partitions: by keys, or by number."""
+
+    def slice(self, start: int, end: int) -> Self: ...
+
+    def by_partition(self, partition_count: int, keyless_partition: int) -> dict[int, Self]:
+        """The records of each partition, in their order; those that choose none go to `keyless_partition`."""
+
+    def pieces(self, batch_bytes_max: int) -> list[Self]:
+        """The records in pieces of at most `batch_bytes_max`; a record that is larger alone stands alone."""
+
+    def build(self, **options: Unpack[batch.BatchOptions]) -> bytearray:
+        """The batch of all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +64,10 @@ class RecordColumns:
     def __len__(self) -> int:
         return len(self.values)
 
+    @property
+    def choose_partitions(self) -> bool:
+        return self.keys is not None
+
     def slice(self, start: int, end: int) -> RecordColumns:
         return self._each(lambda column: column[start:end])
 
@@ -55,6 +79,31 @@ class RecordColumns:
         columns = (self.values, self.timestamps, self.keys, self.headers)
         picked = (column if column is None or isinstance(column, int) else pick(column) for column in columns)
         return RecordColumns(*picked)  # type: ignore[arg-type]  # a pick of a column has its type
+
+    def by_partition(self, partition_count: int, keyless_partition: int) -> dict[int, RecordColumns]:
+        if not len(self):
+            return {}
+        if partition_count == 1 or self.keys is None:
+            return {keyless_partition: self}
+        groups = codec.group_rows(
+            codec.partitions_of_keys(self.keys, partition_count, keyless_partition), partition_count
+        )
+        if len(groups) == 1:
+            return {groups[0][0]: self}
+        return {partition: self.take(rows.cast("i")) for partition, rows in groups}
+
+    def pieces(self, batch_bytes_max: int) -> list[RecordColumns]:
+        ends = list(accumulate(self.sizes()))  # where each record ends, if all stood in one row
+        pieces: list[RecordColumns] = []
+        start, start_byte = 0, 0
+        while start < len(ends):
+            end = max(start + 1, bisect_right(ends, start_byte + batch_bytes_max, lo=start))
+            pieces.append(self.slice(start, end))
+            start, start_byte = end, ends[end - 1]
+        return pieces
+
+    def build(self, **options: Unpack[batch.BatchOptions]) -> bytearray:
+        return batch.build(self.keys, self.values, self.timestamps, headers=self.headers, **options)
 
     def sizes(self) -> Iterator[int]:
         """About how many bytes each record takes in a batch; never less than it does."""
@@ -73,38 +122,3 @@ def _lengths(column: Sequence[bytes | None]) -> Iterator[int]:
 def _headers_length(headers: Headers) -> int:
     # A name in text may take up to four bytes a character.
     return sum(4 * len(name) + len(value or b"") + HEADER_OVERHEAD_BYTES for name, value in headers)
-
-
-def partition_of_key(key: bytes, partition_count: int) -> int:
-    """Where every client of Kafka sends a record with that key."""
-    return (_hash_of_key(key) & 0x7FFF_FFFF) % partition_count
-
-
-def split_by_partition(
-    records: RecordColumns, partition_count: int, keyless_partition: int
-) -> dict[int, RecordColumns]:
-    """The records of each partition, in their order; those without a key go to `keyless_partition`."""
-    assert 0 <= keyless_partition < partition_count
-    if not len(records):
-        return {}
-    if partition_count == 1 or records.keys is None:
-        return {keyless_partition: records}
-    rows: dict[int, list[int]] = {}
-    for row, key in enumerate(records.keys):
-        partition = keyless_partition if key is None else partition_of_key(key, partition_count)
-        rows.setdefault(partition, []).append(row)
-    if len(rows) == 1:
-        return dict.fromkeys(rows, records)
-    return {partition: records.take(chosen) for partition, chosen in rows.items()}
-
-
-def split_by_size(records: RecordColumns, batch_bytes_max: int) -> list[RecordColumns]:
-    """The records in pieces of at most `batch_bytes_max`; a record that is larger alone stands alone."""
-    ends = list(accumulate(records.sizes()))  # where each record ends, if all stood in one row
-    pieces: list[RecordColumns] = []
-    start, start_byte = 0, 0
-    while start < len(ends):
-        end = max(start + 1, bisect_right(ends, start_byte + batch_bytes_max, lo=start))
-        pieces.append(records.slice(start, end))
-        start, start_byte = end, ends[end - 1]
-    return pieces

@@ -48,7 +48,10 @@ class Pipe:
 
     def deliver(self, data: bytes) -> None:
         """Hands bytes to the client in pieces of the broker's choice, later, as a network would."""
-        asyncio.get_running_loop().call_soon(self._deliver, data)
+        if self.broker.is_holding:
+            self.broker.held.append((self, data))
+        else:
+            asyncio.get_running_loop().call_later(self.broker.delay_s, self._deliver, data)
 
     def _deliver(self, data: bytes) -> None:
         at = 0
@@ -74,12 +77,20 @@ class ScriptedBroker:
 
     scripts: dict[type, Script] = field(default_factory=dict)
     piece_bytes: int = 1 << 30
+    delay_s: float = 0.0
+    is_holding: bool = False  # answers are kept until `release`
+    held: list[tuple[Pipe, bytes]] = field(default_factory=list)
     is_down: bool = False
     asked: list[tuple[Any, int]] = field(default_factory=list)
     pipes: list[Pipe] = field(default_factory=list)
 
     def requests(self, kind: type) -> list[Any]:
         return [request for request, _ in self.asked if isinstance(request, kind)]
+
+    def release(self) -> None:
+        held, self.held, self.is_holding = self.held, [], False
+        for pipe, data in held:
+            pipe.deliver(data)
 
     def take(self, pipe: Pipe, data: bytes) -> None:
         header, position = decode_request_header(data)

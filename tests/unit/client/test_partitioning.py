@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla import hashing
-from ottla.client.partitioning import RecordColumns, partition_of_key, split_by_partition, split_by_size
+from ottla.client.partitioning import RecordColumns
 from ottla.records import batch
 
 keys_and_values = st.lists(st.tuples(st.none() | st.binary(max_size=12), st.none() | st.binary(max_size=60)))
@@ -30,7 +30,7 @@ def rows_of(part: RecordColumns) -> list[tuple[object, ...]]:
 def test_every_record_goes_to_its_partition_in_order_and_whole(rows, partition_count, data):
     keyless = data.draw(st.integers(0, partition_count - 1))
     records = columns(rows)
-    parts = split_by_partition(records, partition_count, keyless)
+    parts = records.by_partition(partition_count, keyless)
     for partition, part in parts.items():
         expected = [
             row
@@ -41,15 +41,10 @@ def test_every_record_goes_to_its_partition_in_order_and_whole(rows, partition_c
     assert sum(map(len, parts.values())) == len(rows)
 
 
-@given(st.binary(max_size=40), st.integers(1, 100))
-def test_keys_go_where_all_clients_send_them(key, partition_count):
-    assert partition_of_key(key, partition_count) == hashing.partition_of_key(key, partition_count)
-
-
 @given(keys_and_values, st.integers(1, 400))
 def test_pieces_keep_the_order_and_the_limit(rows, batch_bytes_max):
     records = columns(rows)
-    pieces = split_by_size(records, batch_bytes_max)
+    pieces = records.pieces(batch_bytes_max)
     assert [row for piece in pieces for row in rows_of(piece)] == rows_of(records)
     for piece in pieces:
         assert sum(piece.sizes()) <= batch_bytes_max or len(piece) == 1
@@ -58,7 +53,7 @@ def test_pieces_keep_the_order_and_the_limit(rows, batch_bytes_max):
 @given(keys_and_values.filter(bool))
 def test_a_batch_is_not_larger_than_was_reckoned(rows):
     records = columns(rows)
-    built = batch.build(records.keys, records.values, records.timestamps, headers=records.headers)
+    built = records.build()
     assert len(built) - batch.HEADER_BYTES <= sum(records.sizes())
 
 

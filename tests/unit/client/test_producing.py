@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.client.metadata import Cluster
+from ottla.client.metadata import ClientOptions, Cluster
 from ottla.client.partitioning import RecordColumns
 from ottla.client.producing import Acks, BatchProducer, ProducerOptions
 from ottla.client.retrying import TimedOutError
@@ -285,5 +285,216 @@ def test_a_broker_that_never_comes_back_is_the_end(network, options):
 
         with pytest.raises(TimedOutError, match=r"given up after 0\.05 s: broker:9001: no connection"):
             await producer.produce("orders", values(1))
+
+    run(network, options, work)
+
+
+class NumberedLeader(Leader):
+    """A log that minds numbers as a broker does: the last five of a producer are known again, a gap is refused."""
+
+    def __init__(self, dice: random.Random, trouble: float) -> None:
+        super().__init__(self.judge)
+        self.dice = dice
+        self.trouble = trouble
+        self.taken: list[tuple[int, int]] = []  # base sequence and count
+
+    def judge(self, header: batch.BatchHeader) -> ErrorCode:
+        first, count = header.base_sequence, header.record_count
+        if (first, count) in self.taken[-5:]:
+            return ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+        if self.dice.random() < self.trouble:
+            return self.dice.choice([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS])
+        if count > 40:
+            return ErrorCode.MESSAGE_TOO_LARGE
+        if self.taken and first != sum(self.taken[-1]):
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        self.taken.append((first, count))
+        return ErrorCode.NONE
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_whatever_fails_every_record_is_there_once_and_in_order(network, options, seed):
+    dice = random.Random(seed)
+    leader = NumberedLeader(dice, trouble=0.2)
+    broker = network.add(1)
+    leader.install(broker)
+    broker.delay_s = 0.001
+    options = ClientOptions(options.connection, 20, options.pauses)  # a busy machine needs its time
+
+    def produce(request: ProduceRequest, version: int) -> object:
+        # Once in a while the connection breaks, before the broker has the request or after.
+        chance = dice.random()
+        answer = None if chance < 0.03 else leader.produce(request, version)
+        if chance < 0.06:
+            for pipe in broker.pipes:
+                pipe.close()
+            return None
+        return answer
+
+    broker.scripts[ProduceRequest] = produce
+    sent: list[bytes] = []
+
+    async def work(producer: BatchProducer) -> None:
+        waiting = []
+        for call in range(30):
+            rows = [b"%d-%d" % (call, row) for row in range(dice.choice([1, 5, 60, 200]))]
+            sent.extend(rows)
+            waiting.append(await producer.send("orders", RecordColumns(rows, timestamps=0)))
+            if dice.random() < 0.3:
+                await waiting[-1].appended()
+        for each in waiting:
+            await each.appended()
+        assert leader.logs[0] == sent
+
+    run(network, options, work, batch_bytes_max=2000)
+
+
+async def until_quiet() -> None:
+    """Gives everything that can move without an answer its turn."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+def test_five_requests_are_under_way_and_not_one_more(network, options):
+    leader = Leader()
+    broker = network.add(1)
+    leader.install(broker)
+
+    async def work(producer: BatchProducer) -> None:
+        await producer.produce("orders", values(1))
+        broker.is_holding = True
+        sending = await producer.send("orders", values(200))
+        await until_quiet()
+        assert len(leader.sent) == 1 + 5
+        broker.release()
+        await sending.appended()
+        assert leader.logs[0] == [*values(1).values, *values(200).values]
+
+    run(network, options, work, batch_bytes_max=500)
+
+
+def test_the_first_batch_goes_alone_for_a_log_would_take_any_number_first(network, options):
+    leader = Leader()
+    broker = network.add(1)
+    leader.install(broker)
+
+    async def work(producer: BatchProducer) -> None:
+        await producer._cluster.topic("orders")
+        producer._identity = await producer._new_identity()
+        broker.is_holding = True
+        sending = await producer.send("orders", values(200))
+        await until_quiet()
+        assert len(leader.sent) == 1
+        broker.release()
+        await sending.appended()
+        assert leader.logs[0] == values(200).values
+
+    run(network, options, work, batch_bytes_max=500)
+
+
+def test_without_numbers_one_batch_of_a_partition_is_under_way_at_a_time(network, options):
+    leader = Leader()
+    broker = network.add(1)
+    leader.install(broker)
+    network.leaders = [1, 1]
+
+    async def work(producer: BatchProducer) -> None:
+        for partition in (0, 1):
+            await producer.produce("orders", values(1), partition)
+        broker.is_holding = True
+        sendings = [await producer.send("orders", values(100), partition) for partition in (0, 1)]
+        await until_quiet()
+        assert sorted(number for number, _ in leader.sent[2:]) == [0, 1]
+        broker.release()
+        for sending in sendings:
+            await sending.appended()
+        assert leader.logs == {number: [*values(1).values, *values(100).values] for number in (0, 1)}
+
+    run(network, options, work, batch_bytes_max=500, is_idempotent=False)
+
+
+def test_batches_of_many_partitions_share_requests_up_to_their_limit(network, options):
+    leader = Leader()
+    broker = network.add(1)
+    leader.install(broker)
+    network.leaders = [1] * 10
+    keys = [b"key %d" % number for number in range(1000)]
+
+    async def work(producer: BatchProducer) -> None:
+        await producer.produce("orders", RecordColumns([b"x" * 100] * 1000, timestamps=5, keys=keys))
+        sizes = [
+            sum(len(each.records) for topic in request.topic_data for each in topic.partition_data)
+            for request in broker.requests(ProduceRequest)
+        ]
+        assert len(sizes) > 2
+        assert max(sizes) <= 40_000
+        assert len(leader.sent) == 10, "a batch of each partition"
+
+    run(network, options, work, request_bytes_max=40_000)
+
+
+def test_records_without_a_key_change_the_partition_with_every_batch(network, options):
+    leader = Leader()
+    leader.install(network.add(1))
+    network.leaders = [1] * 4
+
+    async def work(producer: BatchProducer) -> None:
+        await producer.produce("orders", values(232))
+        assert {partition: len(log) for partition, log in leader.logs.items()} == dict.fromkeys(range(4), 58)
+
+    run(network, options, work, batch_bytes_max=1000)
+
+
+def test_records_without_a_key_avoid_partitions_without_a_leader(network, options):
+    leader = Leader()
+    leader.install(network.add(1))
+    network.leaders = [1, -1, 1, -1]
+
+    async def work(producer: BatchProducer) -> None:
+        for _ in range(6):
+            await producer.produce("orders", values(2))
+        assert {partition: len(log) for partition, log in leader.logs.items()} == {0: 6, 2: 6}
+
+    run(network, options, work)
+
+
+def test_one_partition_without_a_leader_does_not_hold_up_the_others(network, options):
+    leader = Leader()
+    leader.install(network.add(1))
+    network.leaders = [1, -1]
+
+    async def work(producer: BatchProducer) -> None:
+        waiting = await producer.send("orders", values(3), partition=1)
+        await producer.produce("orders", values(3), partition=0)
+        assert list(leader.logs) == [0]
+        network.leaders = [1, 1]
+        await waiting.appended()
+        assert leader.logs[1] == values(3).values
+
+    run(network, options, work)
+
+
+def test_the_failure_of_a_batch_is_told_to_all_that_wait(network, options):
+    leader = Leader(lambda header: ErrorCode.INVALID_RECORD)
+    leader.install(network.add(1))
+
+    async def work(producer: BatchProducer) -> None:
+        waiting = [await producer.send("orders", values(3)) for _ in range(3)]
+        for each in waiting:
+            with pytest.raises(ApiError, match="orders-0"):
+                await each.appended()
+        assert producer.has_failed
+
+    run(network, options, work)
+
+
+def test_a_mistake_in_the_records_is_told_and_nobody_waits_for_ever(network, options):
+    leader = Leader()
+    leader.install(network.add(1))
+
+    async def work(producer: BatchProducer) -> None:
+        with pytest.raises(TypeError):
+            await producer.produce("orders", RecordColumns(["text"], timestamps=1))  # type: ignore[list-item]
+        assert not leader.sent
 
     run(network, options, work)
