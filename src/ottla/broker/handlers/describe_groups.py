@@ -1,0 +1,43 @@
+"""DescribeGroups: state and members of classic groups."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.authorized import GROUP_OPERATIONS
+from ottla.broker.coordinators import together
+from ottla.broker.group_requests import caller_of
+from ottla.errors import ErrorCode
+from ottla.groups.machine import GroupMachine
+from ottla.protocol.messages.groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+
+def handle(
+    broker: Broker, request: DescribeGroupsRequest, context: Context
+) -> DescribeGroupsResponse | Coroutine[Any, Any, DescribeGroupsResponse]:
+    answers = [_describe(broker, group_id, context) for group_id in request.groups]
+    return together(answers, partial(_response, request.include_authorized_operations))
+
+
+def _describe(broker: Broker, group_id: str, context: Context) -> Any:
+    return broker.groups.ask(group_id, partial(_refused, group_id), GroupMachine.describe, group_id, caller_of(context))
+
+
+def _refused(group_id: str, code: ErrorCode) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=code, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=[]
+    )
+
+
+def _response(includes_operations: bool, groups: Any) -> DescribeGroupsResponse:
+    if includes_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
+    return DescribeGroupsResponse(groups=list(groups))

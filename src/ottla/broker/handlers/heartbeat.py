@@ -1,0 +1,24 @@
+"""Heartbeat: a member of a classic group lives, and hears whether its generation still stands."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from ottla.errors import ErrorCode
+from ottla.groups.machine import GroupMachine
+from ottla.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+
+def handle(
+    broker: Broker, request: HeartbeatRequest, context: Context
+) -> HeartbeatResponse | Coroutine[Any, Any, HeartbeatResponse]:
+    return broker.groups.ask(request.group_id, _refused, GroupMachine.heartbeat, request)
+
+
+def _refused(code: ErrorCode) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=code)

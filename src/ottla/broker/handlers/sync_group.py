@@ -1,0 +1,25 @@
+"""SyncGroup: the leader hands assignments in, everybody takes its own. Followers wait for the leader."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.group_requests import caller_of
+from ottla.errors import ErrorCode
+from ottla.groups.machine import GroupMachine
+from ottla.protocol.messages.groups import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+
+def handle(
+    broker: Broker, request: SyncGroupRequest, context: Context
+) -> SyncGroupResponse | Coroutine[Any, Any, SyncGroupResponse]:
+    return broker.groups.ask(request.group_id, _refused, GroupMachine.sync, request, caller_of(context))
+
+
+def _refused(code: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=code, assignment=b"")
