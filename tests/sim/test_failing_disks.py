@@ -17,6 +17,7 @@ from ottla.protocol.messages.topics import (
     DeleteTopicState,
 )
 from ottla.protocol.messages.transactions import InitProducerIdRequest
+from ottla.protocol.wire import ZERO_UUID
 from ottla.records import batch
 from ottla.testing.wire_client import WireClient
 from ottla.testing.world import EPOCH_MS, BrokerProcess, World
@@ -63,7 +64,7 @@ class Stage:
         assert result.error_code == ErrorCode.NONE, result
 
     async def delete(self) -> None:
-        state = DeleteTopicState(name=TOPIC)
+        state = DeleteTopicState(name=TOPIC, topic_id=ZERO_UUID)
         request = DeleteTopicsRequest(topics=[state], timeout_ms=1000)
         (result,) = (await (await self.client()).call(request, 6)).responses
         assert result.error_code == ErrorCode.NONE, result
@@ -128,5 +129,57 @@ def test_a_producer_id_that_cannot_be_saved_is_asked_for_again_over_the_same_con
         assert refused.retriable, refused.name
         stage.process.disk.heal(fault)
         assert (await client.call(request, 4)).error_code == ErrorCode.NONE
+
+    Stage().play(scenario)
+
+
+def test_a_partition_that_could_not_be_made_on_a_failing_disk_is_not_there_twice_afterwards() -> None:
+    """It would be found on the first directory, empty, and what was acknowledged on the other one would be gone."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.world.excuses = lambda message: DIRECTORIES[0] in message
+        stage.process.disk.fail("/data-0/orders-*/partition.metadata*", "write", errno.EIO)
+        await stage.create(2)
+        outcomes = [await stage.produce(partition) for partition in range(2)]
+        assert (ErrorCode.NONE, 0) in outcomes, "the other directory works"
+        await stage.restart()
+        for partition, (error_code, _) in enumerate(outcomes):
+            is_there = error_code == ErrorCode.NONE
+            assert await stage.produce(partition) == (ErrorCode.NONE, 1 if is_there else 0)
+
+    Stage().play(scenario)
+
+
+def test_a_topic_that_is_deleted_and_made_anew_while_its_disk_is_offline_begins_anew() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.create(2)
+        for partition in range(2):
+            assert await stage.produce(partition, b"old") == (ErrorCode.NONE, 0)
+        fault = stage.process.disk.fail("/data-1/*", "write", errno.EIO)
+        (lost,) = stage.partitions_on("/data-1")
+        assert (await stage.produce(lost))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+        await stage.delete()
+        stage.process.disk.heal(fault)
+        await stage.create(2)
+        assert await stage.produce(lost, b"new") == (ErrorCode.NONE, 0)
+        await stage.restart()
+        assert await stage.produce(lost, b"newer") == (ErrorCode.NONE, 1)
+        aside = [name for name in stage.process.disk.list_directory("/data-1") if name.endswith("-stray")]
+        assert len(aside) == 1, "what was not asked to go is kept"
+
+    Stage().play(scenario)
+
+
+def test_a_topic_of_an_old_name_is_made_where_the_old_one_was_left_behind() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.create(2)
+        stage.process.disk.fail("/data-1/*", "write", errno.EIO)
+        (lost,) = stage.partitions_on("/data-1")
+        assert (await stage.produce(lost))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+        await stage.delete()
+        await stage.restart()
+        await stage.create(2)
+        for partition in range(2):
+            assert await stage.produce(partition) == (ErrorCode.NONE, 0)
 
     Stage().play(scenario)

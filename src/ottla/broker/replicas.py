@@ -91,6 +91,8 @@ class Replicas:
                 for index, state in enumerate(topic.partitions)
                 if self._node_id in state.replicas and (topic.name, index) not in self._partitions
             }
+            for name in missing:
+                self._set_strays_aside(name, topic.topic_id)
             names = [name for name in missing if self._logs.get(name) is None and name not in self._logs.unreadable]
             if names and any(directory.is_online for directory in self._logs.directories):
                 new = self._logs.begin_create(names, now_ms=self._clock.now_ms(), topic_id=topic.topic_id)
@@ -108,6 +110,16 @@ class Replicas:
                 logger.error("%s", error)
             except StorageError as error:
                 self.take_offline(plan.directory, error)
+
+    def _set_strays_aside(self, name: TopicPartition, topic_id: UUID) -> None:
+        directory = self._logs.directory_of(name)
+        try:
+            self._logs.set_strays_aside(name, topic_id, is_new=True)
+        except CorruptFileError:
+            return  # `apply` finds the same and has the words for it
+        except StorageError as error:
+            assert directory is not None, "there was something to set aside"
+            self.take_offline(directory, error)
 
     def apply(self, image: ClusterImage) -> None:
         """Brings the partitions in line with a new image: makes, leads and drops what it says."""
@@ -133,6 +145,7 @@ class Replicas:
             self._drop([name])  # deleted and made anew under the same name
             partition = None
         if partition is None:
+            self._logs.set_strays_aside(name, topic_id, is_new=is_new)
             if not is_new:
                 self._check_may_be_made(name)
             log = self._logs.create(name, now_ms=self._clock.now_ms(), topic_id=topic_id)
@@ -143,7 +156,7 @@ class Replicas:
     def _check_may_be_made(self, name: TopicPartition) -> None:
         """A partition that was here before and is missing now may be on the directory that failed: no second one."""
         failed = next((directory for directory in self._logs.directories if not directory.is_online), None)
-        if failed is not None and self._logs.get(name) is None:
+        if failed is not None and self._logs.owner_of(name) is None:
             raise StorageError(failed.path, f"is offline and may hold {name}")
 
     def _lead(self, partition: Partition, epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:

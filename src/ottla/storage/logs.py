@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"  # Kafka's name, so that either opens what the other closed
 DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
 
 _FILE_NAME_LENGTH_MAX = 255
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d+)")
@@ -168,8 +169,8 @@ class Logs:
                 self._doomed.append((now_ms, directory, path))
                 continue
             partition = partition_of(name)
-            if partition is None and name.startswith("."):
-                continue  # not ours to know: the metadata store's, the file system's
+            if partition is None and (name.startswith(".") or name.endswith(STRAY_SUFFIX)):
+                continue  # not ours to know: the metadata store's, the file system's, or what was set aside
             if partition is None:
                 logger.warning("%s: is no partition's directory; left alone", path)
                 continue
@@ -312,18 +313,49 @@ class Logs:
         return self._owners[partition]
 
     def claim(self, partition: TopicPartition, topic_id: UUID) -> None:
-        """Makes sure that a log belongs to the topic of that id; StorageError where it is another one's."""
+        """Makes a log the one of the topic of that id, if it says nothing of its owner yet."""
         log = self.get(partition)
         assert log is not None, f"{partition} has no log here"
         owner = self.owner_of(partition)
+        assert owner in (None, topic_id), f"{partition} belongs to {owner}: see `set_strays_aside`"
         if owner is None:
             checkpoints.write_topic_id(self._disk, log.directory, topic_id)
             self._owners[partition] = topic_id
-        elif owner != topic_id:
-            raise CorruptFileError(
-                log.directory,
-                f"belongs to a topic with the id {owner}, not {topic_id}; move the directory away to begin anew",
-            )
+
+    def set_strays_aside(self, partition: TopicPartition, topic_id: UUID, *, is_new: bool) -> None:
+        """Renames what has the name of a topic's partition and is not its log; nothing of it is deleted.
+
+        That is left by a topic of the same name that was deleted, or could not be made, while a directory failed. A log
+        that says nothing of its owner is ours, unless the topic `is_new` or a log beside it is.
+        """
+        holders = [directory for directory in self.directories if partition in directory.logs]
+        if len(holders) == 1:
+            owners = [self.owner_of(partition)]  # remembered: the common case costs no reading
+        else:
+            owners = [checkpoints.read_topic_id(self._disk, one.logs[partition].directory) for one in holders]
+        accepted = (topic_id,) if is_new or topic_id in owners else (topic_id, None)
+        for directory, owner in zip(holders, owners, strict=True):
+            if owner not in accepted:
+                path = directory.file(set_aside_name(partition, self._dice, STRAY_SUFFIX))
+                logger.warning(
+                    "%s belongs to %s, not to %s; it is kept as %s",
+                    directory.logs[partition].directory,
+                    "no topic" if owner is None else f"a topic with the id {owner}",
+                    topic_id,
+                    path,
+                )
+                self._take_away(directory, partition, path)
+                self._disk.sync_directory(directory.path)
+                self._write_checkpoints(directory)
+
+    def _take_away(self, directory: LogDirectory, partition: TopicPartition, path: str) -> Log:
+        """Lets go of a log whose directory has another name from now on; the names are not durable yet."""
+        log = directory.logs.pop(partition)
+        directory.clean_offsets.pop(partition, None)
+        self._owners.pop(partition, None)
+        log.abandon()
+        self._disk.rename(log.directory, path)
+        return log
 
     def delete(self, partition: TopicPartition, *, now_ms: int) -> None:
         """Takes a log away at once; its files follow after `file.delete.delay.ms`."""
@@ -335,12 +367,8 @@ class Logs:
         """Takes logs of one directory away together, which costs as many syncs as one."""
         doomed = []
         for partition in partitions:
-            log = directory.logs.pop(partition)
-            directory.clean_offsets.pop(partition, None)
-            self._owners.pop(partition, None)
-            log.abandon()
-            path = directory.file(deleted_name(partition, self._dice))
-            self._disk.rename(log.directory, path)
+            path = directory.file(set_aside_name(partition, self._dice, DELETE_SUFFIX))
+            log = self._take_away(directory, partition, path)
             doomed.append((now_ms + log.config.file_delete_delay_ms, directory, path))
         self._disk.sync_directory(directory.path)
         # Gone from the checkpoints as well, or a topic of the same name would inherit its offsets after a crash.
@@ -473,7 +501,7 @@ def partition_of(name: str) -> TopicPartition | None:
     return TopicPartition(matched[1], int(matched[2])) if matched else None
 
 
-def deleted_name(partition: TopicPartition, dice: random.Random) -> str:
-    """A name under which a deleted partition's directory waits for its end, unlike any other, as long as may be."""
-    suffix = f".{dice.getrandbits(128):032x}{DELETE_SUFFIX}"
+def set_aside_name(partition: TopicPartition, dice: random.Random, kind: str) -> str:
+    """A name for a directory that is no partition's any more, unlike any other and as long as may be."""
+    suffix = f".{dice.getrandbits(128):032x}{kind}"
     return str(partition)[: _FILE_NAME_LENGTH_MAX - len(suffix)] + suffix

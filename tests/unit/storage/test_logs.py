@@ -16,7 +16,7 @@ from ottla.errors import ApiError, CorruptFileError, LockHeldError, StorageError
 from ottla.ids import TopicPartition
 from ottla.records import batch
 from ottla.storage import checkpoints
-from ottla.storage.logs import Logs, deleted_name, partition_of
+from ottla.storage.logs import DELETE_SUFFIX, Logs, partition_of, set_aside_name
 
 NOW = 1_700_000_000_000
 DELAY = 60_000
@@ -399,7 +399,7 @@ def test_the_longest_topic_name_can_be_deleted(broker: Broker) -> None:
     logs.create(longest, now_ms=NOW)
     logs.delete(longest, now_ms=NOW)
     assert logs.unlink_due(NOW + DELAY) == 1
-    assert len(deleted_name(longest, random.Random(0))) == 255
+    assert len(set_aside_name(longest, random.Random(0), DELETE_SUFFIX)) == 255
 
 
 def test_two_deletions_of_one_topic_do_not_meet(broker: Broker) -> None:
