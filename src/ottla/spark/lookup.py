@@ -15,7 +15,8 @@ from ottla.client.metadata import ClusterView
 from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import TopicPartition
 from ottla.spark.offsets import EARLIEST, LATEST, Offsets
-from ottla.spark.options import Bound, NoMatch, OptionError, SourceOptions
+from ottla.spark.option_reader import OptionError
+from ottla.spark.options import Bound, NoMatch, SourceOptions
 
 _NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 

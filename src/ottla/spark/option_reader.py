@@ -1,0 +1,78 @@
+"""Options as Spark hands them over: names in lower case, values as text. Pure, and light: every process of Spark that
+has a source or a sink reads its options first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from ottla.errors import ConfigError
+
+Value = TypeVar("Value")
+
+
+class OptionError(ConfigError):
+    """An option that is missing, not understood or at odds with another one."""
+
+
+class OptionReader:
+    """The options of a query, and which of them somebody has asked for."""
+
+    def __init__(self, options: Mapping[str, str], spellings: Mapping[str, str]) -> None:
+        """`spellings`: how messages write a name that has capital letters."""
+        self._options = {name.lower(): value for name, value in options.items()}
+        self._spellings = spellings
+        self._taken: set[str] = set()
+
+    def has(self, name: str) -> bool:
+        return name in self._options
+
+    def take(self, name: str, read: Callable[[str], Value], default: Value) -> Value:
+        self._taken.add(name)
+        if name not in self._options:
+            return default
+        try:
+            return read(self._options[name])
+        except (ValueError, TypeError) as error:
+            reason = f": {error}" if str(error) else ""
+            spelled = self._spellings.get(name, name)
+            raise OptionError(f"{spelled} cannot be {self._options[name]!r}{reason}") from error
+
+    def left(self) -> set[str]:
+        return set(self._options) - self._taken
+
+    def refuse(self, refused: Mapping[str, str], what: str) -> None:
+        """An error for the first of the `refused` that is there, with the advice that stands beside it."""
+        for name, advice in refused.items():
+            if self.has(name):
+                raise OptionError(f"{name} is not an option of {what}: {advice}")
+
+    def bootstrap_servers(self) -> str:
+        servers = self.take("kafka.bootstrap.servers", str, "")
+        if not servers.strip():
+            raise OptionError("no kafka.bootstrap.servers: name at least one broker as HOST:PORT")
+        return servers
+
+    def check_security(self) -> None:
+        protocol = self.take("kafka.security.protocol", str, "PLAINTEXT")
+        if protocol.strip().upper() != "PLAINTEXT":
+            raise OptionError(f"kafka.security.protocol {protocol} is not there yet: only PLAINTEXT is")
+
+
+def read_boolean(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError("write true or false")
+    return text.strip().lower() == "true"
+
+
+def read_count(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError("write a whole number from 1 on")
+    return int(text)
+
+
+def read_natural(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError("write a whole number from 0 on")
+    return int(text)
