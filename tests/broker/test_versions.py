@@ -44,14 +44,25 @@ from ottla.protocol.messages.log_dirs import DescribeLogDirsRequest
 from ottla.protocol.messages.metadata import DescribeProducersRequest, DescribeTopicPartitionsRequest
 from ottla.protocol.messages.offsets import DeleteRecordsRequest, OffsetForLeaderEpochRequest
 from ottla.protocol.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest
-from ottla.protocol.messages.transactions import InitProducerIdRequest
+from ottla.protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ListTransactionsRequest,
+    TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
+)
 from ottla.protocol.versions import API_TABLE
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import create_topic, fetch, list_offsets, metadata, one_batch, produce
 
 NewTopic = Callable[..., tuple[str, UUID]]
-# What a stranger to a group is told.
+# What a stranger to a group or to a transactional id is told.
 EXPECTED_ERRORS = {
+    25: {ErrorCode.NOT_COORDINATOR},
+    26: {ErrorCode.NOT_COORDINATOR},
     11: {ErrorCode.MEMBER_ID_REQUIRED},
     12: {ErrorCode.UNKNOWN_MEMBER_ID},
     13: {ErrorCode.UNKNOWN_MEMBER_ID},
@@ -113,6 +124,20 @@ def request_for(key: int, version: int, topic: str, topic_id: UUID) -> object:
             return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
         case 23:
             return OffsetForLeaderEpochRequest(topics=[])
+        case 24 if version >= 4:
+            return AddPartitionsToTxnRequest(transactions=[])
+        case 24:
+            return AddPartitionsToTxnRequest(v3_and_below_transactional_id="t")
+        case 25:
+            return AddOffsetsToTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, group_id="g")
+        case 26:
+            return EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True)
+        case 27:
+            return WriteTxnMarkersRequest(markers=[])
+        case 28:
+            return TxnOffsetCommitRequest(
+                transactional_id="t", group_id="g", producer_id=1, producer_epoch=0, topics=[]
+            )
         case 32:
             return DescribeConfigsRequest(
                 resources=[DescribeConfigsResource(resource_type=2, resource_name=topic, configuration_keys=None)]
@@ -133,6 +158,10 @@ def request_for(key: int, version: int, topic: str, topic_id: UUID) -> object:
             return DescribeClusterRequest(include_cluster_authorized_operations=False)
         case 61:
             return DescribeProducersRequest(topics=[])
+        case 65:
+            return DescribeTransactionsRequest(transactional_ids=[])
+        case 66:
+            return ListTransactionsRequest(state_filters=[], producer_id_filters=[])
         case 74:
             return ListConfigResourcesRequest()
         case 75:

@@ -25,6 +25,7 @@ from ottla.broker.handlers.api_versions import advertised
 from ottla.broker.identity import Identity, check_identity, new_cluster_id, read_identity
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.replicas import Replicas
+from ottla.broker.transaction_coordinator import TransactionCoordinator
 from ottla.broker.upkeep import Upkeep
 from ottla.cluster import nodes
 from ottla.cluster.image import BrokerNode, ClusterImage, Endpoint, PartitionState
@@ -91,6 +92,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(self.dice, self.config.max_incremental_fetch_session_cache_slots)
         self.advertised = advertised(list(HANDLERS))
         self.groups = GroupCoordinator(self)
+        self.transactions = TransactionCoordinator(self)
         self.dispatcher = Dispatcher(
             {key: partial(handle, self) for key, handle in HANDLERS.items()}, self.clock, lambda: self.replicas
         )
@@ -245,6 +247,7 @@ class Broker:
         self.replicas.apply(image)
         self.image = image
         self.groups.follow(image)
+        self.transactions.follow(image)
 
     def change_configs(self, configs: DynamicConfigs) -> None:
         """Settings changed: what is running takes them at once."""
@@ -254,6 +257,7 @@ class Broker:
         self.server.limits = server_limits(self.config)
         self.fetch_sessions.slots = self.config.max_incremental_fetch_session_cache_slots
         self.groups.configure(self.config)
+        self.transactions.configure(self.config)
 
     def in_background(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
         """Goes on with work that nobody waits for."""
@@ -265,6 +269,7 @@ class Broker:
         """Stops in order: SIGTERM loses nothing."""
         self.is_stopping = True
         self.server.stop_accepting()
+        self.transactions.stop()
         self.groups.stop()
         for partition in self.replicas:
             partition.moved.fire()

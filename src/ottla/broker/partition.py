@@ -13,6 +13,7 @@ from uuid import UUID
 
 from ottla.errors import ApiError, CorruptFileError, ErrorCode, StorageError
 from ottla.ids import TopicPartition
+from ottla.records.control import EndTransactionMarker
 from ottla.replication.leader import Leader
 from ottla.runtime.signal import Signal
 from ottla.storage.admission import Admitted
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
+ALL_REPLICAS = -1  # acks
 
 
 class Watermarks(NamedTuple):
@@ -122,6 +124,23 @@ class Partition:
         leader.check_append(acks, self.log.config.min_insync_replicas)
         try:
             appended = self.log.append_admitted(admitted, leader_epoch=leader.epoch, now_ms=now_ms)
+        except StorageError as error:
+            raise self.disk_failure(error) from error
+        self._end_moved(leader)
+        return appended
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, marker: EndTransactionMarker, *, raises_epoch: bool, now_ms: int
+    ) -> Appended:
+        """Ends a transaction here, as its coordinator decided. `raises_epoch`: it is one of version 2."""
+        leader = self.leader
+        leader.check_append(ALL_REPLICAS, self.log.config.min_insync_replicas)
+        if raises_epoch:
+            self.log.producers.check_raised_epoch(producer_id, producer_epoch)
+        try:
+            appended = self.log.append_marker(
+                producer_id, producer_epoch, marker, leader_epoch=leader.epoch, now_ms=now_ms
+            )
         except StorageError as error:
             raise self.disk_failure(error) from error
         self._end_moved(leader)

@@ -223,6 +223,8 @@ class ProducerStates:
                 ErrorCode.INVALID_TXN_STATE, f"the batch of producer {producer_id} is not part of an open transaction"
             )
         producer = self.producers.get(producer_id)
+        if producer is not None and epoch < producer.epoch:
+            return  # what `check` says about the epoch says more
         is_new = producer is None or not producer.batches
         if sequence > verification.lowest_sequence or (verification.starts_at_zero and is_new and sequence != 0):
             raise ApiError(

@@ -63,7 +63,7 @@ class TransactionShard:
     def __init__(self, settings: Callable[[], TransactionSettings], marker_ticket: Ticket) -> None:
         """`settings` are asked for each time: some change while the broker runs."""
         self._settings = settings
-        self._marker_ticket = marker_ticket
+        self.marker_ticket = marker_ticket
         self._transactions: dict[str, Transaction] = {}
         # Volatile, both made anew by a replay: what is still to be told to partitions, and when time is up.
         self._unmarked: dict[str, set[TopicPartition]] = {}
@@ -96,7 +96,7 @@ class TransactionShard:
         without_partitions = [tid for tid, partitions in self._unmarked.items() if not partitions]
         decision = Decision([self._completed(self._transactions[tid], now_ms).record() for tid in without_partitions])
         if len(self._unmarked) > len(without_partitions):
-            decision.replies.append((self._marker_ticket, None))
+            decision.replies.append((self.marker_ticket, None))
         return decision
 
     def refused(self, decision: Decision, error_code: ErrorCode, now_ms: int) -> Decision:
@@ -392,7 +392,7 @@ class TransactionShard:
         )
         decision.records.append(prepared.record())
         if prepared.partitions:
-            decision.replies.append((self._marker_ticket, None))
+            decision.replies.append((self.marker_ticket, None))
         else:
             decision.records.append(self._completed(prepared, now_ms).record())
         return prepared

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     create_partitions,
@@ -19,6 +21,8 @@ from ottla.broker.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -28,6 +32,7 @@ from ottla.broker.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -35,6 +40,8 @@ from ottla.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 
 # By API key. What is not here is neither served nor announced.
@@ -58,6 +65,11 @@ HANDLERS: dict[int, Callable[..., Any]] = {
     21: delete_records.handle,
     22: init_producer_id.handle,
     23: offset_for_leader_epoch.handle,
+    24: add_partitions_to_txn.handle,
+    25: add_offsets_to_txn.handle,
+    26: end_txn.handle,
+    27: write_txn_markers.handle,
+    28: txn_offset_commit.handle,
     32: describe_configs.handle,
     33: alter_configs.handle,
     35: describe_log_dirs.handle,
@@ -67,6 +79,8 @@ HANDLERS: dict[int, Callable[..., Any]] = {
     47: offset_delete.handle,
     60: describe_cluster.handle,
     61: describe_producers.handle,
+    65: describe_transactions.handle,
+    66: list_transactions.handle,
     74: list_config_resources.handle,
     75: describe_topic_partitions.handle,
 }

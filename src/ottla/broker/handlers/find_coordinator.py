@@ -46,6 +46,8 @@ def _coordinator(broker: Broker, key_type: int) -> coordinators.Coordinator[Any]
     match key_type:
         case KeyType.GROUP:
             return broker.groups
+        case KeyType.TRANSACTION:
+            return broker.transactions
         case _:
             return None
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Coroutine
 from functools import partial
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.partition import Partition
+from ottla.broker.transactional_produce import TransactionChecks, has_transactional_batches, transaction_checks
 from ottla.errors import ApiError, ErrorCode, ProtocolError, RecordsError
 from ottla.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -54,6 +56,7 @@ class Unchecked(NamedTuple):
     """A batch that is checked in a thread, and the answer that waits for it."""
 
     partition: Partition
+    wish: PartitionProduceData
     records: bytearray
     answer: PartitionProduceResponse
 
@@ -61,6 +64,28 @@ class Unchecked(NamedTuple):
 def handle(
     broker: Broker, request: ProduceRequest, context: Context
 ) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
+    if not has_transactional_batches(request):
+        return _append_all(broker, request, context, None)
+    checks = transaction_checks(broker, request, context.version)
+    if type(checks) is CoroutineType:
+        return _append_later(broker, request, context, checks)
+    return _append_all(broker, request, context, checks)  # type: ignore[arg-type]
+
+
+async def _append_later(
+    broker: Broker, request: ProduceRequest, context: Context, checks: Coroutine[Any, Any, TransactionChecks]
+) -> ProduceResponse | None:
+    answer = _append_all(broker, request, context, await checks)
+    if type(answer) is CoroutineType:
+        waited: ProduceResponse | None = await answer
+        return waited
+    return answer  # type: ignore[return-value]
+
+
+def _append_all(
+    broker: Broker, request: ProduceRequest, context: Context, checks: TransactionChecks | None
+) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
+    """Appends to every partition; `checks` know of transactions, where the request has any."""
     version = context.version
     acks = request.acks
     now_ms = broker.clock.now_ms()
@@ -78,17 +103,19 @@ def handle(
                     else broker.replicas.find_by_id(topic.topic_id, wish.index)
                 )
                 records = _checked_request(wish, acks, version)
+                if checks is not None:
+                    checks.check(wish)
                 appended = partition.append(records, acks=acks, now_ms=now_ms)
                 _accept(answer, partition, appended, acks, uncommitted)
             except TakesLongError:
-                unchecked.append(Unchecked(partition, bytearray(records), answer))
+                unchecked.append(Unchecked(partition, wish, bytearray(records), answer))
             except ApiError as error:
                 _refuse(answer, error, wish.records)
             partitions.append(answer)
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
     response = ProduceResponse(responses=responses)
     if unchecked:
-        return _checked(broker, request, context, response, unchecked, uncommitted)
+        return _checked(broker, request, context, response, unchecked, uncommitted, checks)
     if acks == 0:
         _check_unanswered(response)
         return None
@@ -119,14 +146,17 @@ async def _checked(
     response: ProduceResponse,
     unchecked: list[Unchecked],
     uncommitted: list[Waiting],
+    checks: TransactionChecks | None,
 ) -> ProduceResponse | None:
     """Appends the batches that take long, each once a thread has found it sound."""
     acks = request.acks
-    for partition, records, answer in unchecked:
+    for partition, wish, records, answer in unchecked:
         try:
             async with broker.long_checks:
                 admit = partial(partition.log.admission.admit, records, broker.clock.now_ms())
                 admitted = await broker.offload.in_thread(admit)
+            if checks is not None:
+                checks.check(wish)  # a marker may have come meanwhile
             appended = partition.append_admitted(admitted, acks=acks, now_ms=broker.clock.now_ms())
             _accept(answer, partition, appended, acks, uncommitted)
         except ApiError as error:

@@ -1,0 +1,105 @@
+"""AddPartitionsToTxn: partitions take part in a transaction. Producers ask for one, brokers for many at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.coordinators import together
+from ottla.broker.transaction_requests import unknown_partitions, without_fenced
+from ottla.errors import ErrorCode
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.transactions import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from ottla.transactions.coordinator import TransactionShard
+from ottla.transactions.state import FIRST_VERSION_WITH_BUMPS, ProducerIdAndEpoch
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+FIRST_FENCED_VERSION = 2
+FIRST_BATCHED_VERSION = 4
+FIRST_VERSION_2_VERSION = 5  # a broker asks for a producer that does not ask itself
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+def handle(
+    broker: Broker, request: AddPartitionsToTxnRequest, context: Context
+) -> AddPartitionsToTxnResponse | Coroutine[Any, Any, AddPartitionsToTxnResponse]:
+    if context.version >= FIRST_BATCHED_VERSION:
+        answers = [_add(broker, transaction, context.version) for transaction in request.transactions]
+        return together(answers, partial(_batched, request))
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+    answer = _add(broker, transaction, context.version)
+    return together(
+        [answer],
+        lambda codes: AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(transaction.topics, codes[0])),
+    )
+
+
+def _add(
+    broker: Broker, transaction: AddPartitionsToTxnTransaction, version: int
+) -> Codes | Coroutine[Any, Any, Codes]:
+    """A code for each partition; all of them are added or none."""
+    partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+    unknown = unknown_partitions(broker.image, partitions)
+    if unknown:
+        rest = ErrorCode.OPERATION_NOT_ATTEMPTED
+        return {name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name in unknown else rest for name in partitions}
+    if not transaction.transactional_id:
+        return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+    producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+    client_version = FIRST_VERSION_WITH_BUMPS if version >= FIRST_VERSION_2_VERSION else 0
+
+    def refuse(code: ErrorCode) -> Codes:
+        return dict.fromkeys(partitions, without_fenced(code, version, FIRST_FENCED_VERSION))
+
+    ask = partial(broker.transactions.ask, transaction.transactional_id, refuse)
+    if transaction.verify_only:
+        verified: Any = ask(TransactionShard.verify_partitions, transaction.transactional_id, producer, partitions)
+        return verified  # type: ignore[no-any-return]
+    answer: Any = ask(
+        TransactionShard.add_partitions, transaction.transactional_id, producer, partitions, client_version
+    )
+    return together([answer], lambda codes: dict.fromkeys(partitions, ErrorCode.NONE) if codes[0] is None else codes[0])
+
+
+def _results(topics: list[AddPartitionsToTxnTopic], codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def _batched(request: AddPartitionsToTxnRequest, answers: Any) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id, topic_results=_results(transaction.topics, codes)
+            )
+            for transaction, codes in zip(request.transactions, answers, strict=True)
+        ]
+    )

@@ -1,0 +1,45 @@
+"""DescribeTransactions: the state of transactional ids, and the partitions of what is open."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.coordinators import together
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsResponseTransactionState,
+)
+from ottla.transactions.coordinator import TransactionShard
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+
+def handle(
+    broker: Broker, request: DescribeTransactionsRequest, context: Context
+) -> DescribeTransactionsResponse | Coroutine[Any, Any, DescribeTransactionsResponse]:
+    answers = [
+        broker.transactions.ask(name, partial(_refused, name), TransactionShard.describe, name)
+        if name
+        else _refused(name, ErrorCode.INVALID_REQUEST)
+        for name in request.transactional_ids
+    ]
+    return together(answers, lambda states: DescribeTransactionsResponse(transaction_states=list(states)))
+
+
+def _refused(transactional_id: str, code: ErrorCode) -> DescribeTransactionsResponseTransactionState:
+    return DescribeTransactionsResponseTransactionState(
+        error_code=code,
+        transactional_id=transactional_id,
+        transaction_state="",
+        transaction_timeout_ms=0,
+        transaction_start_time_ms=0,
+        producer_id=0,
+        producer_epoch=0,
+        topics=[],
+    )

@@ -1,0 +1,60 @@
+"""EndTxn: a producer commits or aborts its transaction. Answered once the decision stands."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.transaction_requests import waited_for, without_fenced
+from ottla.errors import ApiError, ErrorCode
+from ottla.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
+from ottla.transactions.coordinator import TransactionShard
+from ottla.transactions.state import FIRST_VERSION_WITH_BUMPS
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+FIRST_FENCED_VERSION = 2
+FIRST_VERSION_2_VERSION = 5
+
+
+def handle(
+    broker: Broker, request: EndTxnRequest, context: Context
+) -> EndTxnResponse | Coroutine[Any, Any, EndTxnResponse]:
+    if not request.transactional_id:
+        return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+    refuse = partial(_refused, context)
+    try:
+        runner = broker.transactions.runner_of(request.transactional_id)
+    except ApiError as error:
+        return refuse(error.code)
+    client_version = FIRST_VERSION_WITH_BUMPS if context.version >= FIRST_VERSION_2_VERSION else 0
+    if client_version and runner.machine.is_exhausted(request.transactional_id):
+        return _with_new_id(broker, request, client_version, context)
+    return broker.transactions.ask(
+        request.transactional_id, refuse, TransactionShard.end_transaction, request, client_version, None
+    )
+
+
+async def _with_new_id(broker: Broker, request: EndTxnRequest, client_version: int, context: Context) -> EndTxnResponse:
+    """The producer's epochs are used up: it goes on under another id."""
+    try:
+        producer_id = await broker.producer_ids.next()
+    except ApiError as error:
+        return _refused(context, error.code)
+    return await waited_for(
+        broker.transactions.ask(
+            request.transactional_id,
+            partial(_refused, context),
+            TransactionShard.end_transaction,
+            request,
+            client_version,
+            producer_id,
+        )
+    )
+
+
+def _refused(context: Context, code: ErrorCode) -> EndTxnResponse:
+    return EndTxnResponse(error_code=without_fenced(code, context.version, FIRST_FENCED_VERSION))

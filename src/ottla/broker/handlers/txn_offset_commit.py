@@ -1,0 +1,159 @@
+"""TxnOffsetCommit: a group's offsets as a part of a transaction. They count once its marker says so."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import partial
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.group_requests import caller_of, has_partition
+from ottla.broker.transaction_requests import waited_for
+from ottla.broker.verification import Verdicts, as_told_to, verify
+from ottla.errors import ApiError, ErrorCode
+from ottla.groups.machine import GroupMachine
+from ottla.ids import NO_SEQUENCE, TopicPartition
+from ottla.protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from ottla.storage.producer_state import Verification
+from ottla.transactions.state import ProducerIdAndEpoch
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+FIRST_ABORTABLE_VERSION = 4
+FIRST_VERSION_2_VERSION = 5  # adds the partition of the offsets by itself
+
+Answer = TxnOffsetCommitResponse | Coroutine[Any, Any, TxnOffsetCommitResponse]
+
+
+def handle(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> Answer:
+    unknown = _take_unknown_out(broker, request)
+    if not request.topics:
+        return TxnOffsetCommitResponse(topics=unknown)
+    answer = _commit(broker, request, context)
+    if type(answer) is CoroutineType:
+        return _with_unknown_later(answer, unknown)
+    return _with_unknown(answer, unknown)  # type: ignore[arg-type]
+
+
+def _commit(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> Answer:
+    if not request.group_id:
+        return _refused(request, ErrorCode.INVALID_GROUP_ID)
+    if not request.transactional_id:
+        return _refused(request, ErrorCode.INVALID_REQUEST)
+    try:
+        broker.groups.runner_of(request.group_id)
+        name = TopicPartition(broker.groups.topic, broker.groups.partition_of(request.group_id))
+        producers = broker.replicas.find(*name).log.producers
+    except ApiError as error:
+        return _refused(request, error.code)
+    adds = context.version >= FIRST_VERSION_2_VERSION
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    if producers.has_open_transaction(*producer) or not (
+        adds or broker.config.transaction_partition_verification_enable
+    ):
+        return _committed(broker, request, context)
+    verification = producers.begin_verification(
+        *producer, NO_SEQUENCE, starts_at_zero=False, now_ms=broker.clock.now_ms()
+    )
+    verdicts = verify(broker, request.transactional_id, producer, [name], adds=adds)
+    if type(verdicts) is CoroutineType:
+        return _verified_later(broker, request, context, name, verdicts, verification)
+    return _verified(broker, request, context, name, verdicts, verification)  # type: ignore[arg-type]
+
+
+async def _verified_later(
+    broker: Broker,
+    request: TxnOffsetCommitRequest,
+    context: Context,
+    name: TopicPartition,
+    verdicts: Coroutine[Any, Any, Verdicts],
+    verification: Verification,
+) -> TxnOffsetCommitResponse:
+    return await waited_for(_verified(broker, request, context, name, await verdicts, verification))
+
+
+def _verified(
+    broker: Broker,
+    request: TxnOffsetCommitRequest,
+    context: Context,
+    name: TopicPartition,
+    verdicts: Verdicts,
+    verification: Verification,
+) -> Answer:
+    """Commits if the coordinator knows of the transaction, and no marker has ended it since."""
+    code = as_told_to(verdicts[name], knows_abortable=context.version >= FIRST_ABORTABLE_VERSION)
+    if code:
+        return _refused(request, code)
+    try:
+        producers = broker.replicas.find(*name).log.producers
+        producers.check_verified(request.producer_id, request.producer_epoch, NO_SEQUENCE, verification)
+    except ApiError as error:
+        return _refused(request, error.code)
+    return _committed(broker, request, context)
+
+
+def _committed(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> Answer:
+    return broker.groups.ask(
+        request.group_id,
+        partial(_refused, request),
+        GroupMachine.commit_offsets_in_transaction,
+        request,
+        caller_of(context),
+    )
+
+
+def _take_unknown_out(broker: Broker, request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitResponseTopic]:
+    """Leaves in the request what there is; what is said about the rest."""
+    unknown, known = [], []
+    for topic in request.topics:
+        missing = [one for one in topic.partitions if not has_partition(broker.image, topic.name, one.partition_index)]
+        if missing:
+            unknown.append(_failed(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            topic.partitions = [one for one in topic.partitions if one not in missing]
+        if topic.partitions:
+            known.append(topic)
+    request.topics = known
+    return unknown
+
+
+def _refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(topics=[_failed(topic, topic.partitions, code) for topic in request.topics])
+
+
+def _failed(
+    topic: TxnOffsetCommitRequestTopic, partitions: list[TxnOffsetCommitRequestPartition], code: ErrorCode
+) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        name=topic.name,
+        partitions=[
+            TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code) for one in partitions
+        ],
+    )
+
+
+async def _with_unknown_later(
+    answer: Coroutine[Any, Any, TxnOffsetCommitResponse], unknown: list[TxnOffsetCommitResponseTopic]
+) -> TxnOffsetCommitResponse:
+    return _with_unknown(await answer, unknown)
+
+
+def _with_unknown(
+    answer: TxnOffsetCommitResponse, unknown: list[TxnOffsetCommitResponseTopic]
+) -> TxnOffsetCommitResponse:
+    """One answer: the partitions of a topic together."""
+    by_name = {topic.name: topic for topic in answer.topics}
+    for topic in unknown:
+        if topic.name in by_name:
+            by_name[topic.name].partitions += topic.partitions
+        else:
+            answer.topics.append(topic)
+    return answer

@@ -1,0 +1,49 @@
+"""Markers: how the partitions of this broker hear that a transaction has ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.broker.group_coordinator import OFFSETS_TOPIC
+from ottla.broker.partition import Partition
+from ottla.ids import TopicPartition
+from ottla.records.control import EndTransactionMarker
+from ottla.transactions.state import FIRST_VERSION_WITH_BUMPS, ProducerIdAndEpoch
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+
+
+class WrittenMarker(NamedTuple):
+    """A marker in the log, which counts once the partition is committed up to `end_offset`."""
+
+    partition: Partition
+    end_offset: int
+
+    @property
+    def is_committed(self) -> bool:
+        return self.partition.is_leader and self.partition.leader.high_watermark >= self.end_offset
+
+
+def write_marker(
+    broker: Broker,
+    name: TopicPartition,
+    producer: ProducerIdAndEpoch,
+    marker: EndTransactionMarker,
+    client_version: int,
+) -> WrittenMarker:
+    """Ends a transaction in a partition of this broker; ApiError says why it cannot.
+
+    Offsets that were committed in the transaction count from here on, or never.
+    """
+    partition = broker.replicas.find(name.topic, name.partition)
+    appended = partition.append_marker(
+        producer.producer_id,
+        producer.epoch,
+        marker,
+        raises_epoch=client_version >= FIRST_VERSION_WITH_BUMPS,
+        now_ms=broker.clock.now_ms(),
+    )
+    if name.topic == OFFSETS_TOPIC:
+        broker.groups.transaction_ended(name.partition, producer.producer_id, committed=marker.commit)
+    return WrittenMarker(partition, appended.last_offset + 1)
