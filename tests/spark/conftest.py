@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Protocol
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -89,6 +91,67 @@ _numbers = count()
 def topic(request: pytest.FixtureRequest) -> str:
     """A name that no other test uses."""
     return f"{request.node.originalname}-{next(_numbers)}"[-200:]
+
+
+Row = tuple[bytes | None, bytes | None]
+
+
+@pytest.fixture(scope="session")
+def create_topic() -> Callable[..., None]:
+    """Makes a topic, with librdkafka: a client that knows neither Ottla nor Spark."""
+
+    def create(servers: str, topic: str, partitions: int = 2) -> None:
+        admin = AdminClient({"bootstrap.servers": servers})
+        for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+            future.result(WAIT_S)
+
+    return create
+
+
+@pytest.fixture(scope="session")
+def send() -> Callable[..., None]:
+    """Writes records `number -> value number` into the two partitions of a topic in turn, and waits for them."""
+
+    def write(servers: str, topic: str, numbers: Iterable[int], **settings: object) -> None:
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "enable.idempotence": True, **named})
+        for number in numbers:
+            producer.produce(
+                topic,
+                key=b"%d" % number,
+                value=b"value %d" % number,
+                partition=number % 2,
+                headers=[("number", b"%d" % number), ("null", None)] if number % 3 == 0 else None,
+                timestamp=1_700_000_000_000 + number * 1000,
+            )
+            producer.poll(0)
+        assert producer.flush(WAIT_S) == 0
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def receive() -> Callable[[str, str], list[Row]]:
+    """All records of a topic as keys and values, partition by partition."""
+
+    def read(servers: str, topic: str) -> list[Row]:
+        consumer = Consumer({"bootstrap.servers": servers, "group.id": "tests", "enable.auto.commit": False})
+        partitions = consumer.list_topics(topic, WAIT_S).topics[topic].partitions
+        rows: list[Row] = []
+        for number in sorted(partitions):
+            _, end = consumer.get_watermark_offsets(TopicPartition(topic, number), WAIT_S)
+            consumer.assign([TopicPartition(topic, number, 0)])
+            offset = 0
+            while offset < end:
+                message = consumer.poll(WAIT_S)
+                assert message is not None, f"nothing more came of {topic}-{number} after {offset} of {end}"
+                assert message.error() is None, message.error()
+                rows.append((message.key(), message.value()))
+                offset = message.offset() + 1
+        consumer.close()
+        return rows
+
+    return read
 
 
 class Until(Protocol):
