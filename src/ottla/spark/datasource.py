@@ -47,7 +47,7 @@ class OttlaDataSource(DataSource):
         from ottla.spark import source
 
         options = self._source_options(is_streaming=False)
-        return source.BatchReader(options)
+        return source.FilteringReader(options) if _is_pushing_filters() else source.BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         from ottla.spark import source

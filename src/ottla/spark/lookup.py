@@ -5,19 +5,25 @@ Everything here is asked anew each time. What is read from a partition is the ex
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Collection, Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from ottla.client import admin
 from ottla.client.admin import OffsetSpec
 from ottla.client.blocking import Blocking
+from ottla.client.fetching import Fetcher, FetchOptions
 from ottla.client.metadata import ClusterView
-from ottla.errors import ErrorCode, OttlaError
+from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import TopicPartition
-from ottla.spark.offsets import EARLIEST, LATEST, Offsets
-from ottla.spark.option_reader import OptionError
-from ottla.spark.options import Bound, NoMatch, SourceOptions
+from ottla.spark.offsets import EARLIEST, LATEST, OffsetRange, Offsets
+from ottla.spark.options import Bound, NoMatch, OptionError, SourceOptions
 
+_log = logging.getLogger(__name__)
+
+BEHIND_PAUSES_S: Final = (0.1, 0.3, 1.0)
 _NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
@@ -77,6 +83,50 @@ class Lookup:
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """One past the last record that may be read: with read_committed, what lies before open transactions."""
         return self._at(dict.fromkeys(partitions, int(OffsetSpec.LATEST)))
+
+    def latest_after(self, begin: Offsets) -> dict[TopicPartition, int]:
+        """The ends of all partitions, as a stream that was read up to `begin` finds them.
+
+        An end before `begin` is most often a new leader that is about to learn more: it is asked again, a few times.
+        """
+        partitions = self.partitions(begin)
+        found = self.latest(partitions)
+        for pause_s in BEHIND_PAUSES_S:
+            behind = [partition for partition, end in found.items() if end < begin.get(partition, 0)]
+            if not behind:
+                break
+            time.sleep(pause_s)
+            found |= self.latest(behind)
+        return found
+
+    def wait_for_records(self, client: Blocking, offsets: Offsets, wait_ms: int) -> None:
+        """Until some broker has a record at these offsets, or the time is over."""
+        options = FetchOptions(
+            isolation=self._options.client.isolation, max_wait_ms=wait_ms, max_bytes=1, partition_max_bytes=1
+        )
+
+        async def wait() -> None:
+            async with Fetcher(client.cluster, offsets, options=options) as fetcher:
+                await fetcher.next()
+
+        if offsets:
+            try:
+                client.wait(wait())
+            except ApiError as error:
+                # A partition that went, or a log that lost records: the next look at the ends of the logs tells.
+                _log.info("waiting for records ended early: %s", error)
+        else:
+            time.sleep(wait_ms / 1000)
+
+    def since(self, timestamp_ms: int, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """What is left of the ranges without the records before the first one that is as late as the time given."""
+        partitions = {each.partition for each in ranges}
+        first = self._at(dict.fromkeys(partitions, timestamp_ms))
+        return [
+            OffsetRange(each.partition, max(each.start_offset, first[each.partition]), each.end_offset)
+            for each in ranges
+            if first[each.partition] != LATEST and first[each.partition] < each.end_offset
+        ]
 
     def _at(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The offset at a place or time; -1 where no record is that late."""

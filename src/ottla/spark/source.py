@@ -1,27 +1,63 @@
-"""The readers: what Spark's driver asks of a batch or a stream, and where its executors begin to read."""
+"""The readers: what Spark's driver asks of a batch or a stream, and where its executors begin to read.
+
+A `StreamReader` lives on the driver, in a process of its own, as long as its query. Copies of it travel to the
+executors, which need the options only. What a batch of a stream reads follows from its start and its end alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 from ottla.errors import OttlaError
 from ottla.spark.connections import client_options
+from ottla.spark.filters import EVERYTHING, Selection, narrowed
 from ottla.spark.lookup import Lookup
-from ottla.spark.offsets import JsonOffsets, OffsetRange, offsets_from_json, offsets_to_json, plan, split
+from ottla.spark.offsets import (
+    LATEST,
+    JsonOffsets,
+    OffsetRange,
+    Offsets,
+    count_between,
+    limited,
+    offsets_from_json,
+    offsets_to_json,
+    plan,
+    split,
+)
 from ottla.spark.options import SourceOptions
 from ottla.spark.workers import client_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_log = logging.getLogger(__name__)
+
+# The wait of a stream that has no records begins with this and doubles, up to `idleWaitMs`. Spark asks the sources
+# of a query one after the other: a long wait at once would hold up the others of a query that is busy.
+FIRST_WAIT_MS: Final = 10
+
 
 class DataLossError(OttlaError):
     """Records that were to be read are no longer there, and the query is not to go on without them."""
+
+    def __init__(self, losses: Iterable[str]) -> None:
+        super().__init__(
+            f"records are lost: {'; '.join(losses)}. Set failOnDataLoss to false to go on with what is there, or start "
+            "anew with another checkpoint"
+        )
 
 
 class Split(InputPartition):
@@ -32,63 +68,159 @@ class Split(InputPartition):
         self.part = part
 
 
+def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    from ottla.spark.reading import read_range  # on executors only: it brings Arrow
+
+    if not isinstance(partition, Split):  # Spark's stand-in where there is nothing to read
+        return iter(())
+    return read_range(partition.part, options)
+
+
+@contextmanager
+def _lookup_for(options: SourceOptions) -> Iterator[Lookup]:
+    with client_for(options.bootstrap_servers, client_options(options.client)) as client:
+        yield Lookup(client, options)
+
+
+def _tell_ignored(options: SourceOptions) -> None:
+    if options.ignored:
+        _log.warning('format("ottla") does not know these options and ignores them: %s', ", ".join(options.ignored))
+
+
+def _splits(ranges: Iterable[OffsetRange], options: SourceOptions) -> list[InputPartition]:
+    return [Split(part) for part in split(ranges, options.min_partitions, options.max_records_per_partition)]
+
+
 class BatchReader(DataSourceReader):
     """Reads between two bounds once."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
+        self.selection = EVERYTHING
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
-        with client_for(options.bootstrap_servers, client_options(options.client)) as client:
-            lookup = Lookup(client, options)
+        _tell_ignored(options)
+        with _lookup_for(options) as lookup:
             partitions = lookup.partitions()
             start = lookup.resolve(options.starting, partitions)
             end = lookup.made_concrete(lookup.resolve(options.ending, partitions))
-        planned = plan(start, end)
-        return [
-            Split(part) for part in split(planned.ranges, options.min_partitions, options.max_records_per_partition)
-        ]
+            ranges = self.selection.ranges(plan(start, end).ranges)
+            if self.selection.since_ms is not None:
+                ranges = lookup.since(self.selection.since_ms, ranges)
+        return _splits(ranges, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from ottla.spark.reading import read_range
+        return _read(partition, self.options)
 
-        if not isinstance(partition, Split):  # Spark's stand-in where there is nothing to read
-            return iter(())
-        return read_range(partition.part, self.options)
+
+class FilteringReader(BatchReader):
+    """The same, with filters of the query that show what need not be read."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+        """Takes what it can; returns the filters that Spark has to apply all the same."""
+        self.selection, left = narrowed(Selection(), filters)
+        return left
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads on and on. One of these lives on the driver as long as its query; others plan and read on executors."""
+    """Reads on and on."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self.options = options
+        self._clock = clock
+        self._target: Offsets | None = None  # where a query with Trigger.AvailableNow ends
+        self._seen: Offsets | None = None  # the ends of the logs when they were last asked for
+        self._idle_rounds = 0
+        self._last_trigger = clock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["options"])  # type: ignore[misc]
+
+    # -- on the driver -------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> JsonOffsets:  # noqa: N802 (Spark's name)
-        with self._lookup() as lookup:
+        """Where a new query starts. LATEST stays as it is: it becomes an offset at the end of the first batch.
+
+        Spark writes the end of a batch down, and asks for the start of the first one again if that is interrupted. A
+        number would be another one then, and what came in between would be lost.
+        """
+        with _lookup_for(self.options) as lookup:
             return offsets_to_json(lookup.resolve(self.options.starting, lookup.partitions()))
 
-    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802 (Spark's name)
-        with self._lookup() as lookup:
-            return offsets_to_json(lookup.latest(lookup.partitions()))
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
+        if self.options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self.options.max_offsets_per_trigger)
+        if self.options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self.options.min_offsets_per_trigger)
+        return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        pass
+        with _lookup_for(self.options) as lookup:
+            self._target = lookup.latest(lookup.partitions())
+
+    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802 (Spark's name)
+        """Where the next batch ends. With nothing to read it waits a while, so that Spark does not ask in a circle."""
+        if self._seen is None:
+            _tell_ignored(self.options)
+        begin = offsets_from_json(start)
+        if self._target is not None:
+            self._seen = self._target
+            return offsets_to_json(self._bounded(begin, self._target, limit))
+        with _lookup_for(self.options) as lookup:
+            self._seen = lookup.latest_after(begin)
+            if self._seen == begin:
+                self._wait_for_records(lookup, begin)
+                self._seen = lookup.latest_after(begin)
+        if self._seen == begin:
+            self._idle_rounds += 1
+            return start
+        if self._is_too_little(begin, self._seen, limit):
+            time.sleep(self.options.idle_wait_ms / 1000)
+            return start
+        self._idle_rounds = 0
+        self._last_trigger = self._clock()
+        return offsets_to_json(self._bounded(begin, self._seen, limit))
+
+    def _wait_for_records(self, lookup: Lookup, begin: Offsets) -> None:
+        wait_ms = min(FIRST_WAIT_MS << min(self._idle_rounds, 16), self.options.idle_wait_ms)
+        # Connections of its own: a broker that lets a request wait reads no other one meanwhile.
+        options = client_options(self.options.client, purpose="waiting")
+        with client_for(self.options.bootstrap_servers, options) as client:
+            lookup.wait_for_records(client, begin, wait_ms)
+
+    def _is_too_little(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> bool:
+        """Whether a batch is to wait for more records, as minOffsetsPerTrigger and maxTriggerDelay have it."""
+        least = self.options.min_offsets_per_trigger
+        # Where the stream begins, or partitions went, there is nothing to wait for.
+        if least is None or isinstance(limit, ReadAllAvailable) or LATEST in begin.values() or begin.keys() - end:
+            return False
+        if (self._clock() - self._last_trigger) * 1000 >= self.options.max_trigger_delay_ms:
+            return False
+        return count_between(begin, end) < least
+
+    def _bounded(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> Offsets:
+        return limited(begin, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
+
+    def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802 (Spark's name)
+        return None if self._seen is None else offsets_to_json(self._seen)
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
         planned = plan(offsets_from_json(start), offsets_from_json(end))
-        options = self.options
-        return [
-            Split(part) for part in split(planned.ranges, options.min_partitions, options.max_records_per_partition)
-        ]
+        if planned.losses:
+            if self.options.fail_on_data_loss:
+                raise DataLossError(planned.losses)
+            _log.warning("records are lost: %s", "; ".join(planned.losses))
+        return _splits(planned.ranges, self.options)
+
+    def commit(self, end: JsonOffsets) -> None:
+        """A batch has run: whatever it was, this query is not idle."""
+        self._idle_rounds = 0
+
+    # -- on executors --------------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from ottla.spark.reading import read_range
-
-        assert isinstance(partition, Split)
-        return read_range(partition.part, self.options)
-
-    @contextmanager
-    def _lookup(self) -> Iterator[Lookup]:
-        with client_for(self.options.bootstrap_servers, client_options(self.options.client)) as client:
-            yield Lookup(client, self.options)
+        return _read(partition, self.options)
