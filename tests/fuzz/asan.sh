@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the record tests and the record fuzzer on a compiled core with the address and undefined-behaviour sanitizers.
+# Runs the record tests, the record fuzzer and those of the hot paths on compiled code with the address and undefined-behaviour sanitizers.
 # The core is built from a copy under build/asan, so the normal one stays as it is.
 #
 #   tests/fuzz/asan.sh [more pytest arguments]        PYTHON names the interpreter, OTTLA_FUZZ_CASES the effort
@@ -14,7 +14,7 @@ copy=$PWD/build/asan
 mkdir -p "$copy"
 rm -rf "$copy/src"
 cp -R src "$copy/src"
-rm -f "$copy"/src/ottla/records/_native.*.so
+rm -f "$copy"/src/ottla/*/*.so
 cp setup.py "$copy/"
 sanitize="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
 (
@@ -31,4 +31,4 @@ export PYTHONPATH="$copy/src" PYTHONDONTWRITEBYTECODE=1
     { echo "asan.sh: the sanitized core was not loaded" >&2; exit 1; }
 # pytest must not catch the report that the sanitizer writes as it dies.
 exec "$PYTHON" -m pytest -q -p no:cacheprovider --capture=sys tests/unit/records tests/wire/test_record_vectors.py \
-    tests/wire/test_record_clients.py tests/fuzz/test_records_decoders.py "$@"
+    tests/wire/test_record_clients.py tests/fuzz/test_records_decoders.py tests/unit/net tests/unit/broker/test_repeat_twins.py "$@"
