@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final
 
 from ottla.client.admin import Isolation
-from ottla.errors import ConfigError
 from ottla.ids import TopicPartition
 from ottla.spark.offsets import EARLIEST, LATEST, Offsets, offsets_from_json
-
-Value = TypeVar("Value")
+from ottla.spark.option_reader import OptionError, OptionReader, read_boolean, read_count, read_natural
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS_COLUMN: Final = "headers"
@@ -53,10 +51,6 @@ BATCH_ONLY: Final = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimesta
 
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-class OptionError(ConfigError):
-    """An option that is missing, not understood or at odds with another one."""
 
 
 class NoMatch(StrEnum):
@@ -132,32 +126,27 @@ class SourceOptions:
 
 def parse(options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
     """The options of a query, or an `OptionError` that names the one to change."""
-    reader = _Reader({name.lower(): value for name, value in options.items()})
-    for name, advice in REFUSED.items():
-        if reader.has(name):
-            raise OptionError(f"{name} is not an option of this source: {advice}")
+    reader = _reader(options)
+    reader.refuse(REFUSED, "this source")
     if is_streaming:
         for name in BATCH_ONLY:
             if reader.has(name):
                 raise OptionError(f"{_spelled(name)} is for batch queries: a stream has no end")
-    servers = reader.take("kafka.bootstrap.servers", str, "")
-    if not servers.strip():
-        raise OptionError("no kafka.bootstrap.servers: name at least one broker as HOST:PORT")
     parsed = SourceOptions(
-        bootstrap_servers=servers,
+        bootstrap_servers=reader.bootstrap_servers(),
         topics=_topics(reader),
         starting=_bound(reader, "starting", LATEST if is_streaming else EARLIEST),
         ending=_bound(reader, "ending", LATEST),
         no_match=reader.take("startingoffsetsbytimestampstrategy", NoMatch, NoMatch.ERROR),
-        fail_on_data_loss=reader.take("failondataloss", _boolean, True),
-        min_partitions=reader.take("minpartitions", _count, None),
-        max_records_per_partition=reader.take("maxrecordsperpartition", _count, None),
-        min_offsets_per_trigger=reader.take("minoffsetspertrigger", _count, None),
-        max_offsets_per_trigger=reader.take("maxoffsetspertrigger", _count, None),
+        fail_on_data_loss=reader.take("failondataloss", read_boolean, True),
+        min_partitions=reader.take("minpartitions", read_count, None),
+        max_records_per_partition=reader.take("maxrecordsperpartition", read_count, None),
+        min_offsets_per_trigger=reader.take("minoffsetspertrigger", read_count, None),
+        max_offsets_per_trigger=reader.take("maxoffsetspertrigger", read_count, None),
         max_trigger_delay_ms=reader.take("maxtriggerdelay", _duration_ms, MAX_TRIGGER_DELAY_MS),
         columns=_columns(reader),
-        rows_per_batch=reader.take("rowsperbatch", _count, ROWS_PER_BATCH),
-        idle_wait_ms=reader.take("idlewaitms", _natural, IDLE_WAIT_MS),
+        rows_per_batch=reader.take("rowsperbatch", read_count, ROWS_PER_BATCH),
+        idle_wait_ms=reader.take("idlewaitms", read_natural, IDLE_WAIT_MS),
         client=_client_settings(reader),
         ignored=tuple(sorted(reader.left() - WITHOUT_MEANING)),
     )
@@ -167,7 +156,7 @@ def parse(options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
 
 def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
     """The columns that a query gets, which are known before the rest of its options is looked at."""
-    return _columns(_Reader({name.lower(): value for name, value in options.items()}))
+    return _columns(_reader(options))
 
 
 def _check(options: SourceOptions, is_streaming: bool) -> None:
@@ -190,30 +179,6 @@ def _names(bound: Bound, place: int) -> bool:
 
 
 # -- single options ----------------------------------------------------------------------------------------------------
-
-
-class _Reader:
-    """The options of a query, and which of them somebody has asked for."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = options
-        self._taken: set[str] = set()
-
-    def has(self, name: str) -> bool:
-        return name in self._options
-
-    def take(self, name: str, read: Callable[[str], Value], default: Value) -> Value:
-        self._taken.add(name)
-        if name not in self._options:
-            return default
-        try:
-            return read(self._options[name])
-        except (ValueError, TypeError) as error:
-            reason = f": {error}" if str(error) else ""
-            raise OptionError(f"{_spelled(name)} cannot be {self._options[name]!r}{reason}") from error
-
-    def left(self) -> set[str]:
-        return set(self._options) - self._taken
 
 
 # As Spark's documentation writes them; options reach a Python source in lower case.
@@ -249,7 +214,11 @@ def _spelled(name: str) -> str:
     return _SPELLINGS.get(name, name)
 
 
-def _topics(reader: _Reader) -> Topics:
+def _reader(options: Mapping[str, str]) -> OptionReader:
+    return OptionReader(options, _SPELLINGS)
+
+
+def _topics(reader: OptionReader) -> Topics:
     given = [name for name in ("assign", "subscribe", "subscribepattern") if reader.has(name)]
     if len(given) != 1:
         found = " and ".join(_spelled(name) for name in given) or "none of them"
@@ -293,7 +262,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(found))
 
 
-def _bound(reader: _Reader, side: str, default: int) -> Bound:
+def _bound(reader: OptionReader, side: str, default: int) -> Bound:
     """Of the three ways to say it the one with a time for all comes first, then a time for each, then offsets."""
     for_all = reader.take(f"{side}timestamp", _timestamp_ms, None)
     for_each = reader.take(f"{side}offsetsbytimestamp", _timestamps, None)
@@ -341,8 +310,8 @@ def _json(text: str, shape: str) -> dict[str, object]:
     return loaded
 
 
-def _columns(reader: _Reader) -> tuple[str, ...]:
-    with_headers = reader.take("includeheaders", _boolean, False)
+def _columns(reader: OptionReader) -> tuple[str, ...]:
+    with_headers = reader.take("includeheaders", read_boolean, False)
     every = (*COLUMNS, HEADERS_COLUMN)
     default = every if with_headers else COLUMNS
 
@@ -359,24 +328,24 @@ def _columns(reader: _Reader) -> tuple[str, ...]:
     return reader.take("columns", names, default)
 
 
-def _client_settings(reader: _Reader) -> ClientSettings:
+def _client_settings(reader: OptionReader) -> ClientSettings:
     default = ClientSettings()
-    protocol = reader.take("kafka.security.protocol", str, "PLAINTEXT")
-    if protocol.strip().upper() != "PLAINTEXT":
-        raise OptionError(f"kafka.security.protocol {protocol} is not there yet: only PLAINTEXT is")
-    request_timeout_ms = reader.take("kafka.request.timeout.ms", _count, default.request_timeout_ms)
-    timeout_ms = reader.take("kafka.default.api.timeout.ms", _count, default.timeout_ms)
+    reader.check_security()
+    request_timeout_ms = reader.take("kafka.request.timeout.ms", read_count, default.request_timeout_ms)
+    timeout_ms = reader.take("kafka.default.api.timeout.ms", read_count, default.timeout_ms)
     return ClientSettings(
         client_id=reader.take("kafka.client.id", str, default.client_id),
         # Spark's own name for it, of an executor's patience, comes before Kafka's.
-        timeout_ms=reader.take("kafkaconsumer.polltimeoutms", _count, timeout_ms),
+        timeout_ms=reader.take("kafkaconsumer.polltimeoutms", read_count, timeout_ms),
         request_timeout_ms=request_timeout_ms,
-        connect_timeout_ms=reader.take("kafka.socket.connection.setup.timeout.ms", _count, default.connect_timeout_ms),
+        connect_timeout_ms=reader.take(
+            "kafka.socket.connection.setup.timeout.ms", read_count, default.connect_timeout_ms
+        ),
         isolation=reader.take("kafka.isolation.level", _isolation, default.isolation),
-        fetch_max_bytes=reader.take("kafka.fetch.max.bytes", _count, default.fetch_max_bytes),
-        partition_max_bytes=reader.take("kafka.max.partition.fetch.bytes", _count, default.partition_max_bytes),
-        fetch_max_wait_ms=reader.take("kafka.fetch.max.wait.ms", _natural, default.fetch_max_wait_ms),
-        fetch_min_bytes=reader.take("kafka.fetch.min.bytes", _natural, default.fetch_min_bytes),
+        fetch_max_bytes=reader.take("kafka.fetch.max.bytes", read_count, default.fetch_max_bytes),
+        partition_max_bytes=reader.take("kafka.max.partition.fetch.bytes", read_count, default.partition_max_bytes),
+        fetch_max_wait_ms=reader.take("kafka.fetch.max.wait.ms", read_natural, default.fetch_max_wait_ms),
+        fetch_min_bytes=reader.take("kafka.fetch.min.bytes", read_natural, default.fetch_min_bytes),
     )
 
 
@@ -385,24 +354,6 @@ def _isolation(text: str) -> Isolation:
     if text.strip().lower() not in levels:
         raise ValueError("write read_uncommitted or read_committed")
     return levels[text.strip().lower()]
-
-
-def _boolean(text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError("write true or false")
-    return text.strip().lower() == "true"
-
-
-def _count(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise ValueError("write a whole number from 1 on")
-    return int(text)
-
-
-def _natural(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise ValueError("write a whole number from 0 on")
-    return int(text)
 
 
 def _duration_ms(text: str) -> int:
