@@ -38,7 +38,8 @@ def describe_classic(group_id: str, group: ClassicGroup | None, caller: Caller) 
                 client_id=member.client_id,
                 client_host=member.client_host,
                 member_metadata=member.metadata_of(group.protocol_name) if is_settled else b"",
-                member_assignment=member.assignment if is_settled else b"",
+                # What it had before the rebalance, as long as that lasts.
+                member_assignment=member.assignment,
             )
             for member in group.members.values()
         ],

@@ -30,6 +30,6 @@ def _refused(member_id: str, version: int, code: ErrorCode) -> JoinGroupResponse
         error_code=code,
         protocol_name=None if version >= FIRST_VERSION_WITHOUT_PROTOCOL else "",
         leader="",
-        member_id=member_id,
+        member_id="" if code == ErrorCode.GROUP_MAX_SIZE_REACHED else member_id,  # Kafka forgets it then
         members=[],
     )

@@ -25,8 +25,6 @@ def handle(
     broker: Broker, request: OffsetDeleteRequest, context: Context
 ) -> OffsetDeleteResponse | Coroutine[Any, Any, OffsetDeleteResponse]:
     refused = _take_unknown_out(broker, request)
-    if not request.topics:
-        return OffsetDeleteResponse(topics=refused)
     if not request.group_id:
         return _refused(ErrorCode.INVALID_GROUP_ID)
     answer = broker.groups.ask(request.group_id, _refused, GroupMachine.delete_offsets, request)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.partition import Partition
 from ottla.broker.transactional_produce import TransactionChecks, has_transactional_batches, transaction_checks
+from ottla.cluster.image import INTERNAL_TOPICS
 from ottla.errors import ApiError, ErrorCode, ProtocolError, RecordsError
 from ottla.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 FIRST_BATCH_VERSION = 3  # from here on only batches of format 2 are sent
 FIRST_ZSTD_VERSION = 7
 NO_OFFSET = -1
+ADMIN_CLIENT_ID = "__admin_client"  # who may write even to the topics of coordinators, as in Kafka
 LENGTH = struct.Struct(">i")
 LENGTH_AT = 8  # in a batch; it counts the bytes behind itself
 
@@ -102,6 +104,8 @@ def _append_all(
                     if topic.topic_id == ZERO_UUID
                     else broker.replicas.find_by_id(topic.topic_id, wish.index)
                 )
+                if partition.name.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+                    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.name.topic} is the broker's to write")
                 records = _checked_request(wish, acks, version)
                 if checks is not None:
                     checks.check(wish)

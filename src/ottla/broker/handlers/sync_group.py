@@ -14,10 +14,14 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
+FIRST_PROTOCOL_VERSION = 5  # from here on a member says what it believes the group speaks
+
 
 def handle(
     broker: Broker, request: SyncGroupRequest, context: Context
 ) -> SyncGroupResponse | Coroutine[Any, Any, SyncGroupResponse]:
+    if context.version >= FIRST_PROTOCOL_VERSION and (request.protocol_type is None or request.protocol_name is None):
+        return _refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     return broker.groups.ask(request.group_id, _refused, GroupMachine.sync, request, caller_of(context))
 
 
