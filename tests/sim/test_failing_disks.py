@@ -20,7 +20,7 @@ from ottla.protocol.messages.transactions import InitProducerIdRequest
 from ottla.protocol.wire import ZERO_UUID
 from ottla.records import batch
 from ottla.testing.wire_client import WireClient
-from ottla.testing.world import EPOCH_MS, BrokerProcess, World
+from ottla.testing.world import EPOCH_MS, BrokerProcess, SlowOffload, World
 
 DIRECTORIES: Final = ("/data-0", "/data-1")
 TOPIC: Final = "orders"
@@ -181,5 +181,26 @@ def test_a_topic_of_an_old_name_is_made_where_the_old_one_was_left_behind() -> N
         await stage.create(2)
         for partition in range(2):
             assert await stage.produce(partition) == (ErrorCode.NONE, 0)
+
+    Stage().play(scenario)
+
+
+def test_a_compaction_whose_segments_retention_takes_meanwhile_is_given_up_without_harm() -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.world.excuses = lambda message: False
+        settings = {"segment.bytes": "200", "cleanup.policy": "compact,delete", "retention.bytes": "2000"}
+        await stage.create(1, settings | {"min.cleanable.dirty.ratio": "0", "flush.messages": "1"})
+        for _ in range(8):
+            await stage.produce(0)
+        await asyncio.sleep(1.5)  # flushed, and to be compacted in the next second
+        offload = stage.process.broker.offload
+        assert isinstance(offload, SlowOffload)
+        offload.delay_s = 20.0
+        await asyncio.sleep(1.0)
+        for _ in range(30):
+            await stage.produce(0)
+        await asyncio.sleep(30.0)
+        assert stage.process.broker.replicas.find(TOPIC, 0).log.log_start_offset > 8
+        assert all(directory.is_online for directory in stage.process.broker.logs.directories)
 
     Stage().play(scenario)

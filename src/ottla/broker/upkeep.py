@@ -164,12 +164,13 @@ class Upkeep:
             if not log.is_closed:
                 self._logs.commit_cleaning(log.name, result, now_ms=self._clock.now_ms())
         except OttlaError as error:
-            self._could_not_clean(log, error)
+            standing = {segment.base_offset for segment in log.segments}
+            if not log.is_closed and all(one.base_offset in standing for one in job.segments):
+                self._could_not_clean(log, error)
+            # Else the log or what was to be cleaned of it went meanwhile, and the files with it.
 
     def _could_not_clean(self, log: Log, error: OttlaError) -> None:
         """A disk that fails takes its directory offline; a damaged segment, or too many keys, only stays as it is."""
-        if log.is_closed:
-            return  # deleted or offline by now: what was read of it is gone
         logger.error("%s could not be compacted: %s", log.name, error)
         if isinstance(error, StorageError) and not isinstance(error, CorruptFileError):
             self._replicas.directory_failed(log, error)
