@@ -8,7 +8,15 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ConfigError, ErrorCode, LockHeldError
+from ottla.protocol.messages.metadata import DescribeTopicPartitionsRequest
+from ottla.protocol.messages.metadata import DescribeTopicPartitionsRequestTopicRequest as DescribedTopic
+from ottla.protocol.messages.offsets import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from ottla.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic, DeleteTopicsRequest
+from ottla.records import batch
 from ottla.storage import checkpoints
 from ottla.store.api import Create, Delete
 from ottla.testing.broker import Broker
@@ -35,8 +43,74 @@ def test_topics_ids_partitions_and_records_are_remembered(tmp_path: Path) -> Non
         before = client.ask(metadata(all_topics=True), 12)
     with Broker(directory=tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
         after = client.ask(metadata(all_topics=True), 12)
+        for partition in after.topics[0].partitions:
+            partition.leader_epoch -= 1  # a broker that comes back is elected anew
         assert (after.cluster_id, after.topics) == (before.cluster_id, before.topics)
         assert end_offset(client, "t", 4) == (0, 1)
+
+
+def epochs_told(client: RawClient) -> list[int]:
+    """The leader epochs of topic t as Metadata and DescribeTopicPartitions tell them, which must agree."""
+    told = [one.leader_epoch for one in client.ask(metadata("t"), 12).topics[0].partitions]
+    described = client.ask(DescribeTopicPartitionsRequest(topics=[DescribedTopic(name="t")]), 0).topics[0].partitions
+    assert [one.leader_epoch for one in described] == told
+    return told
+
+
+def epoch_end(client: RawClient, epoch: int, *, current: int = -1) -> tuple[int, int, int]:
+    """Error, epoch and end of what OffsetForLeaderEpoch says of partition 0 of topic t."""
+    wish = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[wish])])
+    answer = client.ask(request, 4).topics[0].partitions[0]
+    return answer.error_code, answer.leader_epoch, answer.end_offset
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_every_start_is_an_election_with_an_epoch_of_its_own(is_killed: bool, tmp_path: Path) -> None:
+    """As Kafka's controller does it: whoever heard of the leader before the restart can tell it from the one after."""
+    broker = Broker(directory=tmp_path, in_process=False).start()
+    try:
+        with RawClient(broker.bootstrap_servers) as client:
+            client.ask(create_topic("t", 2), 7)
+            client.ask(produce("t", one_batch(b"a", b"b")), 9)
+            assert epochs_told(client) == [0, 0]
+            assert epoch_end(client, 0, current=0) == (0, 0, 2)
+        for epoch in (1, 2):
+            if is_killed:
+                broker.kill()
+            broker.restart()
+            with RawClient(broker.bootstrap_servers) as client:
+                assert epochs_told(client) == [epoch, epoch]
+                assert epoch_end(client, 0) == (0, 0, 2), "the records of the first epoch are its own"
+                assert epoch_end(client, epoch, current=epoch) == (0, epoch, 2)
+                assert epoch_end(client, 0, current=epoch - 1)[0] == ErrorCode.FENCED_LEADER_EPOCH
+                assert epoch_end(client, 0, current=epoch + 1)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
+        with RawClient(broker.bootstrap_servers) as client:
+            client.ask(produce("t", one_batch(b"c")), 9)
+            assert [epoch_end(client, epoch) for epoch in range(3)] == [(0, 0, 2), (0, 0, 2), (0, 2, 3)]
+            data = bytes(client.ask(fetch("t"), 11).responses[0].partitions[0].records)
+            first = batch.read_header(data)
+            assert (first.leader_epoch, batch.read_header(data, first.size_bytes).leader_epoch) == (0, 2)
+    finally:
+        broker.stop()
+
+
+def test_the_election_of_a_start_writes_to_no_log_in_which_nothing_happens(tmp_path: Path) -> None:
+    """Thousands of partitions would be thousands of syncs, at every start and stop."""
+    with Broker(directory=tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        client.ask(create_topic("t", 3), 7)
+        for partition in range(3):
+            client.ask(produce("t", one_batch(b"a"), partition=partition), 9)
+    before = contents(tmp_path)
+    for _ in range(2):
+        with Broker(directory=tmp_path):
+            pass
+        assert contents(tmp_path) == before
+
+
+def contents(directory: Path) -> dict[str, tuple[int, bytes]]:
+    """The files of the logs in a data directory: when each was written, and what it says."""
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in sorted(directory.glob("t-*/*"))}
 
 
 def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:

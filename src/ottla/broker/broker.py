@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from ottla.broker.controller import Controller, finish_deletions, load_configs, load_topics
+from ottla.broker.controller import Controller, finish_deletions, load_configs, load_topics, take_office
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.handlers import HANDLERS
@@ -44,7 +44,7 @@ from ottla.runtime.tasks import Tasks
 from ottla.storage.logs import Logs
 from ottla.store.api import Create, Store
 from ottla.store.embedded import EmbeddedStore
-from ottla.store.recipes import create_if_missing, ensure_path, put_or_create
+from ottla.store.recipes import create_if_missing, ensure_path
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,9 @@ class Broker:
         dice: random.Random | None = None,
         bind: Bind = bind,
         open_store: Callable[[Disk, str], Store] = EmbeddedStore,
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_failure` is called once no log directory works any more; `logs.failure` says why."""
         BrokerConfig.load(properties)  # refuses what cannot be, before anything is touched
         self.configs = DynamicConfigs(properties, UNKNOWN_NODE_ID)
         self._properties = properties
@@ -88,6 +90,7 @@ class Broker:
         self._bind = bind
         self._open_store = open_store
         self.is_stopping = False
+        self._on_failure = on_failure
         self.image = ClusterImage(cluster_id="")
         self.fetch_sessions = FetchSessions(self.dice, self.config.max_incremental_fetch_session_cache_slots)
         self.advertised = advertised(list(HANDLERS))
@@ -188,14 +191,12 @@ class Broker:
             Create(f"{nodes.BROKER_IDS}/{self.node_id}", nodes.encode_broker(broker_node), ephemeral=True),
             Create(nodes.CONTROLLER, nodes.encode({"version": 2, "brokerid": self.node_id}), ephemeral=True),
         )
-        node = await self.store.get(nodes.CONTROLLER_EPOCH)
-        epoch = 1 if node is None else int(node.data) + 1
-        await put_or_create(self.store, nodes.CONTROLLER_EPOCH, str(epoch).encode())
+        image = await load_topics(self.store, self.image.with_brokers([broker_node], controller_id=self.node_id))
+        image, epoch = await take_office(self.store, image, self.node_id)
         self.producer_ids = ProducerIds(self.store, self.node_id)
-        self.replicas = Replicas(self.node_id, self.logs, self.clock)
+        self.replicas = Replicas(self.node_id, self.logs, self.clock, self._directory_failed)
         self.replicas.load_high_watermarks()
-        image = self.image.with_brokers([broker_node], controller_id=self.node_id)
-        self.publish(await load_topics(self.store, image))
+        self.publish(image)
         await finish_deletions(self.store, self.replicas.finish_deletion)
         self.controller = Controller(
             self.store,
@@ -207,6 +208,8 @@ class Broker:
             configs=lambda: self.configs,
             change_configs=self.change_configs,
         )
+        if self.replicas.offline:
+            await self.controller.replicas_lost(self.node_id, self.replicas.offline)
 
     def _endpoints(self) -> Mapping[str, Endpoint]:
         """What clients are told; where the configuration leaves host or port open, what we got."""
@@ -258,6 +261,13 @@ class Broker:
         self.fetch_sessions.slots = self.config.max_incremental_fetch_session_cache_slots
         self.groups.configure(self.config)
         self.transactions.configure(self.config)
+
+    def _directory_failed(self, lost: list[TopicPartition]) -> None:
+        """A log directory is offline. Without the last one there is nothing to do: whoever runs the broker ends it."""
+        if not self.is_stopping:
+            if self.logs.failure is not None:
+                self._on_failure()
+            self.in_background("lost replicas", self.controller.replicas_lost(self.node_id, lost))
 
     def in_background(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
         """Goes on with work that nobody waits for."""

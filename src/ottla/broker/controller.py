@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from ottla.cluster import nodes
+from ottla.cluster.elections import decide_loss, decide_return
 from ottla.cluster.image import INTERNAL_TOPICS, ClusterImage, PartitionState, TopicState
 from ottla.cluster.topics import DEFAULT, decide_more_partitions, decide_topic
 from ottla.config.dynamic import ConfigResource, ConfigResourceType, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
-from ottla.ids import topic_id_text
+from ottla.ids import TopicPartition, topic_id_text
 from ottla.store.api import Create, Delete, Operation, Put, Store, StoreError
 
 logger = logging.getLogger(__name__)
@@ -182,6 +183,18 @@ class Controller:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
         return topic
 
+    # -- leaders -------------------------------------------------------------------------------------------------------
+
+    async def replicas_lost(self, node_id: int, lost: Iterable[TopicPartition]) -> None:
+        """A log directory of a broker failed, and these replicas are gone with it: others lead them, or nobody does."""
+        async with self._lock:
+            topics = decide_loss(self.image, node_id, lost)
+            try:
+                await self._commit(state_changes(self.image, topics, self._epoch))
+            except ApiError as error:  # the store may be on the same disk; what is lost is lost all the same
+                logger.error("the loss of replicas could not be written down: %s", error)
+            await self._tell(self.image.with_topics(topics))
+
     # -- configuration -------------------------------------------------------------------------------------------------
 
     async def change_config(
@@ -261,6 +274,32 @@ async def finish_deletions(store: Store, finish: Callable[[str, UUID], None]) ->
         assert node is not None, "nobody else writes yet"
         finish(name, nodes.decode_deletion(path, node.data))
         await store.commit(Delete(path))
+
+
+async def take_office(store: Store, image: ClusterImage, node_id: int) -> tuple[ClusterImage, int]:
+    """The controller's next epoch begins with an election of what the broker leads: the image then, and the epoch.
+
+    All of it is one commit: a start costs one sync more, however many partitions there are.
+    """
+    node = await store.get(nodes.CONTROLLER_EPOCH)
+    epoch = 1 if node is None else int(node.data) + 1
+    data = str(epoch).encode()
+    topics = decide_return(image, node_id)
+    await store.commit(
+        Create(nodes.CONTROLLER_EPOCH, data) if node is None else Put(nodes.CONTROLLER_EPOCH, data),
+        *state_changes(image, topics, epoch),
+    )
+    return image.with_topics(topics), epoch
+
+
+def state_changes(image: ClusterImage, topics: Iterable[TopicState], epoch: int) -> list[Operation]:
+    """What makes new states of partitions durable. Without versions: nobody else writes them."""
+    return [
+        Put(nodes.state_path(topic.name, index), nodes.encode_state(state, epoch))
+        for topic in topics
+        for index, (old, state) in enumerate(zip(image.topics[topic.name].partitions, topic.partitions, strict=True))
+        if old.version != state.version
+    ]
 
 
 async def load_topics(store: Store, image: ClusterImage) -> ClusterImage:

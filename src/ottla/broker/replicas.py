@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -26,15 +26,24 @@ LOGS_MADE_AT_ONCE = 4  # they wait for the disk, not for each other
 
 
 class Replicas:
-    """Owns the partition objects; the logs are `Logs`', the assignment is the image's."""
+    """Owns the partition objects; the logs are `Logs`', the assignment is the image's.
 
-    def __init__(self, node_id: int, logs: Logs, clock: Clock) -> None:
+    `on_directory_failed` is told which partitions went with a directory.
+    """
+
+    def __init__(
+        self, node_id: int, logs: Logs, clock: Clock, on_directory_failed: Callable[[list[TopicPartition]], None]
+    ) -> None:
         self._node_id = node_id
         self._logs = logs
         self._clock = clock
+        self._on_directory_failed = on_directory_failed
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._image: ClusterImage | None = None
         self._high_watermarks: dict[TopicPartition, int] = {}
+        # Ours by the image, with a log that cannot be had. Another log in its place would begin anew, as if all that
+        # was acknowledged had never been.
+        self._offline: dict[TopicPartition, UUID] = {}
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._partitions.values())
@@ -43,6 +52,11 @@ class Replicas:
         return len(self._partitions)
 
     # -- finding -------------------------------------------------------------------------------------------------------
+
+    @property
+    def offline(self) -> list[TopicPartition]:
+        """The partitions that should be here and whose logs cannot be had."""
+        return list(self._offline)
 
     def find(self, topic: str, index: int) -> Partition:
         """The partition; ApiError says whether it is unknown or elsewhere."""
@@ -91,6 +105,7 @@ class Replicas:
                 for index, state in enumerate(topic.partitions)
                 if self._node_id in state.replicas and (topic.name, index) not in self._partitions
             }
+            missing = {name: state for name, state in missing.items() if self._offline.get(name) != topic.topic_id}
             for name in missing:
                 self._set_strays_aside(name, topic.topic_id)
             names = [name for name in missing if self._logs.get(name) is None and name not in self._logs.unreadable]
@@ -128,16 +143,19 @@ class Replicas:
             if previous is not None and previous.topics.get(topic.name) is topic:
                 continue
             for index, state in enumerate(topic.partitions):
-                if self._node_id in state.replicas:
-                    name = TopicPartition(topic.name, index)
+                name = TopicPartition(topic.name, index)
+                if self._node_id in state.replicas and self._offline.get(name) != topic.topic_id:
                     try:
                         partition = self._partition(name, topic.topic_id, is_new=previous is not None)
                     except StorageError as error:
                         logger.error("%s; %s is offline", error, name)
+                        self._offline[name] = topic.topic_id
                         continue
                     if state.leader == self._node_id:
                         self._lead(partition, state.leader_epoch, state.replicas, state.isr)
         self._drop([key for key in self._partitions if key[0] not in image.topics])
+        for name in [name for name in self._offline if name.topic not in image.topics]:
+            del self._offline[name]
 
     def _partition(self, name: TopicPartition, topic_id: UUID, *, is_new: bool) -> Partition:
         partition = self._partitions.get(name)
@@ -204,10 +222,13 @@ class Replicas:
             self.take_offline(directory, error)
 
     def take_offline(self, directory: LogDirectory, error: StorageError) -> None:
-        for name in self._logs.fail(directory, error):
+        lost = self._logs.fail(directory, error)
+        for name in lost:
             partition = self._partitions.pop(name, None)
             if partition is not None:
+                self._offline[name] = partition.topic_id
                 partition.leave()
+        self._on_directory_failed(lost)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """What is known to be committed, for the checkpoint."""

@@ -57,8 +57,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     for warning in warnings:
         print(f"ottla: warning: {warning}", file=sys.stderr)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(properties))
-    return ExitCode.OK
+        return runner.run(_serve(properties))
 
 
 def _properties(options: argparse.Namespace) -> Properties:
@@ -106,12 +105,12 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory  # type: ignore[no-any-return]
 
 
-async def _serve(properties: Properties) -> None:
+async def _serve(properties: Properties) -> ExitCode:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    broker = Broker(properties)
+    broker = Broker(properties, on_failure=stopping.set)
     await broker.start()
     gc.collect()
     gc.freeze()
@@ -119,13 +118,18 @@ async def _serve(properties: Properties) -> None:
     host, port = broker.address
     print(f"ready {host}:{port}", flush=True)
     await stopping.wait()
+    failure = broker.logs.failure
+    if failure is not None:
+        print(f"ottla: {failure}; the broker ends", file=sys.stderr)
     await broker.stop()
+    return ExitCode.OK if failure is None else ExitCode.UNEXPECTED
 
 
 COMMAND = Command(
     name="serve",
     help="run a broker",
-    description="Runs a broker until it is told to stop. Prints one line, `ready HOST:PORT`, once it serves clients.",
+    description="Runs a broker until it is told to stop. Prints one line, `ready HOST:PORT`, once it serves clients.\n"
+    "A broker of which no log directory works any more ends by itself, with exit code 1.",
     add_arguments=add_arguments,
     run=run,
 )

@@ -38,7 +38,10 @@ class BrokerNode:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Who holds a partition. `version` is the metadata store's, for conditional changes."""
+    """Who holds a partition. `version` is the metadata store's, for conditional changes.
+
+    `offline` names the brokers that lost their replica with a log directory. No store keeps it: a start finds it anew.
+    """
 
     replicas: tuple[int, ...]
     leader: int
@@ -47,6 +50,7 @@ class PartitionState:
     version: int = 0
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,14 @@ class ClusterImage:
         if topic is None or not 0 <= partition.partition < len(topic.partitions):
             return None
         return topic.partitions[partition.partition]
+
+    def leader_of(self, state: PartitionState) -> int:
+        """The leader as far as it is alive."""
+        return state.leader if state.leader in self.brokers else NO_LEADER
+
+    def offline_replicas(self, state: PartitionState) -> list[int]:
+        """The replicas that cannot be had: their broker is away, or the log directory that held them."""
+        return [node for node in state.replicas if node not in self.brokers or node in state.offline]
 
     def with_brokers(self, brokers: Iterable[BrokerNode], controller_id: int) -> ClusterImage:
         return replace(

@@ -1,7 +1,8 @@
 """The leader epochs of a log: which epoch wrote from which offset on (KIP-101).
 
 Held in memory; written to `leader-epoch-checkpoint` before the recovery point moves past what it says, because
-recovery learns the epochs of everything behind the recovery point from the batches themselves.
+recovery learns the epochs of everything behind the recovery point from the batches themselves. An epoch in which no
+record came yet is not written down: the next start of the broker has another one.
 """
 
 from __future__ import annotations
@@ -21,25 +22,29 @@ class EpochStart(NamedTuple):
 class LeaderEpochs:
     """Epochs and start offsets, both rising."""
 
-    __slots__ = ("_disk", "_entries", "_is_dirty", "path")
+    __slots__ = ("_disk", "_entries", "_on_disk", "path")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self.path = path
         self._entries: list[EpochStart] = []
-        self._is_dirty = False
+        self._on_disk: tuple[EpochStart, ...] = ()
 
     def load(self) -> None:
         self._entries = [EpochStart(*entry) for entry in checkpoints.read_epochs(self._disk, self.path)]
-        self._is_dirty = False
+        self._on_disk = tuple(self._entries)
 
-    def pending(self) -> tuple[EpochStart, ...] | None:
+    def pending(self, log_end_offset: int) -> tuple[EpochStart, ...] | None:
         """What the checkpoint has to say and does not say yet; None where it is up to date."""
-        return tuple(self._entries) if self._is_dirty else None
+        entries = self.begun_before(log_end_offset)
+        return None if entries == self._on_disk else entries
 
     def written(self, entries: tuple[EpochStart, ...]) -> None:
         """The checkpoint says `entries` now; the epochs may have gone on meanwhile."""
-        self._is_dirty = entries != tuple(self._entries)
+        self._on_disk = entries
+
+    def begun_before(self, offset: int) -> tuple[EpochStart, ...]:
+        return tuple(entry for entry in self._entries if entry.start_offset < offset)
 
     @property
     def entries(self) -> tuple[EpochStart, ...]:
@@ -60,13 +65,11 @@ class LeaderEpochs:
         while self._entries and (self._entries[-1].epoch >= epoch or self._entries[-1].start_offset >= start_offset):
             self._entries.pop()
         self._entries.append(EpochStart(epoch, start_offset))
-        self._is_dirty = True
 
     def truncate_from_end(self, end_offset: int) -> None:
         """The log ends at `end_offset` now: epochs that start there or later go."""
         while self._entries and self._entries[-1].start_offset >= end_offset:
             self._entries.pop()
-            self._is_dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
         """The log starts at `start_offset` now: the epoch of its first record starts there, earlier ones go."""
@@ -76,12 +79,9 @@ class LeaderEpochs:
         first = EpochStart(self._entries[covered - 1].epoch, start_offset)
         if covered > 1 or first != self._entries[0]:
             self._entries[:covered] = [first]
-            self._is_dirty = True
 
     def clear(self) -> None:
-        if self._entries:
-            self._entries = []
-            self._is_dirty = True
+        self._entries = []
 
     def epoch_at(self, offset: int) -> int:
         """The epoch that wrote `offset`, -1 where it is not known."""

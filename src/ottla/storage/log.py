@@ -721,7 +721,7 @@ class Log:
             self.directory,
             files,
             unsynced,
-            self.epochs.pending(),
+            self.epochs.pending(self.end_offset),
             self.epochs.path,
             self.end_offset,
             self._truncation_count,
@@ -730,12 +730,12 @@ class Log:
     def end_flush(self, flush: Flush, now_ms: int = 0) -> None:
         """The flush succeeded: everything that stood when it began is durable, unless the log was cut meanwhile."""
         self._last_flush_ms = now_ms
+        if flush.epochs is not None:
+            self.epochs.written(flush.epochs)
         if flush.truncation_count != self._truncation_count:
             return
         self._unsynced -= flush.unsynced
         self.recovery_point = max(self.recovery_point, flush.end_offset)
-        if flush.epochs is not None:
-            self.epochs.written(flush.epochs)
 
     def flush(self, now_ms: int = 0) -> None:
         """All three in one, for whoever may wait."""
@@ -766,8 +766,12 @@ class Log:
         self._state_on_disk = self._state()
 
     def _state(self) -> tuple[object, ...]:
-        """What a clean stop writes down, in short: equal states need no second writing."""
-        return self.end_offset, self._truncation_count, tuple(self._bases), self.epochs.entries, self.size_bytes
+        """What a clean stop writes down, in short: equal states need no second writing.
+
+        An epoch in which nothing was written is not among it: every start of a broker begins one.
+        """
+        epochs = self.epochs.begun_before(self.end_offset)
+        return self.end_offset, self._truncation_count, tuple(self._bases), epochs, self.size_bytes
 
     def abandon(self) -> None:
         """Lets go of all files without writing anything: the directory failed, or a test ends."""

@@ -148,10 +148,18 @@ class Logs:
                     self._open_directory(directory, now_ms)
             except StorageError as error:
                 self.fail(directory, error)
-        failures = [directory.failure for directory in self.directories if directory.failure is not None]
-        if len(failures) == len(self.directories):
+        failure = self.failure
+        if failure is not None:
             self.close_locks()
-            raise StorageError(self.directories[0].path, f"no log directory works: {'; '.join(map(str, failures))}")
+            raise failure
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Why no directory works, once none does."""
+        failures = [directory.failure for directory in self.directories if directory.failure is not None]
+        if len(failures) < len(self.directories):
+            return None
+        return StorageError(self.directories[0].path, f"no log directory works: {'; '.join(map(str, failures))}")
 
     def _open_directory(self, directory: LogDirectory, now_ms: int) -> None:
         is_clean = self._disk.exists(directory.file(CLEAN_SHUTDOWN_FILE))

@@ -414,7 +414,8 @@ class _Opening:
         for segment in self.mended:
             segment.transaction_index.write_pending()
             log.note_unsynced(segment.index_paths())
-        if self.is_clean and not self.report.problems and not self.mended and log.epochs.pending() is None:
+        epochs_fit = log.epochs.pending(log.end_offset) is None
+        if self.is_clean and not self.report.problems and not self.mended and epochs_fit:
             log.note_clean_start()  # all of it is on disk already, as the stop left it
         else:
             log.flush(self.now_ms)

@@ -118,27 +118,27 @@ def test_cutting_the_beginning_keeps_the_epoch_of_the_first_record_that_is_left(
 def test_what_is_not_on_disk_is_pending_until_it_was_written(tmp_path: Path) -> None:
     disk, path = RealDisk(), str(tmp_path / "leader-epoch-checkpoint")
     epochs = LeaderEpochs(disk, path)
-    assert epochs.pending() is None
+    assert epochs.pending(100) is None
     epochs.assign(3, 57)
-    pending = epochs.pending()
+    pending = epochs.pending(100)
     assert pending == (EpochStart(3, 57),)
     checkpoints.write_epochs(disk, path, pending)
     epochs.written(pending)
-    assert epochs.pending() is None
+    assert epochs.pending(100) is None
 
     again = LeaderEpochs(disk, path)
     again.load()
     assert again.entries == pending
-    assert again.pending() is None
+    assert again.pending(100) is None
 
 
 def test_an_epoch_that_came_while_the_checkpoint_was_written_is_still_pending() -> None:
     epochs = epochs_of((0, 0))
-    being_written = epochs.pending()
+    being_written = epochs.pending(100)
     assert being_written is not None
     epochs.assign(1, 10)
     epochs.written(being_written)
-    assert epochs.pending() == (EpochStart(0, 0), EpochStart(1, 10))
+    assert epochs.pending(100) == (EpochStart(0, 0), EpochStart(1, 10))
 
 
 def test_cutting_and_clearing_are_pending_only_where_they_changed_something() -> None:
@@ -150,6 +150,14 @@ def test_cutting_and_clearing_are_pending_only_where_they_changed_something() ->
     ):
         epochs.written(epochs.entries)
         change()
-        assert epochs.pending() is None
+        assert epochs.pending(100) is None
     epochs.clear()
-    assert epochs.pending() == ()
+    assert epochs.pending(100) == ()
+
+
+def test_an_epoch_that_wrote_nothing_is_not_written_down() -> None:
+    epochs = epochs_of((0, 0), (1, 10))
+    assert epochs.pending(10) == (EpochStart(0, 0),)
+    epochs.written((EpochStart(0, 0),))
+    assert epochs.pending(10) is None
+    assert epochs.pending(11) == (EpochStart(0, 0), EpochStart(1, 10))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.authorized import TOPIC_OPERATIONS
-from ottla.cluster.image import ClusterImage, TopicState
+from ottla.cluster.image import NO_LEADER, ClusterImage, TopicState
 from ottla.errors import ErrorCode
 from ottla.ids import is_valid_topic_name
 from ottla.protocol.messages.metadata import (
@@ -72,18 +72,18 @@ def _known(image: ClusterImage, topic: TopicState, indexes: range) -> DescribeTo
     partitions = []
     for index in indexes:
         state = topic.partitions[index]
-        is_led = state.leader in image.brokers
+        leader = image.leader_of(state)
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
-                error_code=ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else ErrorCode.NONE,
                 partition_index=index,
-                leader_id=state.leader if is_led else -1,
+                leader_id=leader,
                 leader_epoch=state.leader_epoch,
                 replica_nodes=list(state.replicas),
                 isr_nodes=list(state.isr),
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=[node for node in state.replicas if node not in image.brokers],
+                offline_replicas=image.offline_replicas(state),
             )
         )
     return DescribeTopicPartitionsResponseTopic(

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from ottla.cluster.image import ClusterImage, TopicState
+from ottla.cluster.image import NO_LEADER, ClusterImage, TopicState
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import is_valid_topic_name
 from ottla.protocol.messages.metadata import (
@@ -86,17 +86,16 @@ def _find(image: ClusterImage, wish: MetadataRequestTopic) -> TopicState:
 def _known(image: ClusterImage, topic: TopicState) -> MetadataResponseTopic:
     partitions = []
     for index, state in enumerate(topic.partitions):
-        offline = [node for node in state.replicas if node not in image.brokers]
-        is_led = state.leader in image.brokers
+        leader = image.leader_of(state)
         partitions.append(
             MetadataResponsePartition(
-                error_code=ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else ErrorCode.NONE,
                 partition_index=index,
-                leader_id=state.leader if is_led else -1,
+                leader_id=leader,
                 leader_epoch=state.leader_epoch,
                 replica_nodes=list(state.replicas),
                 isr_nodes=list(state.isr),
-                offline_replicas=offline,
+                offline_replicas=image.offline_replicas(state),
             )
         )
     return MetadataResponseTopic(
