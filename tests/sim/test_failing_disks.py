@@ -12,6 +12,8 @@ from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from ottla.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DeleteTopicState,
@@ -202,5 +204,24 @@ def test_a_compaction_whose_segments_retention_takes_meanwhile_is_given_up_witho
         await asyncio.sleep(30.0)
         assert stage.process.broker.replicas.find(TOPIC, 0).log.log_start_offset > 8
         assert all(directory.is_online for directory in stage.process.broker.logs.directories)
+
+    Stage().play(scenario)
+
+
+def test_a_topic_that_grows_while_a_disk_is_offline_does_not_make_its_lost_partitions_anew() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.create(2)
+        for partition in range(2):
+            assert await stage.produce(partition) == (ErrorCode.NONE, 0)
+        stage.process.disk.fail("/data-1/*", "write", errno.EIO)
+        (lost,) = stage.partitions_on("/data-1")
+        assert (await stage.produce(lost))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+        grown = CreatePartitionsTopic(name=TOPIC, count=3, assignments=None)
+        request = CreatePartitionsRequest(topics=[grown], timeout_ms=1000, validate_only=False)
+        (result,) = (await (await stage.client()).call(request, 3)).results
+        assert result.error_code == ErrorCode.NONE, result
+        assert (await stage.produce(lost))[0] in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        await stage.restart()
+        assert await stage.produce(lost) == (ErrorCode.NONE, 1)
 
     Stage().play(scenario)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -26,18 +26,12 @@ LOGS_MADE_AT_ONCE = 4  # they wait for the disk, not for each other
 
 
 class Replicas:
-    """Owns the partition objects; the logs are `Logs`', the assignment is the image's.
+    """Owns the partition objects; the logs are `Logs`', the assignment is the image's."""
 
-    `on_directory_failed` is told which partitions went with a directory.
-    """
-
-    def __init__(
-        self, node_id: int, logs: Logs, clock: Clock, on_directory_failed: Callable[[list[TopicPartition]], None]
-    ) -> None:
+    def __init__(self, node_id: int, logs: Logs, clock: Clock) -> None:
         self._node_id = node_id
         self._logs = logs
         self._clock = clock
-        self._on_directory_failed = on_directory_failed
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._image: ClusterImage | None = None
         self._high_watermarks: dict[TopicPartition, int] = {}
@@ -52,11 +46,6 @@ class Replicas:
         return len(self._partitions)
 
     # -- finding -------------------------------------------------------------------------------------------------------
-
-    @property
-    def offline(self) -> list[TopicPartition]:
-        """The partitions that should be here and whose logs cannot be had."""
-        return list(self._offline)
 
     def find(self, topic: str, index: int) -> Partition:
         """The partition; ApiError says whether it is unknown or elsewhere."""
@@ -125,6 +114,10 @@ class Replicas:
                 logger.error("%s", error)
             except StorageError as error:
                 self.take_offline(plan.directory, error)
+            if not plan.directory.is_online:
+                # Something of it may be there. Made elsewhere as well, it would be there twice after a restart.
+                assert plan.topic_id is not None
+                self._offline[plan.partition] = plan.topic_id
 
     def _set_strays_aside(self, name: TopicPartition, topic_id: UUID) -> None:
         directory = self._logs.directory_of(name)
@@ -222,13 +215,11 @@ class Replicas:
             self.take_offline(directory, error)
 
     def take_offline(self, directory: LogDirectory, error: StorageError) -> None:
-        lost = self._logs.fail(directory, error)
-        for name in lost:
+        for name in self._logs.fail(directory, error):
             partition = self._partitions.pop(name, None)
             if partition is not None:
                 self._offline[name] = partition.topic_id
                 partition.leave()
-        self._on_directory_failed(lost)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """What is known to be committed, for the checkpoint."""
