@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -26,12 +26,18 @@ LOGS_MADE_AT_ONCE = 4  # they wait for the disk, not for each other
 
 
 class Replicas:
-    """Owns the partition objects; the logs are `Logs`', the assignment is the image's."""
+    """Owns the partition objects; the logs are `Logs`', the assignment is the image's.
 
-    def __init__(self, node_id: int, logs: Logs, clock: Clock) -> None:
+    `on_directory_failed` is told which partitions went with a directory.
+    """
+
+    def __init__(
+        self, node_id: int, logs: Logs, clock: Clock, on_directory_failed: Callable[[list[TopicPartition]], None]
+    ) -> None:
         self._node_id = node_id
         self._logs = logs
         self._clock = clock
+        self._on_directory_failed = on_directory_failed
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._image: ClusterImage | None = None
         self._high_watermarks: dict[TopicPartition, int] = {}
@@ -46,6 +52,11 @@ class Replicas:
         return len(self._partitions)
 
     # -- finding -------------------------------------------------------------------------------------------------------
+
+    @property
+    def offline(self) -> list[TopicPartition]:
+        """The partitions that should be here and whose logs cannot be had."""
+        return list(self._offline)
 
     def find(self, topic: str, index: int) -> Partition:
         """The partition; ApiError says whether it is unknown or elsewhere."""
@@ -215,11 +226,13 @@ class Replicas:
             self.take_offline(directory, error)
 
     def take_offline(self, directory: LogDirectory, error: StorageError) -> None:
-        for name in self._logs.fail(directory, error):
+        lost = self._logs.fail(directory, error)
+        for name in lost:
             partition = self._partitions.pop(name, None)
             if partition is not None:
                 self._offline[name] = partition.topic_id
                 partition.leave()
+        self._on_directory_failed(lost)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """What is known to be committed, for the checkpoint."""
