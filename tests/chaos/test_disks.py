@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +13,12 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.records import batch
 from ottla.testing.broker import Broker
 from ottla.testing.disk import SimulatedDisk
 from ottla.testing.raw_client import RawClient
-from ottla.testing.raw_requests import create_topic, fetch, list_offsets, one_batch, produce
+from ottla.testing.raw_requests import create_topic, fetch, list_offsets, metadata, one_batch, produce
 
 SIZE_MB = 24
 
@@ -106,28 +108,95 @@ def test_a_failing_directory_takes_only_its_own_partitions_offline() -> None:
             assert client.ask(list_offsets("t", -1, partition=partition), 7).topics[0].partitions[0].error_code == 56
         results = client.ask(DescribeLogDirsRequest(topics=None), 4).results
         assert [(one.log_dir, one.error_code) for one in results] == [("/a", 0), ("/b", 56)]
+        told = client.ask(metadata("t"), 12).topics[0].partitions
+        for one in told:
+            expected_of_offline = (ErrorCode.LEADER_NOT_AVAILABLE, -1, 1, [1], [1])
+            expected = expected_of_offline if one.partition_index in on_b else (0, 1, 0, [1], [])
+            found = one.error_code, one.leader_id, one.leader_epoch, one.isr_nodes, one.offline_replicas
+            assert found == expected, one
         client.ask(create_topic("new", 3), 7)
         assert written(client, "new", b"x", 2) == (0, 0), "new partitions go to the directory that works"
+        more = CreatePartitionsTopic(name="t", count=7, assignments=None)
+        client.ask(CreatePartitionsRequest(topics=[more], timeout_ms=1000, validate_only=False), 3)
+        assert written(client, "t", b"first", 6) == (0, 0)
+        assert written(client, "t", b"x", on_b[0])[0] == 56, "no second, empty log takes the place of a lost one"
     disk.heal()
     with Broker(settings, directory="/a", disk=disk) as broker, RawClient(broker.bootstrap_servers) as client:
         for partition in range(6):
             kept = [b"first"] if partition in on_b else [b"first", b"second"]
             assert values(client, "t", partition) == kept
+        told = client.ask(metadata("t"), 12).topics[0].partitions
+        assert all((one.error_code, one.leader_id, one.offline_replicas) == (0, 1, []) for one in told)
 
 
-def test_a_disk_that_cannot_read_is_told_and_others_read_on() -> None:
+def test_a_directory_that_is_away_at_the_start_has_offline_replicas_until_it_is_back() -> None:
     disk = SimulatedDisk()
     settings = {"log.dirs": "/a,/b"}
     with Broker(settings, directory="/a", disk=disk) as broker, RawClient(broker.bootstrap_servers) as client:
         client.ask(create_topic("t", 2), 7)
-        for partition in range(2):
+        (lost,) = (name.partition for name in broker.running.logs.directories[1].logs)
+        assert written(client, "t", b"kept", lost) == (0, 0)
+    disk.fail("/b/.kafka_cleanshutdown", "unlink", errno.EIO)
+    with Broker(settings, directory="/a", disk=disk) as broker, RawClient(broker.bootstrap_servers) as client:
+        told = client.ask(metadata("t"), 12).topics[0].partitions
+        assert [one.offline_replicas for one in told] == [[1] if index == lost else [] for index in range(2)]
+        assert told[lost].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        assert written(client, "t", b"x", lost)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    disk.heal()
+    with Broker(settings, directory="/a", disk=disk) as broker, RawClient(broker.bootstrap_servers) as client:
+        assert values(client, "t", lost) == [b"kept"]
+
+
+def test_a_broker_without_any_directory_left_says_so_and_ends(small_disk: Path) -> None:
+    """As Kafka does: whoever runs it learns that there is something to mend."""
+    settings = {"log.dirs": f"{small_disk / 'a'},{small_disk / 'b'}", "log.index.size.max.bytes": "4096"}
+    command = [sys.executable, "-m", "ottla", "serve", "--listen", "127.0.0.1:0"]
+    for setting in settings.items():
+        command += ["--set", "=".join(setting)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        with RawClient(process.stdout.readline().split()[1]) as client:
+            client.ask(create_topic("t", 2), 7)
+            codes = [0, 0]
+            while not all(codes):
+                for partition in range(2):
+                    codes[partition], _ = written(client, "t", os.urandom(500_000), partition)
+            assert codes == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+        _, complaints = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 1
+    last = complaints.splitlines()[-1]
+    assert last.startswith("ottla: "), complaints
+    assert "no log directory works" in last
+    assert "Traceback" not in complaints
+
+
+def test_a_disk_that_cannot_read_takes_its_directory_offline_and_others_read_on() -> None:
+    disk = SimulatedDisk()
+    settings = {"log.dirs": "/a,/b"}
+    with Broker(settings, directory="/a", disk=disk) as broker, RawClient(broker.bootstrap_servers) as client:
+        client.ask(create_topic("t", 4), 7)
+        for partition in range(4):
             for number in range(3):
                 assert written(client, "t", b"%d" % number, partition) == (0, number)
-        bad = next(iter(broker.running.logs.directories[1].logs)).partition
+        on_b = sorted(name.partition for name in broker.running.logs.directories[1].logs)
         disk.fail("/b/*.log", "read", errno.EIO)
-        answer = client.ask(list_offsets("t", 1_700_000_000_000, partition=bad), 7).topics[0].partitions[0]
-        assert answer.error_code in (0, ErrorCode.KAFKA_STORAGE_ERROR)
-        assert values(client, "t", 1 - bad) == [b"0", b"1", b"2"]
+        answer = client.ask(list_offsets("t", 1_700_000_000_000, partition=on_b[0]), 7).topics[0].partitions[0]
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        results = client.ask(DescribeLogDirsRequest(topics=None), 4).results
+        assert [(one.log_dir, one.error_code) for one in results] == [("/a", 0), ("/b", 56)]
+        disk.heal()
+        for partition in range(4):
+            if partition in on_b:
+                assert written(client, "t", b"x", partition)[0] == 56, "it stays offline until a restart"
+            else:
+                assert values(client, "t", partition) == [b"0", b"1", b"2"]
+    with Broker(settings, directory="/a", disk=disk) as broker, RawClient(broker.bootstrap_servers) as client:
+        for partition in range(4):
+            assert values(client, "t", partition) == [b"0", b"1", b"2"]
 
 
 def test_a_metadata_store_that_cannot_write_refuses_and_serves_on() -> None:

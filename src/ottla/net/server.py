@@ -111,6 +111,8 @@ class Server:
 
     def listen(self, name: str, sock: socket.socket, handler: Handler) -> Listener:
         """Serves a bound socket; connections are taken once `start` is called."""
+        if self.limits.receive_buffer_bytes > 0:  # before listening: it decides the window that connections begin with
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.limits.receive_buffer_bytes)
         sock.listen(max(self.limits.backlog, BACKLOG_MIN))
         sock.setblocking(False)
         host, port = sock.getsockname()[:2]
@@ -205,14 +207,12 @@ class Server:
             connection.stop()
 
 
-def bind(host: str, port: int, *, receive_buffer_bytes: int = -1) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
     """A bound TCP socket; OSError where the address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if receive_buffer_bytes > 0:  # before listening: it decides the window that connections are born with
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         sock.bind((host, port))
     except OSError:
         sock.close()

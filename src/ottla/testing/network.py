@@ -494,7 +494,7 @@ class Host:
             raise _error(errno.ENETDOWN)
         return cast("socket.socket", SimulatedSocket(self))
 
-    def bind(self, host: str, port: int, *, receive_buffer_bytes: int = -1) -> socket.socket:
+    def bind(self, host: str, port: int) -> socket.socket:
         """As `ottla.net.server.bind`."""
         sock = self.new_socket()
         try:

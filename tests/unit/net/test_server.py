@@ -1,0 +1,38 @@
+"""Listeners: what Kafka's settings of sockets do to ours."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from ottla.net.server import Server, ServerLimits, bind
+
+SMALL = 20_000
+
+
+@pytest.mark.parametrize(("asked", "is_set"), [(SMALL, True), (-1, False)])
+def test_buffer_sizes_are_those_of_the_settings_or_of_the_system(asked: int, is_set: bool) -> None:
+    async def scenario() -> None:
+        limits = ServerLimits(receive_buffer_bytes=asked, send_buffer_bytes=asked)
+        server = Server(asyncio.get_running_loop(), limits)
+        listening = bind("127.0.0.1", 0)
+        usual = listening.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        listener = server.listen("PLAINTEXT", listening, lambda connection, frame: None)
+        # The system counts its own bookkeeping in, twice as much as was asked for.
+        expected = 2 * SMALL if is_set else usual
+        assert listening.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == expected
+        server.start()
+        with socket.create_connection(listener.address):
+            while not server.connections:
+                await asyncio.sleep(0.001)
+            (connection,) = server.connections
+            accepted = connection._socket
+            if is_set:
+                assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * SMALL
+                assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * SMALL
+        server.stop_accepting()
+        await server.drain(1)
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
