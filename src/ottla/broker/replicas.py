@@ -125,7 +125,7 @@ class Replicas:
                 logger.error("%s", error)
             except StorageError as error:
                 self.take_offline(plan.directory, error)
-            if not plan.directory.is_online:
+            if plan.directory.failure is not None:
                 # Something of it may be there. Made elsewhere as well, it would be there twice after a restart.
                 assert plan.topic_id is not None
                 self._offline[plan.partition] = plan.topic_id
