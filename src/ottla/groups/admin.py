@@ -1,4 +1,4 @@
-"""What administrators see of groups: DescribeGroups and ListGroups."""
+"""What administrators see of groups: DescribeGroups, ConsumerGroupDescribe and ListGroups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Final
 
 from ottla.errors import ErrorCode
 from ottla.groups.classic import ClassicGroup, ClassicState
+from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.group import Caller, Group
+from ottla.groups.partitions import NO_PARTITIONS, Partitions
+from ottla.groups.shard import TopicsView
+from ottla.protocol.messages import consumer_groups
 from ottla.protocol.messages.groups import DescribedGroup, DescribedGroupMember, ListedGroup
 
 # DescribeGroups tells an unknown group from one that is dead since this version.
@@ -61,3 +65,61 @@ def list_groups(groups: Iterable[Group], states: Collection[str], types: Collect
         if (not wanted_states or group.state_name.lower() in wanted_states)
         and (not wanted_types or group.group_type in wanted_types)
     ]
+
+
+# Kinds of members in ConsumerGroupDescribe.
+_CLASSIC_MEMBER: Final = 0
+_CONSUMER_MEMBER: Final = 1
+
+
+def describe_consumer(
+    group_id: str, group: Group | None, topics: TopicsView, default_assignor: str
+) -> consumer_groups.DescribedGroup:
+    if not isinstance(group, ConsumerGroup):
+        reason = "not found" if group is None else "is not a consumer group"
+        return consumer_groups.DescribedGroup(
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"Group {group_id} {reason}.",
+            group_id=group_id,
+            group_state="",
+            group_epoch=0,
+            assignment_epoch=0,
+            assignor_name="",
+            members=[],
+        )
+    return consumer_groups.DescribedGroup(
+        group_id=group_id,
+        group_state=group.state_name,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.preferred_assignor(group.members, default_assignor),
+        members=[
+            consumer_groups.Member(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                rack_id=member.rack_id,
+                member_epoch=member.epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=sorted(member.topics),
+                subscribed_topic_regex=member.regex,
+                assignment=_described(member.assigned, topics),
+                target_assignment=_described(group.target.get(member.member_id, NO_PARTITIONS), topics),
+                member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def _described(partitions: Partitions, topics: TopicsView) -> consumer_groups.ConsumerGroupDescribeResponseAssignment:
+    """Partitions of topics that are no more are left out: they have no names."""
+    return consumer_groups.ConsumerGroupDescribeResponseAssignment(
+        topic_partitions=[
+            consumer_groups.ConsumerGroupDescribeResponseTopicPartitions(
+                topic_id=topic_id, topic_name=topics.names[topic_id], partitions=sorted(found)
+            )
+            for topic_id, found in partitions.items()
+            if topic_id in topics.names
+        ]
+    )

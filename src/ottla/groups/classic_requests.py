@@ -115,17 +115,10 @@ class ClassicRequests:
     ) -> None:
         instance_id = request.group_instance_id
         member_id = f"{caller.client_id if instance_id is None else instance_id}-{self._shard.new_id()}"
-        if instance_id is None and caller.api_version >= _NAMES_MEMBER_ID_FIRST:
+        if requires_member_id(request, caller):
             group.pending_members.add(member_id)
             self._shard.touch(group.group_id, member_id, request.session_timeout_ms, now_ms)
-            refusal = JoinGroupResponse(
-                error_code=ErrorCode.MEMBER_ID_REQUIRED,
-                protocol_name=None if caller.api_version >= _KNOWS_NULL_PROTOCOL else "",
-                leader="",
-                member_id=member_id,
-                members=[],
-            )
-            decided.replies.append((ticket, refusal))
+            decided.replies.append((ticket, member_id_required(member_id, caller)))
         elif instance_id is not None and instance_id in group.static_members:
             self._replace_static(group, member_id, request, caller, protocols, ticket, now_ms, decided)
         else:
@@ -147,7 +140,7 @@ class ClassicRequests:
             request.group_instance_id,
             caller.client_id,
             caller.client_host,
-            _rebalance_timeout_ms(request),
+            rebalance_timeout_ms(request),
             request.session_timeout_ms,
             protocols,
         )
@@ -236,7 +229,7 @@ class ClassicRequests:
     @staticmethod
     def _update(group: ClassicGroup, member: ClassicMember, request: JoinGroupRequest, protocols: Protocols) -> None:
         group.update_protocols(member, protocols)
-        member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
+        member.rebalance_timeout_ms = rebalance_timeout_ms(request)
         member.session_timeout_ms = request.session_timeout_ms
 
     @staticmethod
@@ -278,17 +271,16 @@ class ClassicRequests:
         if is_preparing and group.initial_deadline_ms is None and group.have_all_joined:
             self._complete_join(group, now_ms, decided)
 
-    def expire_join(self, group_id: str, now_ms: int) -> Decision:
+    def _expire_join(self, group: ClassicGroup, now_ms: int) -> Decision:
         decided = Decision()
-        group = self._shard.classic_group(group_id)
-        if group is None or group.state != ClassicState.PREPARING_REBALANCE:
+        if group.state != ClassicState.PREPARING_REBALANCE:
             return decided
         deadline_ms = group.initial_deadline_ms
         if deadline_ms is not None and group.has_new_member and now_ms < deadline_ms:
             # Members keep coming: wait for a little more of them.
             group.has_new_member = False
             next_look_ms = min(now_ms + self._shard.settings.initial_rebalance_delay_ms, deadline_ms)
-            self._shard.timers.set(TimerKey(TimerKind.JOIN, group_id), next_look_ms)
+            self._shard.timers.set(TimerKey(TimerKind.JOIN, group.group_id), next_look_ms)
             return decided
         self._complete_join(group, now_ms, decided)
         return decided
@@ -358,11 +350,10 @@ class ClassicRequests:
 
         decided.undo = rejoin
 
-    def expire_sync(self, group_id: str, now_ms: int) -> Decision:
+    def _expire_sync(self, group: ClassicGroup, now_ms: int) -> Decision:
         """Members that joined and never asked for their assignment are gone."""
         decided = Decision()
-        group = self._shard.classic_group(group_id)
-        if group is None or not group.pending_sync:
+        if not group.pending_sync:
             return decided
         for member_id in list(group.pending_sync):
             self._remove(group, member_id, decided)
@@ -410,7 +401,18 @@ class ClassicRequests:
             code = refusal.code
         return MemberResponse(member_id=leaving.member_id, group_instance_id=instance_id, error_code=code)
 
-    def expire_session(self, group: ClassicGroup, member_id: str, now_ms: int) -> Decision:
+    def expire(self, group: ClassicGroup, key: TimerKey, now_ms: int) -> Decision:
+        match key.kind:
+            case TimerKind.SESSION:
+                return self._expire_session(group, key.member_id, now_ms)
+            case TimerKind.JOIN:
+                return self._expire_join(group, now_ms)
+            case TimerKind.SYNC:
+                return self._expire_sync(group, now_ms)
+            case _:
+                return Decision()
+
+    def _expire_session(self, group: ClassicGroup, member_id: str, now_ms: int) -> Decision:
         decided = Decision()
         if member_id in group.pending_members:
             group.pending_members.discard(member_id)
@@ -473,6 +475,22 @@ def check_group_id(group_id: str) -> None:
         raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group has no name")
 
 
+def requires_member_id(request: JoinGroupRequest, caller: Caller) -> bool:
+    """Whether a new member is told its id first, so that a client that gives up leaves no member behind."""
+    is_new_and_dynamic = not request.member_id and request.group_instance_id is None
+    return is_new_and_dynamic and caller.api_version >= _NAMES_MEMBER_ID_FIRST
+
+
+def member_id_required(member_id: str, caller: Caller) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=ErrorCode.MEMBER_ID_REQUIRED,
+        protocol_name=None if caller.api_version >= _KNOWS_NULL_PROTOCOL else "",
+        leader="",
+        member_id=member_id,
+        members=[],
+    )
+
+
 def check_sync_protocol(
     request: SyncGroupRequest, caller: Caller, protocol_type: str | None, protocol_name: str | None
 ) -> None:
@@ -497,7 +515,7 @@ def left(answers: list[MemberResponse], caller: Caller) -> LeaveGroupResponse:
     return LeaveGroupResponse(error_code=answers[0].error_code)
 
 
-def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
     """Version 0 has none: the session timeout serves."""
     return request.session_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
 

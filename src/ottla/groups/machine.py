@@ -20,6 +20,10 @@ stands for the whole request.
         An `ErrorCode` in place of a JoinGroupResponse or LeaveGroupResponse names no members: the handler puts the
         member id of the request in the former.
 
+    consumer_heartbeat(ConsumerGroupHeartbeatRequest, Caller, ticket, now_ms) -> ConsumerGroupHeartbeatResponse
+        Refusals have their message in it. An `ErrorCode` comes only from `refused`.
+    consumer_describe(group_id, ticket, now_ms)                -> DescribedGroup of ConsumerGroupDescribe
+
     describe(group_id, Caller, ticket, now_ms)                 -> DescribedGroup of DescribeGroups; never an ErrorCode
     list(states, types, ticket, now_ms)                        -> list[ListedGroup]; empty filters let all pass
     delete(group_id, ticket, now_ms)                           -> DeletableGroupResult
@@ -42,22 +46,28 @@ Not requests:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from ottla.decisions import CoordinatorRecord, Decision, Ticket
 from ottla.errors import ApiError, ErrorCode
-from ottla.groups.admin import describe_classic, list_groups
+from ottla.groups.admin import describe_classic, describe_consumer, list_groups
 from ottla.groups.classic import ClassicGroup
 from ottla.groups.classic_requests import ClassicRequests, check_group_id
+from ottla.groups.consumer import CONSUMER_RECORD_KEYS, ConsumerGroup
+from ottla.groups.consumer_requests import JOIN_EPOCH, ConsumerRequests
 from ottla.groups.group import Caller, Group, GroupDecision
+from ottla.groups.migration import Migration
 from ottla.groups.offset_requests import OffsetRequests
 from ottla.groups.offsets import OFFSET_RECORD_TYPES
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import Shard, TimerKey, TimerKind, TopicsView
 from ottla.ids import NO_PRODUCER_ID
 from ottla.protocol.coordinator_records import GROUP_RECORDS, decode_key, decode_value, record_type_of
+from ottla.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.protocol.messages.group_offsets import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequestGroup
 from ottla.protocol.messages.group_records import (
+    ConsumerGroupMetadataKey,
     GroupMetadataKey,
     GroupMetadataValue,
     LegacyOffsetCommitKey,
@@ -93,10 +103,13 @@ class GroupMachine:
         self._shard = Shard(settings, topics, new_id)
         self._offsets = OffsetRequests(self._shard)
         self._classic = ClassicRequests(self._shard)
+        self._consumer = ConsumerRequests(self._shard)
+        self._migration = Migration(self._shard, self._classic, self._consumer)
         self._writers: dict[type, Callable[..., None]] = {
             OffsetCommitKey: self._apply_offset,
             LegacyOffsetCommitKey: self._apply_legacy_offset,
             GroupMetadataKey: self._apply_classic_group,
+            **dict.fromkeys(CONSUMER_RECORD_KEYS, self._apply_consumer_group),
         }
         # Groups that the look for old offsets has yet to come to.
         self._to_look_at: list[str] = []
@@ -124,30 +137,91 @@ class GroupMachine:
     def join(self, request: JoinGroupRequest, caller: Caller, ticket: Ticket, now_ms: int) -> Decision:
         try:
             self._classic.check_join(request)
-            return self._classic.join(request, caller, ticket, now_ms)
+            group = self._shard.consumer_group(request.group_id)
+            if group is None:
+                return self._classic.join(request, caller, ticket, now_ms)
+            if group.is_empty:
+                return self._join_emptied(group, request, caller, ticket, now_ms)
+            return self._migration.join(group, request, caller, ticket, now_ms)
         except ApiError as refusal:
             return Decision(replies=[(ticket, refusal.code)])
+
+    def _join_emptied(
+        self, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller, ticket: Ticket, now_ms: int
+    ) -> Decision:
+        """A consumer group that has no members becomes a classic one when somebody joins it so."""
+        groups = self._shard.groups
+        del groups[group.group_id]
+        try:
+            decided = self._classic.join(request, caller, ticket, now_ms)
+        finally:
+            groups.setdefault(group.group_id, group)
+        if isinstance(groups[group.group_id], ClassicGroup):
+            decided.records[:0] = group.tombstones()
+            decided.undo = partial(self._restore, group)
+        return decided
+
+    def _restore(self, group: ConsumerGroup, now_ms: int) -> Decision:
+        classic = self._shard.classic_group(group.group_id)
+        self._shard.groups[group.group_id] = group
+        return Decision(replies=[] if classic is None else [*self._classic.unloaded(classic)])
 
     def sync(self, request: SyncGroupRequest, caller: Caller, ticket: Ticket, now_ms: int) -> Decision:
         try:
             check_group_id(request.group_id)
-            return self._classic.sync(request, caller, ticket, now_ms)
+            group = self._shard.consumer_group(request.group_id)
+            if group is None:
+                return self._classic.sync(request, caller, ticket, now_ms)
+            return self._migration.sync(group, request, caller, ticket, now_ms)
         except ApiError as refusal:
             return Decision(replies=[(ticket, refusal.code)])
 
     def heartbeat(self, request: HeartbeatRequest, ticket: Ticket, now_ms: int) -> Decision:
         try:
             check_group_id(request.group_id)
-            return self._classic.heartbeat(request, ticket, now_ms)
+            group = self._shard.consumer_group(request.group_id)
+            if group is None:
+                return self._classic.heartbeat(request, ticket, now_ms)
+            return self._migration.heartbeat(group, request, ticket, now_ms)
         except ApiError as refusal:
             return Decision(replies=[(ticket, refusal.code)])
 
     def leave(self, request: LeaveGroupRequest, caller: Caller, ticket: Ticket, now_ms: int) -> Decision:
         try:
             check_group_id(request.group_id)
-            return self._classic.leave(request, caller, ticket, now_ms)
+            group = self._shard.consumer_group(request.group_id)
+            if group is None:
+                return self._classic.leave(request, caller, ticket, now_ms)
+            return self._migration.leave(group, request, caller, ticket, now_ms)
         except ApiError as refusal:
             return Decision(replies=[(ticket, refusal.code)])
+
+    # --- consumer groups
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, ticket: Ticket, now_ms: int
+    ) -> Decision:
+        try:
+            self._consumer.check(request, caller)
+            group = self._shard.groups.get(request.group_id)
+            if request.member_epoch == JOIN_EPOCH and not isinstance(group, ConsumerGroup):
+                return self._migration.join_consumer(group, request, caller, ticket, now_ms)
+            if not isinstance(group, ConsumerGroup):
+                raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
+            if request.member_epoch < JOIN_EPOCH:
+                return self._consumer.leave(group, request, ticket, now_ms)
+            return self._consumer.heartbeat(group, request, caller, ticket, now_ms)
+        except ApiError as refusal:
+            reply = ConsumerGroupHeartbeatResponse(
+                error_code=refusal.code, error_message=str(refusal), member_epoch=0, heartbeat_interval_ms=0
+            )
+            return Decision(replies=[(ticket, reply)])
+
+    def consumer_describe(self, group_id: str, ticket: Ticket, now_ms: int) -> Decision:
+        group = self._shard.groups.get(group_id)
+        default_assignor = self._shard.settings.consumer_assignors[0]
+        described = describe_consumer(group_id, group, self._shard.topics, default_assignor)
+        return Decision(replies=[(ticket, described)])
 
     # --- all kinds
 
@@ -220,6 +294,19 @@ class GroupMachine:
             group = self._shard.groups[key.group] = ClassicGroup(key.group)
         group.apply(value)
 
+    def _apply_consumer_group(self, key: Any, value: object | None, producer_id: int) -> None:
+        group = self._shard.consumer_group(key.group_id)
+        if value is None:
+            if group is None:
+                return
+            if isinstance(key, ConsumerGroupMetadataKey):
+                del self._shard.groups[key.group_id]
+                return
+        if group is None:
+            # A group that only stored offsets, or the one that this was, gives way.
+            group = self._shard.groups[key.group_id] = ConsumerGroup(key.group_id)
+        group.apply(key, value)
+
     # --- time
 
     @property
@@ -233,6 +320,8 @@ class GroupMachine:
         for group in self._shard.groups.values():
             if isinstance(group, ClassicGroup):
                 self._classic.loaded(group, now_ms, decided)
+            elif isinstance(group, ConsumerGroup):
+                self._consumer.loaded(group, now_ms)
         return decided
 
     def expire(self, now_ms: int) -> Decision:
@@ -247,18 +336,13 @@ class GroupMachine:
         match key.kind:
             case TimerKind.OFFSETS:
                 return Decision(self._look_for_old_offsets(now_ms))
-            case TimerKind.SESSION:
-                return self._expire_session(key, now_ms)
-            case TimerKind.JOIN:
-                return self._classic.expire_join(key.group_id, now_ms)
-            case TimerKind.SYNC:
-                return self._classic.expire_sync(key.group_id, now_ms)
-        return Decision()
-
-    def _expire_session(self, key: TimerKey, now_ms: int) -> Decision:
+            case TimerKind.MIGRATION:
+                return self._migration.migrate(key.group_id, now_ms)
         group = self._shard.groups.get(key.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._consumer.expire(group, key, now_ms)
         if isinstance(group, ClassicGroup):
-            return self._classic.expire_session(group, key.member_id, now_ms)
+            return self._classic.expire(group, key, now_ms)
         return Decision()
 
     def _schedule_look_for_old_offsets(self, at_ms: int) -> None:

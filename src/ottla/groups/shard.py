@@ -10,6 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.groups.classic import ClassicGroup
+from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.group import Group
 from ottla.groups.offsets import OffsetStore
 from ottla.groups.settings import GroupSettings
@@ -46,7 +47,7 @@ class TimerKind(IntEnum):
     JOIN = 2  # a rebalance waits for members no longer
     SYNC = 3  # members have not asked for their assignment
     REVOCATION = 4  # a member of a consumer group has not given up its partitions
-    REGEX = 5  # patterns are held against the topics again
+    MIGRATION = 5  # a consumer group whose members all speak the classic protocol becomes a classic one
 
 
 class TimerKey(NamedTuple):
@@ -74,6 +75,10 @@ class Shard:
     def classic_group(self, group_id: str) -> ClassicGroup | None:
         group = self.groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
+
+    def consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
 
     def touch(self, group_id: str, member_id: str, timeout_ms: int, now_ms: int) -> None:
         """A member lives: its session lasts from now."""

@@ -17,7 +17,11 @@ from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import TopicInfo, TopicsView
 from ottla.protocol.codec import encode
 from ottla.protocol.coordinator_records import encode_key, encode_value
-from ottla.protocol.messages.embedded import ConsumerProtocolSubscription
+from ottla.protocol.messages.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+)
+from ottla.protocol.messages.embedded import ConsumerProtocolSubscription, TopicPartition
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -338,6 +342,53 @@ class Driver:
         reply = self.ask(self.machine.delete, group)
         return reply if isinstance(reply, ErrorCode) else ErrorCode(reply.error_code)
 
+    # --- consumer groups
+
+    def beat(
+        self,
+        member: str = "m1",
+        epoch: int = 0,
+        *,
+        group: str = "g",
+        topics: tuple[str, ...] | None = None,
+        regex: str | None = None,
+        owned: Owned | None = None,
+        instance: str | None = None,
+        assignor: str | None = None,
+        rack: str | None = None,
+        rebalance_ms: int = -1,
+        version: int = 1,
+        client: str = "c",
+    ) -> Any:
+        """The reply to a ConsumerGroupHeartbeat; an error code if it has one."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member,
+            member_epoch=epoch,
+            instance_id=instance,
+            rack_id=rack,
+            rebalance_timeout_ms=rebalance_ms,
+            subscribed_topic_names=None if topics is None else list(topics),
+            subscribed_topic_regex=regex,
+            server_assignor=assignor,
+            topic_partitions=None if owned is None else listed(owned),
+        )
+        reply = self.ask(self.machine.consumer_heartbeat, request, Caller(version, client, "/127.0.0.1"))
+        if isinstance(reply, ErrorCode):
+            return reply
+        return ErrorCode(reply.error_code) if reply.error_code else reply
+
+    def start(self, member: str = "m1", **wish: Any) -> Any:
+        """The first heartbeat of a member."""
+        wish.setdefault("owned", {})
+        wish.setdefault("rebalance_ms", 60_000)
+        if "regex" not in wish:
+            wish.setdefault("topics", ("a",))
+        return self.beat(member, 0, **wish)
+
+    def describe_consumer(self, group: str = "g") -> Any:
+        return self.ask(self.machine.consumer_describe, group)
+
     def join_together(self, count_of_members: int, **join: Any) -> list[str]:
         """New members of an empty group, up to the generation in which all are; the first leads."""
         tickets = []
@@ -374,8 +425,23 @@ def assigned(reply: Any) -> Any:
     return reply.assignment if reply is not None and not isinstance(reply, ErrorCode) else reply
 
 
-def subscription(*topics: str, version: int = 0) -> bytes:
-    message = ConsumerProtocolSubscription(topics=list(topics))
+Owned = dict[str, set[int]]
+
+
+def listed(owned: Owned) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
+    return [
+        ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=topic_id_of(topic), partitions=sorted(partitions))
+        for topic, partitions in owned.items()
+    ]
+
+
+def subscription(*topics: str, version: int = 0, owned: Owned | None = None) -> bytes:
+    message = ConsumerProtocolSubscription(
+        topics=list(topics),
+        owned_partitions=[
+            TopicPartition(topic=topic, partitions=sorted(partitions)) for topic, partitions in (owned or {}).items()
+        ],
+    )
     return version.to_bytes(2, "big") + encode(message, version)
 
 

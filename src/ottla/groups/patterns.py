@@ -1,0 +1,467 @@
+"""Patterns of subscriptions, in the syntax of RE2, held against names of topics.
+
+A pattern comes from any client and is held against every topic, so it must not be able to take long: Python's `re` goes
+back and tries again, and `(a+)+b` then costs seconds. Here a pattern becomes a machine that walks over a name once, all
+ways at the same time, and remembers the steps it has taken. Its size and its steps are limited.
+
+Names of topics have 65 different characters, so a class of characters is the set of those that it takes. What RE2 does
+not have (look-around, references back) is refused, and so are Unicode's classes: no name has such characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits, hexdigits, punctuation, whitespace
+from typing import Final, NamedTuple, TypeAlias
+
+from ottla.errors import ApiError, ErrorCode
+
+PATTERN_LENGTH_MAX: Final = 10_000
+REPEAT_MAX: Final = 1000
+STATES_MAX: Final = 2000
+NESTING_MAX: Final = 100
+STANDS_REMEMBERED_MAX: Final = 2000
+# How much one look at all topics may take: about half a second for a pattern that was made to take long, nothing near
+# it for any other.
+VISITS_MAX: Final = 1_000_000
+
+Chars: TypeAlias = frozenset[str]
+
+_ALPHABET: Final = frozenset(ascii_letters + digits + "._-")
+_DIGITS: Final = frozenset(digits)
+_WORD: Final = frozenset(ascii_letters + digits + "_")
+_NOTHING: Final[Chars] = frozenset()
+_CLASS_LETTERS: Final = {
+    "d": _DIGITS,
+    "w": _WORD,
+    "s": _NOTHING,
+    "D": _ALPHABET - _DIGITS,
+    "W": _ALPHABET - _WORD,
+    "S": _ALPHABET,
+}
+_POSIX: Final = {
+    "alnum": frozenset(ascii_letters + digits),
+    "alpha": frozenset(ascii_letters),
+    "ascii": _ALPHABET,
+    "blank": _NOTHING,
+    "cntrl": _NOTHING,
+    "digit": _DIGITS,
+    "graph": _ALPHABET,
+    "lower": frozenset(ascii_lowercase),
+    "print": _ALPHABET,
+    "punct": frozenset(punctuation) & _ALPHABET,
+    "space": frozenset(whitespace) & _ALPHABET,
+    "upper": frozenset(ascii_uppercase),
+    "word": _WORD,
+    "xdigit": frozenset(hexdigits),
+}
+_CONTROL: Final = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
+
+
+class _Place(NamedTuple):
+    """Where a walk stands between two characters; None before the first and after the last."""
+
+    before: str | None
+    after: str | None
+
+
+_ASSERTIONS: Final[dict[str, Callable[[_Place], bool]]] = {
+    "A": lambda place: place.before is None,
+    "z": lambda place: place.after is None,
+    "b": lambda place: (place.before in _WORD) != (place.after in _WORD),
+    "B": lambda place: (place.before in _WORD) == (place.after in _WORD),
+}
+
+
+class _State:
+    """A state of the machine: takes a character to get to the next one, or goes on without under a condition."""
+
+    __slots__ = ("chars", "condition", "following")
+
+    def __init__(self) -> None:
+        self.chars: Chars | None = None
+        self.condition: Callable[[_Place], bool] | None = None
+        self.following: list[_State] = []
+
+
+class _Piece(NamedTuple):
+    """A part of the machine with one way in and one way out."""
+
+    start: _State
+    end: _State
+
+
+class _Stand:
+    """Where a walk over a name can stand: the states it can be in, what came before, and the steps known from here."""
+
+    __slots__ = ("before", "is_end", "states", "steps")
+
+    def __init__(self, states: frozenset[_State], before: str | None) -> None:
+        self.states = states
+        # All that a condition asks of the character before: is there one, and is it of a word.
+        self.before = before
+        self.steps: dict[str, _Stand] = {}
+        self.is_end: bool | None = None
+
+
+class TopicPattern:
+    """A pattern that matches whole names. ApiError with INVALID_REGULAR_EXPRESSION if it cannot be read."""
+
+    __slots__ = ("_end", "_pattern", "_stands", "_start", "_visits")
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        whole = _Parser(pattern).parse()
+        self._start, self._end = frozenset((whole.start,)), whole.end
+        self._stands: dict[tuple[frozenset[_State], str | None], _Stand] = {}
+        self._visits = 0
+
+    def matches(self, name: str) -> bool:
+        stand = self._stand(self._start, None)
+        for char in name:
+            following = stand.steps.get(char)
+            stand = self._step(stand, char) if following is None else following
+            if not stand.states:
+                return False
+        if stand.is_end is None:
+            stand.is_end = self._end in _spread(stand.states, _Place(stand.before, None))
+        return stand.is_end
+
+    def matching(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the names that match; ApiError if that would take too long."""
+        self._visits = 0
+        found = []
+        for name in names:
+            if self.matches(name):
+                found.append(name)
+            if self._visits > VISITS_MAX:
+                raise _refusal(self._pattern, "it takes too long: repeat less")
+        return frozenset(found)
+
+    def _stand(self, states: frozenset[_State], before: str | None) -> _Stand:
+        stand = self._stands.get((states, before))
+        if stand is None:
+            if len(self._stands) >= STANDS_REMEMBERED_MAX:
+                self._stands.clear()
+            stand = self._stands[states, before] = _Stand(states, before)
+        return stand
+
+    def _step(self, stand: _Stand, char: str) -> _Stand:
+        reached = _spread(stand.states, _Place(stand.before, char))
+        self._visits += len(reached)
+        states = frozenset(state.following[0] for state in reached if state.chars is not None and char in state.chars)
+        following = stand.steps[char] = self._stand(states, "_" if char in _WORD else "-")
+        return following
+
+
+def _spread(states: Iterable[_State], place: _Place) -> set[_State]:
+    """These states and all that can be reached from them without a character."""
+    reached = set(states)
+    to_do = list(reached)
+    while to_do:
+        state = to_do.pop()
+        if state.chars is not None or (state.condition is not None and not state.condition(place)):
+            continue
+        for following in state.following:
+            if following not in reached:
+                reached.add(following)
+                to_do.append(following)
+    return reached
+
+
+def _refusal(pattern: str, reason: str) -> ApiError:
+    shown = pattern if len(pattern) <= 100 else f"{pattern[:100]}..."
+    return ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{shown!r} is not a regular expression of RE2: {reason}")
+
+
+class _Parser:
+    """Reads a pattern from left to right and builds its machine."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._position = 0
+        self._ignores_case = False
+        self._nesting = 0
+        self._state_count = 0
+        if len(pattern) > PATTERN_LENGTH_MAX:
+            raise self._refusal(f"it has more than {PATTERN_LENGTH_MAX} characters")
+
+    def parse(self) -> _Piece:
+        piece = self._alternatives()
+        if self._position < len(self._pattern):
+            raise self._refusal("a parenthesis is closed that was not opened")
+        return piece
+
+    def _refusal(self, reason: str) -> ApiError:
+        return _refusal(self._pattern, reason)
+
+    # --- the text
+
+    def _peek(self) -> str:
+        return self._pattern[self._position : self._position + 1]
+
+    def _next(self) -> str:
+        char = self._peek()
+        if not char:
+            raise self._refusal("it ends early")
+        self._position += 1
+        return char
+
+    def _accept(self, text: str) -> bool:
+        if self._pattern.startswith(text, self._position):
+            self._position += len(text)
+            return True
+        return False
+
+    def _until(self, end: str) -> str:
+        at = self._pattern.find(end, self._position)
+        if at < 0:
+            raise self._refusal(f"{end} is missing")
+        found = self._pattern[self._position : at]
+        self._position = at + len(end)
+        return found
+
+    # --- pieces
+
+    def _state(self) -> _State:
+        self._state_count += 1
+        if self._state_count > STATES_MAX:
+            raise self._refusal("it is too large: repeat less")
+        return _State()
+
+    def _empty(self) -> _Piece:
+        state = self._state()
+        return _Piece(state, state)
+
+    def _of_chars(self, chars: Chars) -> _Piece:
+        if self._ignores_case:
+            chars = frozenset(each for char in chars for each in (char.lower(), char.upper()))
+        start, end = self._state(), self._state()
+        start.chars = chars & _ALPHABET
+        start.following.append(end)
+        return _Piece(start, end)
+
+    def _under(self, condition: Callable[[_Place], bool]) -> _Piece:
+        start, end = self._state(), self._state()
+        start.condition = condition
+        start.following.append(end)
+        return _Piece(start, end)
+
+    def _one_of(self, pieces: list[_Piece]) -> _Piece:
+        start, end = self._state(), self._state()
+        for piece in pieces:
+            start.following.append(piece.start)
+            piece.end.following.append(end)
+        return _Piece(start, end)
+
+    @staticmethod
+    def _in_a_row(first: _Piece, second: _Piece) -> _Piece:
+        first.end.following.append(second.start)
+        return _Piece(first.start, second.end)
+
+    def _repeated(self, piece: _Piece) -> _Piece:
+        """Any number of times, also none."""
+        start, end = self._state(), self._state()
+        start.following += [piece.start, end]
+        piece.end.following.append(start)
+        return _Piece(start, end)
+
+    # --- the grammar
+
+    def _alternatives(self) -> _Piece:
+        self._nesting += 1
+        if self._nesting > NESTING_MAX:
+            raise self._refusal(f"it is nested more than {NESTING_MAX} deep")
+        ignores_case = self._ignores_case
+        pieces = [self._sequence()]
+        while self._accept("|"):
+            pieces.append(self._sequence())
+        # Flags that were set in a group end with it.
+        self._ignores_case = ignores_case
+        self._nesting -= 1
+        return pieces[0] if len(pieces) == 1 else self._one_of(pieces)
+
+    def _sequence(self) -> _Piece:
+        piece = self._empty()
+        while self._peek() not in ("", "|", ")"):
+            piece = self._in_a_row(piece, self._repetition())
+        return piece
+
+    def _repetition(self) -> _Piece:
+        start, ignores_case = self._position, self._ignores_case
+        piece = self._atom()
+        end = self._position
+
+        def again() -> _Piece:
+            """The same piece once more: a machine has no copies, so its text is read again."""
+            after = self._position
+            kept, self._ignores_case = self._ignores_case, ignores_case
+            self._position = start
+            copy = self._atom()
+            assert self._position == end
+            self._position, self._ignores_case = after, kept
+            return copy
+
+        bounds = self._bounds()
+        if bounds is None:
+            return piece
+        least, most = bounds
+        # Whether as few or as many as possible makes no difference to whether the whole name matches.
+        self._accept("?")
+        if self._bounds() is not None:
+            raise self._refusal("a repetition is repeated")
+        repeated = self._empty()
+        unused: _Piece | None = piece
+        for _ in range(least):
+            repeated = self._in_a_row(repeated, unused or again())
+            unused = None
+        if most is None:
+            return self._in_a_row(repeated, self._repeated(unused or again()))
+        for _ in range(most - least):
+            repeated = self._in_a_row(repeated, self._one_of([unused or again(), self._empty()]))
+            unused = None
+        return repeated
+
+    def _bounds(self) -> tuple[int, int | None] | None:
+        for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
+            if self._accept(sign):
+                return bounds
+        if self._peek() != "{":
+            return None
+        at = self._position
+        self._position += 1
+        closed = self._pattern.find("}", at)
+        first, comma, second = self._pattern[at + 1 : max(closed, at + 1)].partition(",")
+        if closed < 0 or not first.isdecimal() or not (second.isdecimal() or not second):
+            # As in RE2: braces that are no repetition are characters.
+            self._position = at
+            return None
+        least = int(first)
+        most = int(second) if second else (None if comma else least)
+        if max(least, most or 0) > REPEAT_MAX or (most is not None and most < least):
+            raise self._refusal(f"{{{first}{comma}{second}}} is not a repetition of up to {REPEAT_MAX}")
+        self._position = closed + 1
+        return least, most
+
+    def _atom(self) -> _Piece:
+        char = self._next()
+        match char:
+            case "(":
+                return self._group()
+            case "[":
+                return self._of_chars(self._char_class())
+            case ".":
+                return self._of_chars(_ALPHABET)
+            case "^":
+                return self._under(_ASSERTIONS["A"])
+            case "$":
+                return self._under(_ASSERTIONS["z"])
+            case "*" | "+" | "?":
+                raise self._refusal(f"{char} has nothing to repeat")
+            case "\\":
+                return self._escape()
+            case _:
+                return self._of_chars(frozenset(char))
+
+    def _group(self) -> _Piece:
+        if self._accept("?"):
+            if self._accept("P<") or (self._peek() == "<" and self._pattern[self._position + 1 :][:1] not in "=!"):
+                self._accept("<")
+                if not self._until(">").isidentifier():
+                    raise self._refusal("the name of a group is not a name")
+            elif self._flags():
+                return self._empty()
+        piece = self._alternatives()
+        if not self._accept(")"):
+            raise self._refusal("a parenthesis is not closed")
+        return piece
+
+    def _flags(self) -> bool:
+        """Flags up to `)` or `:`; whether they stand alone and so hold for the rest of the group."""
+        is_on = True
+        while True:
+            flag = self._next()
+            match flag:
+                case ")":
+                    return True
+                case ":":
+                    return False
+                case "-":
+                    is_on = False
+                case "i":
+                    self._ignores_case = is_on
+                case "m" | "s" | "U":
+                    pass  # lines and greed: no name has lines, and all ways are tried
+                case _:
+                    raise self._refusal(f"(?{flag} is not known")
+
+    def _escape(self) -> _Piece:
+        char = self._next()
+        if char in _ASSERTIONS:
+            return self._under(_ASSERTIONS[char])
+        if char == "Q":
+            quoted = self._until("\\E") if "\\E" in self._pattern[self._position :] else self._rest()
+            piece = self._empty()
+            for each in quoted:
+                piece = self._in_a_row(piece, self._of_chars(frozenset(each)))
+            return piece
+        return self._of_chars(self._escaped_chars(char))
+
+    def _rest(self) -> str:
+        rest, self._position = self._pattern[self._position :], len(self._pattern)
+        return rest
+
+    def _escaped_chars(self, char: str) -> Chars:
+        """What a backslash and that character stand for, in a class or outside of one."""
+        if char in _CLASS_LETTERS:
+            return _CLASS_LETTERS[char]
+        if char in _CONTROL:
+            return frozenset(_CONTROL[char])
+        if char == "x":
+            code = self._until("}") if self._accept("{") else self._next() + self._next()
+            if not code or not set(code) <= set(hexdigits) or int(code, 16) > 0x10FFFF:
+                raise self._refusal(f"\\x{code} is no character")
+            return frozenset(chr(int(code, 16)))
+        if char == "0":
+            octal = ""
+            while len(octal) < 2 and self._peek() in tuple("01234567"):
+                octal += self._next()
+            return frozenset(chr(int(octal or "0", 8)))
+        if char in ascii_letters + digits:
+            raise self._refusal(f"\\{char} is not known")
+        return frozenset(char)
+
+    def _char_class(self) -> Chars:
+        is_negated = self._accept("^")
+        chars: set[str] = set()
+        is_first = True
+        while is_first or self._peek() != "]":
+            is_first = False
+            if self._accept("[:"):
+                chars |= self._posix_class(self._until(":]"))
+                continue
+            first = self._class_char()
+            is_range = self._peek() == "-" and self._pattern[self._position + 1 :][:1] not in ("]", "")
+            if not is_range:
+                chars |= first
+                continue
+            self._next()
+            last = self._class_char()
+            if len(first) != 1 or len(last) != 1 or min(first) > min(last):
+                raise self._refusal("a range of characters has no beginning or ends before it")
+            chars |= {char for char in _ALPHABET if min(first) <= char <= min(last)}
+        self._next()
+        if self._ignores_case:
+            chars |= {each for char in chars for each in (char.lower(), char.upper())}
+        return _ALPHABET - chars if is_negated else frozenset(chars)
+
+    def _class_char(self) -> Chars:
+        char = self._next()
+        return self._escaped_chars(self._next()) if char == "\\" else frozenset(char)
+
+    def _posix_class(self, name: str) -> Chars:
+        is_negated = name.startswith("^")
+        found = _POSIX.get(name.removeprefix("^"))
+        if found is None:
+            raise self._refusal(f"[:{name}:] is not known")
+        return _ALPHABET - found if is_negated else found

@@ -1,0 +1,521 @@
+"""Groups of the consumer protocol: heartbeats, epochs, revoking and assigning, fencing, patterns, static members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.errors import ErrorCode
+from ottla.protocol.coordinator_records import GROUP_RECORDS, decode_key
+
+OK = ErrorCode.NONE
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+FENCED = ErrorCode.FENCED_MEMBER_EPOCH
+INVALID = ErrorCode.INVALID_REQUEST
+DAY_MS = 24 * 60 * 60_000
+
+
+@pytest.fixture
+def driver(make_driver: Callable[..., Any]) -> Any:
+    """Topics `a` of four partitions and `b` of two; new assignments are not put off."""
+    driver = make_driver(consumer_assignment_interval_ms=0)
+    driver.create_topics(a=4, b=2)
+    return driver
+
+
+def told(driver: Any, reply: Any) -> dict[str, set[int]] | None:
+    """The assignment of a reply, by topic name; None if it has none."""
+    if reply.assignment is None:
+        return None
+    names = driver.topics.names
+    return {names[each.topic_id]: set(each.partitions) for each in reply.assignment.topic_partitions}
+
+
+def has(driver: Any, member: str) -> dict[str, set[int]]:
+    names = driver.topics.names
+    return {names[topic]: set(found) for topic, found in driver.machine.group("g").members[member].assigned.items()}
+
+
+def pair(driver: Any, **wish: Any) -> tuple[int, int]:
+    """Two members that share the topics; their epochs."""
+    driver.start("m1", **wish)
+    driver.start("m2", **wish)
+    owned = has(driver, "m1")
+    driver.beat("m1", 1, owned=owned)  # learns what to give up
+    first = driver.beat("m1", 1, owned=has(driver, "m1")).member_epoch
+    second = driver.beat("m2", 2).member_epoch
+    assert driver.machine.group("g").state_name == "Stable"
+    return first, second
+
+
+# --- the first heartbeats
+
+
+def test_the_first_member_gets_all_partitions_at_once(driver: Any) -> None:
+    reply = driver.start(topics=("a", "b"))
+    assert (reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms) == ("m1", 1, 5000)
+    assert told(driver, reply) == {"a": {0, 1, 2, 3}, "b": {0, 1}}
+    assert told(driver, driver.beat("m1", 1)) is None
+
+
+def test_an_old_member_is_given_an_id(driver: Any) -> None:
+    assert driver.start("", version=0).member_id == "id1"
+    assert driver.start("", version=1) == INVALID
+
+
+def test_a_second_member_waits_until_the_first_has_given_up_its_share(driver: Any) -> None:
+    driver.start("m1")
+    reply = driver.start("m2")
+    assert (reply.member_epoch, told(driver, reply)) == (2, {})
+    assert driver.machine.group("g").state_name == "Reconciling"
+    reply = driver.beat("m1", 1, owned={"a": {0, 1, 2, 3}})
+    kept = told(driver, reply)
+    assert reply.member_epoch == 1  # it has yet to give up two
+    assert len(kept["a"]) == 2
+    assert told(driver, driver.beat("m2", 2)) is None
+    assert driver.beat("m1", 1, owned=kept).member_epoch == 2
+    assert told(driver, driver.beat("m2", 2)) == {"a": {0, 1, 2, 3} - kept["a"]}
+    assert driver.machine.group("g").state_name == "Stable"
+
+
+def test_a_full_heartbeat_is_told_the_assignment_again(driver: Any) -> None:
+    driver.start("m1")
+    reply = driver.beat("m1", 1, topics=("a",), owned={}, rebalance_ms=60_000)
+    assert told(driver, reply) == {"a": {0, 1, 2, 3}}
+
+
+def test_subscribing_to_nothing_is_fine(driver: Any) -> None:
+    reply = driver.start(topics=())
+    assert (reply.member_epoch, told(driver, reply)) == (1, {})
+
+
+def test_a_topic_that_is_not_there_yet_is_assigned_when_it_appears(driver: Any) -> None:
+    assert told(driver, driver.start(topics=("later",))) == {}
+    driver.create_topics(later=2)
+    reply = driver.beat("m1", 1)
+    assert (reply.member_epoch, told(driver, reply)) == (2, {"later": {0, 1}})
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"group": " "},
+        {"instance": ""},
+        {"rack": ""},
+        {"member": ""},
+        {"rebalance_ms": -1},
+        {"owned": None},
+        {"owned": {"a": {0}}},
+        {"topics": None},
+        {"epoch": -3},
+        {"epoch": -2},
+    ],
+)
+def test_a_heartbeat_that_says_too_little_is_refused(driver: Any, wish: dict[str, Any]) -> None:
+    whole = {"member": "m1", "epoch": 0, "owned": {}, "rebalance_ms": 1000, "topics": ("a",)}
+    assert driver.beat(**{**whole, **wish}) == INVALID
+    assert driver.log == []
+
+
+def test_an_assignor_that_the_broker_does_not_have_is_refused(driver: Any) -> None:
+    assert driver.start(assignor="clever") == ErrorCode.UNSUPPORTED_ASSIGNOR
+    assert "uniform, range" in driver.replies[driver.ticket].error_message
+
+
+def test_the_assignor_that_most_members_ask_for_is_used(driver: Any) -> None:
+    driver.start("m1", assignor="range")
+    assert driver.describe_consumer().assignor_name == "range"
+    driver.start("m2", assignor="uniform")
+    driver.start("m3", assignor="uniform")
+    assert driver.describe_consumer().assignor_name == "uniform"
+
+
+def test_a_full_group_takes_no_more_members(make_driver: Callable[..., Any]) -> None:
+    driver = make_driver(consumer_max_size=1)
+    driver.start("m1")
+    assert driver.start("m2") == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert driver.beat("m1", 1).member_epoch == 1
+
+
+# --- fencing
+
+
+def test_strangers_and_wrong_epochs_are_refused(driver: Any) -> None:
+    assert driver.beat("m1", 1) == ErrorCode.GROUP_ID_NOT_FOUND
+    driver.start("m1")
+    assert driver.beat("m9", 1) == UNKNOWN
+    assert driver.beat("m1", 7) == FENCED
+    pair(driver)
+    assert driver.beat("m1", 1) == FENCED
+
+
+def test_a_member_whose_last_reply_was_lost_may_come_with_the_epoch_before(driver: Any) -> None:
+    first, _ = pair(driver)
+    group = driver.machine.group("g")
+    assert (first, group.members["m1"].previous_epoch) == (2, 1)
+    assert driver.beat("m1", 1, owned=has(driver, "m1")).member_epoch == 2
+    assert driver.beat("m1", 1, owned={"a": {0, 1, 2, 3}}) == FENCED  # it has more than it should
+    assert driver.beat("m1", 1) == FENCED  # it does not say
+
+
+def test_a_first_heartbeat_that_is_repeated_changes_nothing(driver: Any) -> None:
+    driver.start("m1")
+    written = len(driver.log)
+    reply = driver.start("m1")
+    assert (reply.member_epoch, told(driver, reply)) == (1, {"a": {0, 1, 2, 3}})
+    assert len(driver.log) == written
+
+
+def test_a_member_that_starts_over_goes_on_with_what_it_had(driver: Any) -> None:
+    pair(driver)
+    reply = driver.start("m1")
+    assert (reply.member_epoch, told(driver, reply)) == (2, has(driver, "m1"))
+
+
+def test_a_silent_member_is_dropped_and_the_other_gets_its_partitions(driver: Any) -> None:
+    pair(driver)
+    driver.pass_time(44_000)
+    driver.beat("m1", 2)
+    driver.pass_time(2000)
+    assert driver.beat("m2", 2) == UNKNOWN
+    assert driver.machine.group("g").state_name == "Assigning"
+    reply = driver.beat("m1", 2)
+    assert (reply.member_epoch, told(driver, reply)) == (3, {"a": {0, 1, 2, 3}})
+
+
+def test_a_member_that_does_not_give_up_its_partitions_in_time_is_dropped(driver: Any) -> None:
+    driver.start("m1", rebalance_ms=10_000)
+    driver.start("m2")
+    driver.beat("m1", 1, owned={"a": {0, 1, 2, 3}})
+    for _ in range(2):
+        driver.pass_time(4000)
+        assert driver.beat("m1", 1).member_epoch == 1
+    driver.pass_time(2000)
+    assert driver.beat("m1", 1) == UNKNOWN
+    assert told(driver, driver.beat("m2", 2)) == {"a": {0, 1, 2, 3}}
+
+
+def test_a_member_that_leaves_frees_its_partitions(driver: Any) -> None:
+    pair(driver)
+    assert driver.beat("m1", -1).member_epoch == -1
+    assert driver.beat("m1", -1) == UNKNOWN
+    assert told(driver, driver.beat("m2", 2)) == {"a": {0, 1, 2, 3}}
+    driver.beat("m2", -1)
+    assert driver.machine.group("g").state_name == "Empty"
+    assert driver.beat("m2", -1, group="nobody") == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+# --- what changes
+
+
+def test_a_changed_subscription_moves_the_epoch_on(driver: Any) -> None:
+    driver.start("m1")
+    reply = driver.beat("m1", 1, topics=("b",), owned={"a": {0, 1, 2, 3}})
+    assert (reply.member_epoch, told(driver, reply)) == (1, {})
+    reply = driver.beat("m1", 1, owned={})
+    assert (reply.member_epoch, told(driver, reply)) == (2, {"b": {0, 1}})
+
+
+def test_new_partitions_are_assigned(driver: Any) -> None:
+    driver.start("m1")
+    driver.create_topics(a=6)
+    reply = driver.beat("m1", 1)
+    assert (reply.member_epoch, told(driver, reply)) == (2, {"a": {0, 1, 2, 3, 4, 5}})
+
+
+def test_topics_of_others_are_no_matter(driver: Any) -> None:
+    driver.start("m1")
+    written = len(driver.log)
+    driver.create_topics(other=1)
+    assert driver.beat("m1", 1).member_epoch == 1
+    assert len(driver.log) == written
+
+
+def test_a_deleted_topic_is_taken_from_its_readers(driver: Any) -> None:
+    driver.start("m1", topics=("a", "b"))
+    driver.create_topics(b=0)
+    reply = driver.beat("m1", 1, owned={"a": {0, 1, 2, 3}})
+    assert (reply.member_epoch, told(driver, reply)) == (2, {"a": {0, 1, 2, 3}})
+
+
+def test_new_assignments_are_put_off_for_a_moment(make_driver: Callable[..., Any]) -> None:
+    driver = make_driver(consumer_assignment_interval_ms=1000)
+    driver.create_topics(a=4)
+    driver.start("m1")
+    driver.pass_time(400)
+    reply = driver.start("m2")
+    assert (reply.member_epoch, reply.heartbeat_interval_ms, told(driver, reply)) == (1, 600, {})
+    assert driver.machine.group("g").state_name == "Assigning"
+    driver.pass_time(600)
+    reply = driver.beat("m2", 1)
+    assert (reply.member_epoch, reply.heartbeat_interval_ms) == (2, 5000)
+
+
+def test_changes_of_the_same_moment_share_an_assignment(make_driver: Callable[..., Any]) -> None:
+    driver = make_driver()
+    driver.create_topics(a=10)
+    for number in range(10):
+        driver.start(f"m{number}")
+    assert driver.machine.group("g").assignment_epoch == 1
+    driver.pass_time(1000)
+    driver.beat("m9", 1)
+    assert driver.machine.group("g").assignment_epoch == driver.machine.group("g").epoch == 10
+
+
+# --- patterns
+
+
+def test_a_pattern_reads_the_topics_that_match(driver: Any) -> None:
+    driver.create_topics(**{"orders.eu": 1, "orders.us": 2, "other": 1})
+    reply = driver.start(regex=r"orders\..*")
+    assert told(driver, reply) == {"orders.eu": {0}, "orders.us": {0, 1}}
+
+
+def test_a_pattern_finds_new_topics_after_a_while(driver: Any) -> None:
+    driver.start(regex="x.*")
+    driver.create_topics(x1=1)
+    assert driver.beat("m1", 1).member_epoch == 1
+    driver.pass_time(10_000)
+    assert told(driver, driver.beat("m1", 1)) == {"x1": {0}}
+    driver.pass_time(10_000)
+    driver.create_topics(x2=1)
+    assert told(driver, driver.beat("m1", 2)) == {"x1": {0}, "x2": {0}}
+
+
+def test_a_pattern_that_cannot_be_read_is_refused(driver: Any) -> None:
+    assert driver.start(regex="(") == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert driver.machine.group("g") is None
+
+
+def test_names_and_patterns_go_together_and_the_pattern_can_be_dropped(driver: Any) -> None:
+    reply = driver.start(topics=("a",), regex="b")
+    assert told(driver, reply) == {"a": {0, 1, 2, 3}, "b": {0, 1}}
+    group = driver.machine.group("g")
+    assert list(group.regexes) == ["b"]
+    driver.beat("m1", 1, regex="", owned={"a": {0, 1, 2, 3}})
+    assert (group.regexes, has(driver, "m1")) == ({}, {"a": {0, 1, 2, 3}})
+
+
+def test_the_pattern_of_a_member_that_left_is_forgotten(driver: Any) -> None:
+    driver.start("m1", regex="b")
+    driver.start("m2", regex="a|b")
+    driver.beat("m2", -1)
+    assert list(driver.machine.group("g").regexes) == ["b"]
+    assert not driver.machine.group("g").is_subscribed_to("a")
+
+
+# --- static members
+
+
+def test_an_instance_id_that_is_in_use_is_refused(driver: Any) -> None:
+    driver.start("m1", instance="i1")
+    assert driver.start("m2", instance="i1") == ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+def test_a_static_member_that_left_for_a_while_is_replaced_without_a_rebalance(driver: Any) -> None:
+    driver.start("m1", instance="i1")
+    driver.start("m2", instance="i2")
+    driver.beat("m1", 1, instance="i1", owned={"a": {0, 1, 2, 3}})
+    driver.beat("m1", 1, instance="i1", owned=has(driver, "m1"))
+    driver.beat("m2", 2, instance="i2")
+    mine = has(driver, "m1")
+    assert driver.beat("m1", -2, instance="i1").member_epoch == -2
+    epoch = driver.machine.group("g").epoch
+    reply = driver.start("m3", instance="i1")
+    assert (reply.member_epoch, told(driver, reply), driver.machine.group("g").epoch) == (2, mine, epoch)
+    assert driver.beat("m1", 2, instance="i1") == ErrorCode.FENCED_INSTANCE_ID
+    assert driver.beat("m1", 2) == UNKNOWN
+    assert driver.beat("m9", 2, instance="unheard") == UNKNOWN
+
+
+def test_a_static_member_returns_under_its_own_member_id(driver: Any) -> None:
+    driver.start("m1", instance="i1")
+    driver.beat("m1", -2, instance="i1")
+    reply = driver.start("m1", instance="i1")
+    assert (reply.member_epoch, told(driver, reply)) == (1, {"a": {0, 1, 2, 3}})
+
+
+def test_a_static_member_that_stays_away_is_dropped(driver: Any) -> None:
+    driver.start("m1", instance="i1")
+    driver.beat("m1", -2, instance="i1")
+    driver.pass_time(45_000)
+    assert driver.machine.group("g").state_name == "Empty"
+    assert driver.start("m2", instance="i1").member_epoch == 3
+
+
+def test_a_static_member_can_leave_for_good(driver: Any) -> None:
+    driver.start("m1", instance="i1")
+    assert driver.beat("m9", -1, instance="i1") == ErrorCode.FENCED_INSTANCE_ID
+    assert driver.beat("m1", -1, instance="i1").member_epoch == -1
+    assert driver.machine.group("g").is_empty
+
+
+# --- offsets
+
+
+def test_commits_are_checked_by_member_epoch(driver: Any) -> None:
+    offsets = {("a", 0): 5}
+    driver.start("m1")
+    assert driver.commit(offsets, member="m1", generation=1) == [OK]
+    assert driver.commit(offsets, member="m1", generation=1, version=8) == [ErrorCode.UNSUPPORTED_VERSION]
+    assert driver.commit(offsets, member="m1", generation=0) == [ErrorCode.STALE_MEMBER_EPOCH]
+    assert driver.commit(offsets, member="m9", generation=1) == [UNKNOWN]
+    assert driver.commit(offsets) == [UNKNOWN]
+    assert driver.commit_in_transaction(offsets, member="m1", generation=1) == [OK]
+    assert driver.commit_in_transaction(offsets, member="m1", generation=7) == [ErrorCode.ILLEGAL_GENERATION]
+    driver.beat("m1", -1)
+    assert driver.commit(offsets) == [OK]
+
+
+def test_offsets_are_shown_to_members_of_the_right_epoch_and_to_administrators(driver: Any) -> None:
+    driver.start("m1")
+    driver.commit({("a", 0): 5}, member="m1", generation=1)
+    assert driver.fetch(member="m1", epoch=1) == {("a", 0): 5}
+    assert driver.fetch() == {("a", 0): 5}
+    assert driver.fetch(member="m1", epoch=0) == ErrorCode.STALE_MEMBER_EPOCH
+    assert driver.fetch(member="m9", epoch=1) == UNKNOWN
+
+
+def test_offsets_of_topics_that_are_read_stay(driver: Any) -> None:
+    driver.start("m1")
+    driver.commit({("a", 0): 5, ("b", 0): 6}, member="m1", generation=1)
+    assert driver.delete_offsets({"a": [0], "b": [0]}) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, OK]
+    for _ in range(9 * 24 * 60 * 2):
+        driver.now_ms += 30_000
+        driver.beat("m1", 1)
+    driver.pass_time(0)
+    assert driver.fetch() == {("a", 0): 5}
+
+
+def test_an_empty_group_goes_with_its_last_offset(driver: Any) -> None:
+    driver.start("m1")
+    driver.commit({("a", 0): 5}, member="m1", generation=1)
+    driver.beat("m1", -1)
+    driver.pass_time(6 * DAY_MS)
+    assert driver.fetch() == {("a", 0): 5}
+    driver.pass_time(2 * DAY_MS)
+    assert driver.machine.group("g") is None
+    assert driver.replayed().group("g") is None
+
+
+# --- administration
+
+
+def test_a_consumer_group_is_described(driver: Any) -> None:
+    pair(driver, topics=("a",))
+    found = driver.describe_consumer()
+    assert (found.group_state, found.group_epoch, found.assignment_epoch, found.assignor_name) == (
+        "Stable",
+        2,
+        2,
+        "uniform",
+    )
+    first = found.members[0]
+    assert (first.member_id, first.member_epoch, first.client_id, first.client_host) == ("m1", 2, "c", "/127.0.0.1")
+    assert (first.subscribed_topic_names, first.member_type) == (["a"], 1)
+    assert {each.topic_name: set(each.partitions) for each in first.assignment.topic_partitions} == has(driver, "m1")
+    assert first.assignment == first.target_assignment
+
+
+def test_what_is_no_consumer_group_cannot_be_described_as_one(driver: Any) -> None:
+    assert driver.describe_consumer("nobody").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    driver.commit({("a", 0): 1}, group="simple")
+    assert driver.describe_consumer("simple").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    driver.start("m1")
+    assert driver.describe().group_state == "Dead"
+
+
+def test_consumer_groups_are_listed_and_deleted(driver: Any) -> None:
+    driver.start("m1")
+    assert driver.list_groups(types=("consumer",)) == {"g": ("consumer", "Stable", "consumer")}
+    assert driver.delete() == ErrorCode.NON_EMPTY_GROUP
+    driver.beat("m1", -1)
+    assert driver.delete() == OK
+    assert driver.machine.group("g") is None
+    assert driver.replayed().group("g") is None
+    assert compacted(driver) == {}
+
+
+def compacted(driver: Any) -> dict[bytes, bytes]:
+    """What compaction would leave of the log."""
+    latest = {key: value for key, value, _ in driver.log}
+    return {key: value for key, value in latest.items() if value is not None}
+
+
+# --- the log
+
+
+def test_records_are_kafkas_in_kafkas_order(driver: Any) -> None:
+    driver.start("m1", regex="b", topics=("a",))
+    kinds = [type(decode_key(GROUP_RECORDS, key)).__name__.removeprefix("ConsumerGroup") for key, _, _ in driver.log]
+    assert kinds == [
+        "MemberMetadataKey",
+        "RegularExpressionKey",
+        "MetadataKey",
+        "TargetAssignmentMemberKey",
+        "TargetAssignmentMetadataKey",
+        "CurrentMemberAssignmentKey",
+    ]
+
+
+def test_a_loaded_group_goes_on_where_it_was(driver: Any) -> None:
+    driver.start("m1", topics=("a",), regex="b")
+    driver.start("m2")
+    driver.beat("m1", 1, owned={"a": {0, 1, 2, 3}, "b": {0, 1}})
+    before = driver.machine.group("g")
+    driver.restart()
+    after = driver.machine.group("g")
+    for name in ("epoch", "metadata_hash", "assignment_epoch", "members", "target", "owners", "regexes"):
+        assert getattr(after, name) == getattr(before, name), name
+    driver.beat("m1", 1, owned=has(driver, "m1"))
+    driver.beat("m2", 2)
+    assert driver.machine.group("g").state_name == "Stable"
+
+
+def test_members_that_do_not_come_back_after_a_load_are_dropped(driver: Any) -> None:
+    driver.start("m1", rebalance_ms=10_000)
+    driver.start("m2")
+    driver.beat("m1", 1, owned={"a": {0, 1, 2, 3}})
+    driver.restart()
+    driver.pass_time(10_000)
+    assert list(driver.machine.group("g").members) == ["m2"]
+    driver.pass_time(40_000)
+    assert driver.machine.group("g").is_empty
+
+
+def test_a_compacted_log_loads_the_same_group(driver: Any) -> None:
+    pair(driver)
+    driver.beat("m1", 2, topics=("b",), owned=has(driver, "m1"))
+    before = driver.machine.group("g")
+    latest: dict[bytes, Any] = {}
+    for entry in driver.log:
+        latest.pop(entry[0], None)
+        latest[entry[0]] = entry
+    driver.log = list(latest.values())
+    after = driver.replayed().group("g")
+    for name in ("epoch", "assignment_epoch", "members", "target", "owners"):
+        assert getattr(after, name) == getattr(before, name), name
+
+
+def test_a_refused_append_changes_nothing(driver: Any) -> None:
+    driver.refuse = ErrorCode.NOT_COORDINATOR
+    assert driver.start("m1") == ErrorCode.NOT_COORDINATOR
+    assert driver.machine.group("g") is None
+    driver.refuse = None
+    driver.start("m1")
+    driver.create_topics(a=6)
+    driver.refuse = ErrorCode.NOT_COORDINATOR
+    assert driver.beat("m1", 1) == ErrorCode.NOT_COORDINATOR
+    driver.refuse = None
+    assert driver.beat("m1", 1).member_epoch == 2  # it looks at the topics again
+
+
+def test_a_group_that_stored_offsets_only_becomes_a_consumer_group_and_keeps_them(driver: Any) -> None:
+    driver.commit({("a", 0): 5})
+    driver.start("m1")
+    assert driver.list_groups() == {"g": ("consumer", "Stable", "consumer")}
+    driver.restart()
+    assert driver.list_groups() == {"g": ("consumer", "Stable", "consumer")}
+    assert driver.fetch() == {("a", 0): 5}
