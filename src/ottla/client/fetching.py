@@ -36,12 +36,17 @@ from ottla.protocol.messages.fetch import (
 )
 from ottla.records import batch
 from ottla.records.batch import BatchHeader, Columns
+from ottla.records.codec import ColumnsDecoder
 
 FETCH_BY_NAME_MAX: Final = 12  # the last version that names topics; later ones have ids
 # What a broker answered for each partition, or why it did not.
 _Outcome = dict[TopicPartition, PartitionData] | OttlaError
 
 ANSWER_SLACK_S: Final = 10.0  # beyond the time that a broker may wait for records
+
+BYTES_PER_OFFSET: Final = 512.0  # a guess, until an answer shows how large the records of a partition are
+SIZE_MARGIN: Final = 1.1  # records differ in size
+SIZE_SLACK_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +58,7 @@ class FetchOptions:
     partition_max_bytes: int = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedBatch:
+class FetchedBatch(NamedTuple):
     """One batch, or its part in `[start_offset, end_offset)`. `data` is the answer it lies in: nothing is copied."""
 
     partition: TopicPartition
@@ -63,6 +67,19 @@ class FetchedBatch:
     position: int
     start_offset: int
     end_offset: int
+
+    def add_to(self, decoder: ColumnsDecoder) -> None:
+        """Adds the records to Arrow columns in the making."""
+        header = self.header
+        decoder.add(
+            batch.records_of(self.data, self.position, header=header),
+            header.record_count,
+            header.base_offset,
+            header.base_timestamp,
+            header.max_timestamp if header.is_log_append_time else None,
+            self.start_offset,
+            self.end_offset,
+        )
 
     def columns(self) -> Columns:
         """The records column by column."""
@@ -86,11 +103,18 @@ class _Progress:
 
     position: int
     end: int | None  # the offset to stop before; None: never
+    bytes_per_offset: float  # as the last answer had it
     is_asked: bool = False  # a request for it is under way
 
     @property
     def is_done(self) -> bool:
         return self.end is not None and self.position >= self.end
+
+    def bytes_wanted(self, bytes_max: int) -> int:
+        """How much to ask for: what lies beyond the end would be sent, received and thrown away."""
+        if self.end is None:
+            return bytes_max
+        return min(bytes_max, int((self.end - self.position) * self.bytes_per_offset * SIZE_MARGIN) + SIZE_SLACK_BYTES)
 
 
 @dataclass(eq=False, slots=True)
@@ -113,6 +137,7 @@ class OffsetOutOfRangeError(ApiError):
     """The log does not have the offset: it was deleted, or not written yet."""
 
     def __init__(self, partition: TopicPartition, offset: int, start: int, end: int) -> None:
+        self.log_start_offset, self.log_end_offset = start, end
         has = f"it has {start} to {end - 1}" if end > start else f"it has no records; the next one will be {end}"
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition} does not have offset {offset}: {has}")
 
@@ -126,12 +151,18 @@ class Fetcher:
         start: Mapping[TopicPartition, int],
         end: Mapping[TopicPartition, int] | None = None,
         options: FetchOptions | None = None,
+        bytes_per_offset: Mapping[TopicPartition, float] | None = None,
     ) -> None:
+        """`bytes_per_offset`: what an earlier fetcher found, so that the first request asks for enough and no more."""
         self.options = options or FetchOptions()
         self._cluster = cluster
+        sizes = bytes_per_offset or {}
         # In the order in which they are asked for: the one that has waited longest is first.
         self._progress = {
-            partition: _Progress(offset, None if end is None else end[partition]) for partition, offset in start.items()
+            partition: _Progress(
+                offset, None if end is None else end[partition], sizes.get(partition, BYTES_PER_OFFSET)
+            )
+            for partition, offset in start.items()
         }
         self._troubles: dict[TopicPartition, _Trouble] = {}
         self._tasks: dict[asyncio.Task[_Outcome], _Asked] = {}
@@ -159,6 +190,11 @@ class Fetcher:
     def positions(self) -> dict[TopicPartition, int]:
         """The next offset to be fetched of every partition."""
         return {partition: progress.position for partition, progress in self._progress.items()}
+
+    @property
+    def bytes_per_offset(self) -> dict[TopicPartition, float]:
+        """How large the records of every partition are, by the last answer or by a guess."""
+        return {partition: progress.bytes_per_offset for partition, progress in self._progress.items()}
 
     async def next(self) -> list[FetchedBatch]:
         """The batches of the next answers. None at all means that a broker had no records in `max_wait_ms`."""
@@ -210,10 +246,11 @@ class Fetcher:
                 partitions=[
                     FetchPartition(
                         partition=number,
-                        fetch_offset=self._progress[TopicPartition(topic, number)].position,
-                        partition_max_bytes=self.options.partition_max_bytes,
+                        fetch_offset=progress.position,
+                        partition_max_bytes=progress.bytes_wanted(self.options.partition_max_bytes),
                     )
                     for number in numbers
+                    for progress in (self._progress[TopicPartition(topic, number)],)
                 ],
             )
             for topic, numbers in admin.by_topic(partitions).items()
@@ -283,6 +320,9 @@ class Fetcher:
         aborted = [Aborted(each.producer_id, each.first_offset) for each in answer.aborted_transactions or ()]
         start = progress.position
         end = located[-1].header.end_offset if located else start
+        if located:
+            size_bytes = located[-1].position + located[-1].header.size_bytes
+            progress.bytes_per_offset = size_bytes / max(1, end - located[0].header.base_offset)
         if progress.end is not None:
             end = min(end, progress.end)
         fetched = [

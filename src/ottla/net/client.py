@@ -86,6 +86,7 @@ class ConnectionOptions:
     connect_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
     frame_bytes_max: int = FRAME_BYTES_MAX
+    frame_start_bytes: int = FRAME_START_BYTES
 
 
 class Transport(Protocol):
@@ -357,7 +358,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._small_filled = len(rest)
 
     def _begin_large(self, beginning: memoryview, size: int) -> None:
-        large = bytearray(min(size, max(FRAME_START_BYTES, len(beginning))))
+        large = bytearray(min(size, max(self.options.frame_start_bytes, len(beginning))))
         large[: len(beginning)] = beginning
         self._frame, self._frame_bytes, self._filled = large, size, len(beginning)
 

@@ -1,6 +1,7 @@
 # The compiled core has the interface of the reference, by definition.
 from typing_extensions import Buffer
 
+from ottla.records.reference import ColumnsDecoder as ColumnsDecoder
 from ottla.records.reference import KeyOffsetMap as KeyOffsetMap
 from ottla.records.reference import check_batch as check_batch
 from ottla.records.reference import check_records as check_records

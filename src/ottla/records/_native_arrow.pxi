@@ -311,39 +311,36 @@ cdef _Memory allocated(Py_ssize_t size):
 
 
 cdef class _BinaryWriter:
-    """A binary column in the making. Its data grow without the GIL."""
+    """A binary column in the making. It grows without the GIL."""
 
-    cdef _Memory offsets_memory
-    cdef _Memory validity_memory
-    cdef _Memory data_memory
     cdef uint8_t *offsets
     cdef uint8_t *validity
     cdef uint8_t *data
     cdef Py_ssize_t size
     cdef Py_ssize_t capacity
     cdef Py_ssize_t row_count
+    cdef Py_ssize_t rows_max
     cdef Py_ssize_t null_count
 
-    def __cinit__(self, Py_ssize_t row_count, Py_ssize_t expected_bytes):
-        self.offsets_memory = allocated(4 * (row_count + 1))
-        self.offsets = self.offsets_memory.data
-        memset(self.offsets, 0, 4)
-        self.validity_memory = allocated((row_count + 7) // 8)
-        self.validity = self.validity_memory.data
-        memset(self.validity, 0, self.validity_memory.size)
-        self.data_memory = _Memory()
-        if self.reserve(expected_bytes):
-            raise MemoryError()
-
     def __dealloc__(self):
+        free(self.offsets)
+        free(self.validity)
         free(self.data)
 
     cdef int reserve(self, Py_ssize_t capacity) noexcept nogil:
-        cdef void *moved = realloc(self.data, capacity + 1)
-        if moved == NULL:
+        return resize(&self.data, capacity, &self.capacity)
+
+    cdef int reserve_rows(self, Py_ssize_t rows_max) noexcept nogil:
+        """Room for that many rows in all."""
+        cdef Py_ssize_t done = (self.rows_max + 7) // 8, unused = 0
+        if rows_max <= self.rows_max and self.offsets != NULL:
+            return 0
+        if resize(&self.offsets, 4 * (rows_max + 1), &unused) or resize(&self.validity, (rows_max + 7) // 8, &unused):
             return MISFIT
-        self.data = <uint8_t *>moved
-        self.capacity = capacity
+        if not self.rows_max:
+            memset(self.offsets, 0, 4)
+        memset(self.validity + done, 0, (rows_max + 7) // 8 - done)
+        self.rows_max = rows_max
         return 0
 
     cdef inline int add(self, const uint8_t *data, int32_t size) noexcept nogil:
@@ -352,8 +349,11 @@ cdef class _BinaryWriter:
         if data == NULL:
             self.null_count += 1
         else:
-            if size > self.capacity - self.size and self.reserve(self.size + size + (self.size >> 1) + 4096):
-                return MISFIT
+            if size > self.capacity - self.size:
+                if size > INT32_MAX - self.size:  # the offsets of an Arrow column could not say so
+                    return TOO_LARGE
+                if self.reserve(self.size + size + (self.size >> 1) + 4096):
+                    return MISFIT
             memcpy(self.data + self.size, data, size)
             self.size += size
             self.validity[row >> 3] |= <uint8_t>(1 << (row & 7))
@@ -363,102 +363,225 @@ cdef class _BinaryWriter:
         return 0
 
     cdef object finish(self):
-        self.reserve(self.size)
-        self.data_memory.data = self.data
-        self.data_memory.size = self.size
-        self.data = NULL
-        validity = self.validity_memory if self.null_count else None
-        return BinaryColumn(self.offsets_memory, self.data_memory, validity, 0)
+        if self.reserve_rows(self.row_count) or self.reserve(self.size):
+            raise MemoryError()
+        offsets = taken(&self.offsets, 4 * (self.row_count + 1))
+        data = taken(&self.data, self.size)
+        validity = taken(&self.validity, (self.row_count + 7) // 8) if self.null_count else None
+        return BinaryColumn(offsets, data, validity, 0)
+
+
+cdef int resize(uint8_t **data, Py_ssize_t size, Py_ssize_t *capacity) noexcept nogil:
+    cdef void *moved = realloc(data[0], size + 1)  # never of size 0, for which NULL may be the answer
+    if moved == NULL:
+        return MISFIT
+    data[0] = <uint8_t *>moved
+    capacity[0] = size
+    return 0
+
+
+cdef _Memory taken(uint8_t **data, Py_ssize_t size):
+    """The bytes under an owner of their own."""
+    cdef _Memory memory = _Memory()
+    memory.data = data[0]
+    memory.size = size
+    data[0] = NULL
+    return memory
+
+
+cdef class ColumnsDecoder:
+    """See the reference."""
+
+    cdef _BinaryWriter keys
+    cdef _BinaryWriter values
+    cdef _BinaryWriter header_keys
+    cdef _BinaryWriter header_values
+    cdef uint8_t *offsets
+    cdef uint8_t *timestamps
+    cdef uint8_t *header_ends
+    cdef Py_ssize_t rows_max
+    cdef readonly Py_ssize_t row_count
+    cdef int32_t header_end
+    cdef bint wants_keys
+    cdef bint wants_values
+    cdef bint wants_headers
+
+    def __cinit__(self, *, bint keys=True, bint values=True, bint headers=True):
+        self.wants_keys = keys
+        self.wants_values = values
+        self.wants_headers = headers
+        self.begin()
+
+    def __dealloc__(self):
+        free(self.offsets)
+        free(self.timestamps)
+        free(self.header_ends)
+
+    cdef begin(self):
+        self.keys = _BinaryWriter()
+        self.values = _BinaryWriter()
+        self.header_keys = _BinaryWriter()
+        self.header_values = _BinaryWriter()
+        self.row_count = 0
+        self.rows_max = 0
+        self.header_end = 0
+
+    @property
+    def byte_count(self):
+        return self.keys.size + self.values.size + self.header_keys.size + self.header_values.size
+
+    cdef int reserve_rows(self, Py_ssize_t rows_max) noexcept nogil:
+        cdef Py_ssize_t unused = 0
+        if rows_max <= self.rows_max and self.offsets != NULL:
+            return 0
+        if (
+            resize(&self.offsets, 8 * rows_max, &unused)
+            or resize(&self.timestamps, 8 * rows_max, &unused)
+            or resize(&self.header_ends, 4 * (rows_max + 1), &unused)
+        ):
+            return MISFIT
+        if not self.rows_max:
+            memset(self.header_ends, 0, 4)
+        self.rows_max = rows_max
+        return 0
+
+    def add(
+        self, records, int32_t record_count, int64_t base_offset, int64_t base_timestamp, append_time,
+        int64_t start_offset=0, int64_t end_offset=INT64_MAX,
+    ):
+        cdef _View view = _View(records)
+        cdef const uint8_t *at = view.data
+        cdef const uint8_t *end = at + view.size
+        cdef RawRecord record
+        cdef bint is_append_time = append_time is not None
+        cdef bint wants_keys = self.wants_keys, wants_values = self.wants_values, wants_headers = self.wants_headers
+        cdef int64_t index = 0, timestamp = 0, offset, everyones = append_time if is_append_time else 0
+        cdef Py_ssize_t row = self.row_count, rows_max = row + record_count
+        cdef int32_t header_end = self.header_end
+        cdef int problem = 0
+        cdef _BinaryWriter keys = self.keys
+        cdef _BinaryWriter values = self.values
+        if record_count < 0 or record_count > view.size // RECORD_BYTES_MIN:
+            raise_problem(COUNT)
+        if view.size > INT32_MAX - values.size:
+            raise_problem(TOO_LARGE)
+        if rows_max > self.rows_max:
+            rows_max = max(rows_max, min(rows_max + row // 2, rows_max + 65536))
+        if self.reserve_rows(rows_max) or keys.reserve_rows(rows_max) or values.reserve_rows(rows_max):
+            raise MemoryError()
+        # Values are most of a batch, so they get room for all of it, and what they leave is given back.
+        if wants_values and view.size > values.capacity - values.size:
+            if values.reserve(values.size + view.size + (values.size >> 1)):
+                raise MemoryError()
+        with nogil:
+            for index in range(record_count):
+                problem = read_record(at, end, &record)
+                if not problem and add_overflows(base_timestamp, record.timestamp_delta, &timestamp):
+                    problem = TIMESTAMP
+                if not problem:
+                    problem = offset_problem(&record, base_offset)
+                if problem:
+                    break
+                at = record.end
+                offset = base_offset + record.offset_delta
+                if offset < start_offset or offset >= end_offset:
+                    continue
+                if wants_keys:
+                    problem = keys.add(record.key, record.key_size)
+                if wants_values and not problem:
+                    problem = values.add(record.value, record.value_size)
+                if problem:
+                    break
+                if is_append_time:
+                    timestamp = everyones
+                memcpy(self.offsets + 8 * row, &offset, 8)
+                memcpy(self.timestamps + 8 * row, &timestamp, 8)
+                row += 1
+                if wants_headers:
+                    header_end += record.header_count
+                memcpy(self.header_ends + 4 * row, &header_end, 4)
+            else:
+                index = -1
+                if at != end:
+                    problem = TRAILING
+        if problem == MISFIT:
+            raise MemoryError()
+        if problem:
+            raise_problem(problem, index)
+        if header_end != self.header_end:
+            self.add_headers(view, record_count, base_offset, start_offset, end_offset, header_end)
+            self.header_end = header_end
+        self.row_count = row
+
+    cdef add_headers(
+        self, _View view, int32_t record_count, int64_t base_offset, int64_t start_offset, int64_t end_offset,
+        int32_t header_end,
+    ):
+        """A second walk, for the batches that have headers: few do, and the first walk stays simple and fast."""
+        cdef _BinaryWriter keys = self.header_keys
+        cdef _BinaryWriter values = self.header_values
+        cdef const uint8_t *at = view.data
+        cdef int64_t index = 0, offset
+        cdef RawRecord record
+        cdef RawHeader header
+        cdef int problem = 0
+        if keys.reserve_rows(header_end) or values.reserve_rows(header_end):
+            raise MemoryError()
+        with nogil:
+            for index in range(record_count):
+                problem = read_record(at, view.data + view.size, &record)
+                if problem:
+                    break
+                at = record.headers
+                offset = base_offset + record.offset_delta
+                if start_offset <= offset < end_offset:
+                    for _ in range(record.header_count):
+                        problem = read_record_header(&at, record.end, &header)
+                        # More than at first: the bytes changed under us.
+                        if not problem and keys.row_count == header_end:
+                            problem = HEADER_COUNT
+                        if not problem:
+                            problem = keys.add(header.key, header.key_size)
+                        if not problem:
+                            problem = values.add(header.value, header.value_size)
+                        if problem:
+                            break
+                if problem:
+                    break
+                at = record.end
+        if problem == MISFIT:
+            raise MemoryError()
+        if not problem and keys.row_count != header_end:
+            problem = HEADER_COUNT
+        if problem:
+            raise_problem(problem, index)
+
+    def finish(self):
+        cdef Py_ssize_t count = self.row_count
+        if self.reserve_rows(count):
+            raise MemoryError()
+        # Whoever holds the columns holds this room too: what was reserved in vain is given back.
+        cdef Py_ssize_t unused = 0
+        if resize(&self.offsets, 8 * count, &unused) or resize(&self.timestamps, 8 * count, &unused):
+            raise MemoryError()
+        headers = None
+        if self.header_end:
+            headers = HeadersColumn(
+                taken(&self.header_ends, 4 * (count + 1)), self.header_keys.finish(), self.header_values.finish(), None, 0
+            )
+        decoded = DecodedColumns(
+            count,
+            taken(&self.offsets, 8 * count),
+            taken(&self.timestamps, 8 * count),
+            self.keys.finish() if self.wants_keys else None,
+            self.values.finish() if self.wants_values else None,
+            headers,
+        )
+        self.begin()
+        return decoded
 
 
 def decode_columns(records, int32_t record_count, int64_t base_offset, int64_t base_timestamp, append_time):
-    cdef _View view = _View(records)
-    cdef const uint8_t *at = view.data
-    cdef const uint8_t *end = at + view.size
-    cdef RawRecord record
-    cdef bint is_append_time = append_time is not None
-    cdef int64_t index = 0, timestamp = 0, offset, everyones = append_time if is_append_time else 0
-    cdef int problem = 0
-    if record_count < 0 or record_count > view.size // RECORD_BYTES_MIN:
-        raise_problem(COUNT)
-    if view.size > INT32_MAX:  # the offsets of an Arrow column could not say so
-        raise_problem(TOO_LARGE)
-    cdef _Memory offsets = allocated(8 * <Py_ssize_t>record_count)
-    cdef _Memory timestamps = allocated(8 * <Py_ssize_t>record_count)
-    cdef _Memory header_ends = allocated(4 * (<Py_ssize_t>record_count + 1))
-    # Values are most of a batch, so they get room for all of it, and what they leave is given back.
-    cdef _BinaryWriter values = _BinaryWriter(record_count, view.size)
-    cdef _BinaryWriter keys = _BinaryWriter(record_count, 0)
-    cdef int32_t header_end = 0
-    memcpy(header_ends.data, &header_end, 4)
-    with nogil:
-        for index in range(record_count):
-            problem = read_record(at, end, &record)
-            if not problem and add_overflows(base_timestamp, record.timestamp_delta, &timestamp):
-                problem = TIMESTAMP
-            if not problem:
-                problem = offset_problem(&record, base_offset)
-            if not problem:
-                problem = keys.add(record.key, record.key_size)
-            if not problem:
-                problem = values.add(record.value, record.value_size)
-            if problem:
-                break
-            if is_append_time:
-                timestamp = everyones
-            offset = base_offset + record.offset_delta
-            memcpy(offsets.data + 8 * index, &offset, 8)
-            memcpy(timestamps.data + 8 * index, &timestamp, 8)
-            header_end += record.header_count
-            memcpy(header_ends.data + 4 * (index + 1), &header_end, 4)
-            at = record.end
-        else:
-            index = -1
-            if at != end:
-                problem = TRAILING
-    if problem == MISFIT:
-        raise MemoryError()
-    if problem:
-        raise_problem(problem, index)
-    headers = None
-    if header_end:
-        headers = decode_header_columns(view, record_count, header_ends, header_end)
-    return DecodedColumns(record_count, offsets, timestamps, keys.finish(), values.finish(), headers)
-
-
-cdef object decode_header_columns(_View view, int32_t record_count, _Memory header_ends, int32_t header_count):
-    """A second walk, for the batches that have headers: few do, and the first walk stays simple and fast."""
-    cdef _BinaryWriter keys = _BinaryWriter(header_count, 0)
-    cdef _BinaryWriter values = _BinaryWriter(header_count, 0)
-    cdef const uint8_t *at = view.data
-    cdef int64_t index = 0
-    cdef RawRecord record
-    cdef RawHeader header
-    cdef int problem = 0
-    with nogil:
-        for index in range(record_count):
-            problem = read_record(at, view.data + view.size, &record)
-            if problem:
-                break
-            at = record.headers
-            for _ in range(record.header_count):
-                problem = read_record_header(&at, record.end, &header)
-                # More than at first: the bytes changed under us.
-                if not problem and keys.row_count == header_count:
-                    problem = HEADER_COUNT
-                if not problem:
-                    problem = keys.add(header.key, header.key_size)
-                if not problem:
-                    problem = values.add(header.value, header.value_size)
-                if problem:
-                    break
-            if problem:
-                break
-            at = record.end
-    if problem == MISFIT:
-        raise MemoryError()
-    if not problem and keys.row_count != header_count:
-        problem = HEADER_COUNT
-    if problem:
-        raise_problem(problem, index)
-    return HeadersColumn(header_ends, keys.finish(), values.finish(), None, 0)
+    cdef ColumnsDecoder decoder = ColumnsDecoder()
+    decoder.add(records, record_count, base_offset, base_timestamp, append_time)
+    return decoder.finish()

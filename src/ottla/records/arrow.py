@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ottla.records import batch, codec
 from ottla.records.compression import DECOMPRESSED_BYTES_MAX
-from ottla.records.layout import HEADER_BYTES, BinaryColumn, HeadersColumn
+from ottla.records.layout import HEADER_BYTES, BinaryColumn, DecodedColumns, HeadersColumn
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -70,17 +70,25 @@ def decode(data: Buffer, position: int = 0, *, limit: int = DECOMPRESSED_BYTES_M
         header.base_timestamp,
         header.max_timestamp if header.is_log_append_time else None,
     )
+    arrays = arrays_of(decoded)
+    return pa.RecordBatch.from_arrays([arrays[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def arrays_of(decoded: DecodedColumns) -> dict[str, Any]:
+    """The columns of `SCHEMA` that were decoded, as arrays over the same memory."""
     count = decoded.record_count
-    return pa.RecordBatch.from_arrays(
-        [
-            _binary_array(decoded.keys, count),
-            _binary_array(decoded.values, count),
-            pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(decoded.offsets)]),
-            pa.Array.from_buffers(SCHEMA.field("timestamp").type, count, [None, pa.py_buffer(decoded.timestamps)]),
-            _headers_array(decoded.headers, count),
-        ],
-        schema=SCHEMA,
-    )
+    arrays = {
+        "offset": pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(decoded.offsets)]),
+        "timestamp": pa.Array.from_buffers(
+            SCHEMA.field("timestamp").type, count, [None, pa.py_buffer(decoded.timestamps)]
+        ),
+        "headers": _headers_array(decoded.headers, count),
+    }
+    if decoded.keys is not None:
+        arrays["key"] = _binary_array(decoded.keys, count)
+    if decoded.values is not None:
+        arrays["value"] = _binary_array(decoded.values, count)
+    return arrays
 
 
 def _one_array(array: Any) -> Any:

@@ -143,9 +143,14 @@ def _section(data: Buffer, position: int, header: BatchHeader, limit: int) -> Bu
             return decompress(compression, section, limit)
 
 
-def records_of(data: Buffer, position: int = 0, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """The records of the batch at `position`: a view of `data`, or the up to `limit` bytes they unfold to."""
-    return _section(data, position, read_header(data, position), limit)
+def records_of(
+    data: Buffer, position: int = 0, *, header: BatchHeader | None = None, limit: int = DECOMPRESSED_BYTES_MAX
+) -> Buffer:
+    """The records of the batch at `position`: a view of `data`, or the up to `limit` bytes they unfold to.
+
+    `header`: that of the batch, where the caller has read it already.
+    """
+    return _section(data, position, read_header(data, position) if header is None else header, limit)
 
 
 def decode(data: Buffer, position: int = 0, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Columns:

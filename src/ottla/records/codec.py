@@ -26,6 +26,7 @@ else:
 
         NATIVE = False
 
+ColumnsDecoder = core.ColumnsDecoder
 KeyOffsetMap = core.KeyOffsetMap
 check_batch = core.check_batch
 check_records = core.check_records
@@ -46,6 +47,7 @@ stamp_plain = core.stamp_plain
 
 __all__ = [
     "NATIVE",
+    "ColumnsDecoder",
     "KeyOffsetMap",
     "check_batch",
     "check_records",

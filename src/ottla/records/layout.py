@@ -239,13 +239,13 @@ class EncodedColumns(NamedTuple):
 
 
 class DecodedColumns(NamedTuple):
-    """The records of a batch as Arrow's buffers; offsets and timestamps are int64."""
+    """Records as Arrow's buffers; offsets and timestamps are int64."""
 
     record_count: int
     offsets: Buffer
     timestamps: Buffer
-    keys: BinaryColumn
-    values: BinaryColumn
+    keys: BinaryColumn | None  # None: nobody asked for them
+    values: BinaryColumn | None
     headers: HeadersColumn | None  # None: no record has any
 
 

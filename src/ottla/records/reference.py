@@ -610,31 +610,97 @@ def _binary_column(cells: Sequence[bytes | None]) -> BinaryColumn:
     )
 
 
+class ColumnsDecoder:
+    """Records of any number of sections as Arrow's buffers, one set for all of them.
+
+    Columns that nobody asked for are left out: keys and values become None, headers as if no record had any. After an
+    error the decoder is of no more use.
+    """
+
+    def __init__(self, *, keys: bool = True, values: bool = True, headers: bool = True) -> None:
+        self._wants_keys, self._wants_values, self._wants_headers = keys, values, headers
+        self._begin()
+
+    def _begin(self) -> None:
+        self._offsets: list[int] = []
+        self._timestamps: list[int] = []
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._headers: list[RecordHeaders] = []
+
+    @property
+    def row_count(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def byte_count(self) -> int:
+        """Of the columns of bytes so far."""
+        cells = [*self._keys, *self._values]
+        for headers in self._headers:
+            for key, value in headers:
+                cells += [key.encode("utf-8", "surrogateescape"), value]
+        return sum(len(cell) for cell in cells if cell is not None)
+
+    def add(
+        self,
+        records: Buffer,
+        record_count: int,
+        base_offset: int,
+        base_timestamp: int,
+        append_time: int | None,
+        start_offset: int = 0,
+        end_offset: int = INT64_MAX,
+    ) -> None:
+        """Adds the records of a section whose offsets are in `[start_offset, end_offset)`."""
+        with _view(records) as view:
+            if not 0 <= record_count <= len(view) // RECORD_BYTES_MIN:
+                raise refusal(Problem.COUNT)
+            # The offsets of an Arrow column could not say so.
+            if len(view) > INT32_MAX - sum(len(value) for value in self._values if value is not None):
+                raise refusal(Problem.TOO_LARGE)
+        columns = decode_records(records, record_count, base_offset, base_timestamp, append_time)
+        for offset, timestamp, key, value, headers in zip(*columns, strict=True):
+            if start_offset <= offset < end_offset:
+                self._offsets.append(offset)
+                self._timestamps.append(timestamp)
+                if self._wants_keys:
+                    self._keys.append(key)
+                if self._wants_values:
+                    self._values.append(value)
+                if self._wants_headers:
+                    self._headers.append(headers)
+
+    def finish(self) -> DecodedColumns:
+        """What was added since the beginning, or since the last `finish`."""
+        count = self.row_count
+        headers = None
+        if any(self._headers):
+            flat = [header for of_record in self._headers for header in of_record]
+            ends = accumulate((len(of_record) for of_record in self._headers), initial=0)
+            headers = HeadersColumn(
+                struct.pack(f"={count + 1}i", *ends),
+                _binary_column([key.encode("utf-8", "surrogateescape") for key, _ in flat]),
+                _binary_column([value for _, value in flat]),
+            )
+        decoded = DecodedColumns(
+            count,
+            struct.pack(f"={count}q", *self._offsets),
+            struct.pack(f"={count}q", *self._timestamps),
+            _binary_column(self._keys) if self._wants_keys else None,
+            _binary_column(self._values) if self._wants_values else None,
+            headers,
+        )
+        self._begin()
+        return decoded
+
+
 def decode_columns(
     records: Buffer, record_count: int, base_offset: int, base_timestamp: int, append_time: int | None
 ) -> DecodedColumns:
     """The records of a section as Arrow's buffers."""
-    with _view(records) as view:
-        if len(view) > INT32_MAX:  # the offsets of an Arrow column could not say so
-            raise refusal(Problem.TOO_LARGE)
-    columns = decode_records(records, record_count, base_offset, base_timestamp, append_time)
-    headers = None
-    if any(columns.headers):
-        flat = [header for of_record in columns.headers for header in of_record]
-        ends = accumulate((len(of_record) for of_record in columns.headers), initial=0)
-        headers = HeadersColumn(
-            struct.pack(f"={record_count + 1}i", *ends),
-            _binary_column([key.encode("utf-8", "surrogateescape") for key, _ in flat]),
-            _binary_column([value for _, value in flat]),
-        )
-    return DecodedColumns(
-        record_count,
-        struct.pack(f"={record_count}q", *columns.offsets),
-        struct.pack(f"={record_count}q", *columns.timestamps),
-        _binary_column(columns.keys),
-        _binary_column(columns.values),
-        headers,
-    )
+    decoder = ColumnsDecoder()
+    decoder.add(records, record_count, base_offset, base_timestamp, append_time)
+    return decoder.finish()
 
 
 # --- rows to partitions and batches -------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from ottla.client.metadata import ClusterView
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import TopicPartition
 from ottla.spark.offsets import EARLIEST, LATEST, OffsetRange, Offsets
-from ottla.spark.options import Bound, NoMatch, OptionError, SourceOptions
+from ottla.spark.option_reader import OptionError
+from ottla.spark.options import Bound, NoMatch, SourceOptions
 
 _log = logging.getLogger(__name__)
 

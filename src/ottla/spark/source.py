@@ -21,10 +21,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ottla.errors import OttlaError
 from ottla.spark.connections import client_options
 from ottla.spark.filters import EVERYTHING, Selection, narrowed
 from ottla.spark.lookup import Lookup
+from ottla.spark.losses import DataLossError
 from ottla.spark.offsets import (
     LATEST,
     JsonOffsets,
@@ -48,16 +48,6 @@ _log = logging.getLogger(__name__)
 # The wait of a stream that has no records begins with this and doubles, up to `idleWaitMs`. Spark asks the sources
 # of a query one after the other: a long wait at once would hold up the others of a query that is busy.
 FIRST_WAIT_MS: Final = 10
-
-
-class DataLossError(OttlaError):
-    """Records that were to be read are no longer there, and the query is not to go on without them."""
-
-    def __init__(self, losses: Iterable[str]) -> None:
-        super().__init__(
-            f"records are lost: {'; '.join(losses)}. Set failOnDataLoss to false to go on with what is there, or start "
-            "anew with another checkpoint"
-        )
 
 
 class Split(InputPartition):

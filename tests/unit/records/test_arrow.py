@@ -132,6 +132,73 @@ def test_a_header_key_that_is_not_text_is_still_read():
     assert rows["headers"].to_pylist() == [[{"key": "\ufffd", "value": b"x"}]]
 
 
+def add_batch(decoder, data, *bounds):
+    header = batch.read_header(data)
+    decoder.add(
+        batch.records_of(data, header=header),
+        header.record_count,
+        header.base_offset,
+        header.base_timestamp,
+        None,
+        *bounds,
+    )
+
+
+def test_batches_come_together_in_one_set_of_columns(core):
+    decoder = core.ColumnsDecoder()
+    for base_offset in (0, 4, 20):
+        data = batch.build(KEYS, VALUES, TIMES, headers=HEADERS, base_offset=base_offset, compression=Compression.LZ4)
+        add_batch(decoder, data)
+    assert decoder.row_count == 12
+    assert decoder.byte_count == 3 * (sum(map(len, filter(None, KEYS + VALUES))) + len("a1büc3".encode()))
+    arrays = arrow.arrays_of(decoder.finish())
+    assert arrays["key"].to_pylist() == KEYS * 3
+    assert arrays["value"].to_pylist() == VALUES * 3
+    assert arrays["offset"].to_pylist() == [0, 1, 2, 3, 4, 5, 6, 7, 20, 21, 22, 23]
+    assert arrays["timestamp"].cast(pa.int64()).to_pylist() == TIMES * 3
+    found = [[(entry["key"], entry["value"]) for entry in entries] for entries in arrays["headers"].to_pylist()]
+    assert found == HEADERS * 3
+    for array in arrays.values():
+        array.validate(full=True)
+
+
+def test_a_decoder_begins_anew_after_it_was_finished(core):
+    decoder = core.ColumnsDecoder()
+    assert arrow.arrays_of(decoder.finish())["value"].to_pylist() == []
+    for value in (b"first", b"second"):
+        add_batch(decoder, batch.build(None, [value], T))
+        assert arrow.arrays_of(decoder.finish())["value"].to_pylist() == [value]
+    assert decoder.row_count == decoder.byte_count == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"), [(0, 99, [5, 8, 9]), (6, 9, [8]), (9, 99, [9]), (6, 8, []), (0, 5, [])]
+)
+def test_only_the_records_between_the_bounds_are_taken(core, start, end, expected):
+    headers = [[("h", b"5")], [], [("h", b"9"), ("i", None)]]
+    data = batch.build(None, [b"5", b"8", b"9"], T, headers=headers, offset_deltas=[0, 3, 4], base_offset=5)
+    decoder = core.ColumnsDecoder()
+    add_batch(decoder, data, start, end)
+    arrays = arrow.arrays_of(decoder.finish())
+    assert arrays["offset"].to_pylist() == expected
+    assert arrays["value"].to_pylist() == [b"%d" % offset for offset in expected]
+    with_headers = {
+        5: [{"key": "h", "value": b"5"}],
+        8: [],
+        9: [{"key": "h", "value": b"9"}, {"key": "i", "value": None}],
+    }
+    assert arrays["headers"].to_pylist() == [with_headers[offset] for offset in expected]
+
+
+def test_columns_that_nobody_asked_for_are_not_made(core):
+    decoder = core.ColumnsDecoder(keys=False, values=False, headers=False)
+    add_batch(decoder, batch.build(KEYS, VALUES, TIMES, headers=HEADERS))
+    assert decoder.byte_count == 0
+    decoded = decoder.finish()
+    assert (decoded.record_count, decoded.keys, decoded.values, decoded.headers) == (4, None, None, None)
+    assert set(arrow.arrays_of(decoded)) == {"offset", "timestamp", "headers"}
+
+
 def test_nulls_where_none_may_be_are_a_mistake():
     values = pa.array([b"a", b"b"])
     with pytest.raises(ValueError, match="timestamp"):
