@@ -1,0 +1,58 @@
+"""The coordinator of transactions in thousands of small worlds: see `ottla.testing.transaction_model`.
+
+`OTTLA_SIM_SEEDS=n` runs that many seeds (`make sim SEEDS=n`), `OTTLA_SIM_SEED=s` runs one.
+"""
+
+import os
+
+import pytest
+
+from ottla.testing.transaction_model import World, run
+from ottla.transactions.coordinator import TransactionShard
+
+SEEDS_DEFAULT = 200
+SEEDS_PER_TEST = 50
+
+
+def seeds() -> list[range]:
+    if one := os.environ.get("OTTLA_SIM_SEED"):
+        return [range(int(one), int(one) + 1)]
+    first = int(os.environ.get("OTTLA_SIM_FIRST") or 0)
+    end = first + int(os.environ.get("OTTLA_SIM_SEEDS") or SEEDS_DEFAULT)
+    return [range(start, min(start + SEEDS_PER_TEST, end)) for start in range(first, end, SEEDS_PER_TEST)]
+
+
+def run_all(portion: range) -> list[World]:
+    return [run(seed) for seed in portion]
+
+
+@pytest.mark.parametrize("portion", seeds(), ids=lambda portion: f"{portion.start}-{portion.stop - 1}")
+def test_every_transaction_ends_as_its_producer_was_told(portion: range) -> None:
+    outcomes = {attempt.outcome for world in run_all(portion) for attempt in world.attempts}
+    assert len(portion) < 5 or outcomes == {True, False, None}, "too little happened"
+
+
+def test_the_model_finds_a_coordinator_that_forgets_a_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = TransactionShard.markers_written
+
+    def hasty(shard, due, partitions, ticket, now_ms):  # type: ignore[no-untyped-def]
+        return honest(shard, due, due.partitions, ticket, now_ms)
+
+    monkeypatch.setattr(TransactionShard, "markers_written", hasty)
+    with pytest.raises(AssertionError):
+        run_all(range(50))
+
+
+def test_the_model_finds_an_end_that_can_be_turned_into_its_opposite(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = TransactionShard.due_markers
+
+    def fickle(shard, ticket, now_ms):  # type: ignore[no-untyped-def]
+        decision = honest(shard, ticket, now_ms)
+        for _, due in decision.replies:
+            for one in due:
+                object.__setattr__(one, "is_commit", bool(len(one.partitions) % 2))
+        return decision
+
+    monkeypatch.setattr(TransactionShard, "due_markers", fickle)
+    with pytest.raises(AssertionError):
+        run_all(range(50))
