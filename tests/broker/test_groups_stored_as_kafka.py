@@ -131,7 +131,7 @@ def _parsed(text: str) -> Any:
 
 
 def without_topic_ids(records: list[Any]) -> list[Any]:
-    """Kafka writes offsets in version 4, with the topic's id; ours are in version 3, which older brokers read as well."""
+    """Kafka writes offsets in version 4, with the topic's id; ours are in version 3, which older brokers know."""
     for _, value in records:
         if isinstance(value, dict) and "topicId" in value["data"]:
             assert value["version"] == "4"

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from enum import Enum
 from typing import BinaryIO, Final
 
 from ottla.cli import remote
 from ottla.cli.command import Command, CommandError, ExitCode
 from ottla.cli.formats import FORMAT_HELP, RenderBatch, compile_format, render_json
-from ottla.client import admin
+from ottla.cli.places import Kind, Place, offsets_at, offsets_of, parse_place, ranges_of
 from ottla.client.admin import Isolation, OffsetSpec
 from ottla.client.fetching import Fetcher, FetchOptions, OffsetOutOfRangeError
 from ottla.client.metadata import Cluster
@@ -81,7 +77,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
         numbers = options.partition or [partition.partition for partition in topic.partitions]
         partitions = [TopicPartition(options.topic, topic.partition(number).partition) for number in numbers]
         start = await _start_offsets(cluster, partitions, place, isolation)
-        end = await _offsets(cluster, partitions, OffsetSpec.LATEST, isolation) if options.exit else None
+        end = await offsets_of(cluster, partitions, OffsetSpec.LATEST, isolation) if options.exit else None
         async with Fetcher(cluster, start, end, FetchOptions(isolation=isolation)) as fetcher:
             await _write(fetcher, render, sys.stdout.buffer, options.max_messages)
         return ExitCode.OK
@@ -108,82 +104,16 @@ def _first(columns: Columns, count: int) -> Columns:
     return Columns(offsets[:count], timestamps[:count], keys[:count], values[:count], headers[:count])
 
 
-# -- where to start ----------------------------------------------------------------------------------------------------
-
-
-class Kind(Enum):
-    OFFSET = "offset"
-    LAST = "last"
-    SPEC = "spec"
-    TIME = "time"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where to start: an offset, that many records before the end, an `OffsetSpec`, or a time in milliseconds."""
-
-    kind: Kind
-    number: int
-
-
-def parse_place(text: str) -> Place:
-    match text:
-        case "earliest" | "beginning":
-            return Place(Kind.SPEC, OffsetSpec.EARLIEST)
-        case "latest" | "end":
-            return Place(Kind.SPEC, OffsetSpec.LATEST)
-    if re.fullmatch(r"[0-9]+", text):
-        return Place(Kind.OFFSET, int(text))
-    if re.fullmatch(r"-[0-9]+", text):
-        return Place(Kind.LAST, -int(text))
-    if text.startswith("@"):
-        return Place(Kind.TIME, _milliseconds(text[1:]))
-    raise CommandError(
-        ExitCode.USAGE,
-        f"{text!r} is no place to start",
-        "name an offset, -N for the last N, earliest, latest, or @TIME",
-    )
-
-
-def _milliseconds(text: str) -> int:
-    if re.fullmatch(r"[0-9]+", text):
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise CommandError(
-            ExitCode.USAGE,
-            f"{text!r} is no time",
-            "write milliseconds since 1970, or a time such as 2026-01-31T12:00:00 in UTC",
-        ) from error
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
 async def _start_offsets(
     cluster: Cluster, partitions: Sequence[TopicPartition], place: Place, isolation: Isolation
 ) -> Mapping[TopicPartition, int]:
-    if place.kind is Kind.SPEC:
-        return await _offsets(cluster, partitions, place.number, isolation)
-    ends = await _offsets(cluster, partitions, OffsetSpec.LATEST, isolation)
-    if place.kind is Kind.TIME:
-        found = await _offsets(cluster, partitions, place.number, isolation)
-        # No record is that late: those to come are.
-        return {partition: ends[partition] if found[partition] < 0 else found[partition] for partition in partitions}
-    begins = await _offsets(cluster, partitions, OffsetSpec.EARLIEST, isolation)
-    if place.kind is Kind.LAST:
-        return {partition: max(begins[partition], ends[partition] - place.number) for partition in partitions}
-    for partition in partitions:
-        # Asked now: with --exit, a partition that ends before the offset would look as if it were read.
-        if not begins[partition] <= place.number <= ends[partition]:
-            raise OffsetOutOfRangeError(partition, place.number, begins[partition], ends[partition])
-    return dict.fromkeys(partitions, place.number)
-
-
-async def _offsets(
-    cluster: Cluster, partitions: Sequence[TopicPartition], spec: int, isolation: Isolation
-) -> dict[TopicPartition, int]:
-    found = await admin.list_offsets(cluster, dict.fromkeys(partitions, spec), isolation)
-    return {partition: each.offset for partition, each in found.items()}
+    if place.kind is Kind.OFFSET:
+        ranges = await ranges_of(cluster, partitions, isolation)
+        for partition, (begin, end) in ranges.items():
+            # Asked now: with --exit, a partition that ends before the offset would look as if it were read.
+            if not begin <= place.number <= end:
+                raise OffsetOutOfRangeError(partition, place.number, begin, end)
+    return await offsets_at(cluster, partitions, place, isolation)
 
 
 COMMAND: Final = Command(

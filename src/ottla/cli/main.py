@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "topics": "ottla.cli.topics",
     "produce": "ottla.cli.produce",
     "consume": "ottla.cli.consume",
+    "groups": "ottla.cli.groups",
     "configs": "ottla.cli.configs",
     "cluster": "ottla.cli.cluster",
     "metadata": "ottla.cli.metadata",

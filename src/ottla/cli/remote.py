@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from ottla.cli.command import CommandError, ExitCode
@@ -26,11 +27,18 @@ TIMEOUT_S_DEFAULT: Final = 30.0
 CONNECT_TIMEOUT_S_MAX: Final = 10.0
 
 _NOT_FOUND: Final = frozenset(
-    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.BROKER_NOT_AVAILABLE}
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    }
 )
 _HINTS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`ottla topics list` shows what there is",
     ErrorCode.BROKER_NOT_AVAILABLE: "`ottla cluster` shows the brokers",
+    ErrorCode.GROUP_ID_NOT_FOUND: "`ottla groups list` shows what there is",
+    ErrorCode.NON_EMPTY_GROUP: "stop its members first; `ottla groups describe --members` shows them",
     ErrorCode.TOPIC_ALREADY_EXISTS: "use --if-not-exists if that is fine, or `ottla topics alter` to change it",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "a name has up to 249 letters, digits, dots, underscores and dashes",
     ErrorCode.INVALID_CONFIG: "`ottla configs describe` with --all shows names and values",
@@ -100,6 +108,16 @@ def run(options: argparse.Namespace, work: Callable[[Cluster], Awaitable[ExitCod
         return asyncio.run(main())
     except (ApiError, ConnectionFailedError, TimedOutError) as error:
         raise command_error(error) from error
+
+
+def tell_failures(errors: Iterable[ApiError]) -> ExitCode:
+    """Tells all failures but the last, which ends the command with its exit code."""
+    found = list(errors)
+    for error in found[:-1]:
+        print(f"ottla: {error}", file=sys.stderr)
+    if found:
+        raise found[-1]
+    return ExitCode.OK
 
 
 def command_error(error: OttlaError) -> CommandError:

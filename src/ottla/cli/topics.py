@@ -170,7 +170,7 @@ def _describe(options: argparse.Namespace) -> ExitCode:
             if partitions:
                 configs = await admin.describe_configs(cluster, ConfigResource(ResourceType.TOPIC, name))
                 show_topic(topic, partitions, [each for each in configs if each.source in NOT_DEFAULT], options.json)
-        return _tell_failures(view.errors.values())
+        return remote.tell_failures(view.errors.values())
 
     return remote.run(options, work)
 
@@ -291,7 +291,7 @@ def _delete(options: argparse.Namespace) -> ExitCode:
                 print(json_line({"topic": name, "deleted": error is None}))
             elif error is None:
                 print(f"deleted {name}")
-        return _tell_failures(failures)
+        return remote.tell_failures(failures)
 
     return remote.run(options, work)
 
@@ -328,16 +328,6 @@ COMMAND: Final = command_group(
         Command("delete", "delete topics", "Delete topics with all their records.", _add_delete_arguments, _delete),
     ),
 )
-
-
-def _tell_failures(errors: Iterable[ApiError]) -> ExitCode:
-    """Tells all failures but the last, which ends the command with its exit code."""
-    found = list(errors)
-    for error in found[:-1]:
-        print(f"ottla: {error}", file=sys.stderr)
-    if found:
-        raise found[-1]
-    return ExitCode.OK
 
 
 def _warn(text: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.cli.arguments import parse_assignment, parse_settings
 from ottla.cli.command import CommandError, ExitCode
-from ottla.cli.consume import Kind, Place, parse_place
+from ottla.cli.places import Kind, Place, parse_place
 from ottla.cli.remote import command_error
 from ottla.client.admin import OffsetSpec
 from ottla.client.retrying import TimedOutError, UnknownTopicError

@@ -1,0 +1,102 @@
+"""Places in a partition as they are written on the command line: an offset, a time, the last N, the ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+
+from ottla.cli.command import CommandError, ExitCode
+from ottla.client import admin
+from ottla.client.admin import Isolation, OffsetSpec
+from ottla.client.metadata import Cluster
+from ottla.ids import TopicPartition
+
+
+class Kind(Enum):
+    OFFSET = "offset"
+    LAST = "last"
+    SPEC = "spec"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An offset, that many records before the end, an `OffsetSpec`, or a time in milliseconds."""
+
+    kind: Kind
+    number: int
+
+
+def parse_place(text: str) -> Place:
+    match text:
+        case "earliest" | "beginning":
+            return Place(Kind.SPEC, OffsetSpec.EARLIEST)
+        case "latest" | "end":
+            return Place(Kind.SPEC, OffsetSpec.LATEST)
+    if re.fullmatch(r"[0-9]+", text):
+        return Place(Kind.OFFSET, int(text))
+    if re.fullmatch(r"-[0-9]+", text):
+        return Place(Kind.LAST, -int(text))
+    if text.startswith("@"):
+        return Place(Kind.TIME, _milliseconds(text[1:]))
+    raise CommandError(
+        ExitCode.USAGE,
+        f"{text!r} is no place to start",
+        "name an offset, -N for the last N, earliest, latest, or @TIME",
+    )
+
+
+def _milliseconds(text: str) -> int:
+    if re.fullmatch(r"[0-9]+", text):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise CommandError(
+            ExitCode.USAGE,
+            f"{text!r} is no time",
+            "write milliseconds since 1970, or a time such as 2026-01-31T12:00:00 in UTC",
+        ) from error
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+async def offsets_at(
+    cluster: Cluster,
+    partitions: Sequence[TopicPartition],
+    place: Place,
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+) -> Mapping[TopicPartition, int]:
+    """Where the place is in each partition. An offset is taken as it is, within the partition or not."""
+    match place.kind:
+        case Kind.OFFSET:
+            return dict.fromkeys(partitions, place.number)
+        case Kind.SPEC:
+            return await offsets_of(cluster, partitions, place.number, isolation)
+        case Kind.LAST:
+            ranges = await ranges_of(cluster, partitions, isolation)
+            return {partition: max(begin, end - place.number) for partition, (begin, end) in ranges.items()}
+        case Kind.TIME:
+            ends = await offsets_of(cluster, partitions, OffsetSpec.LATEST, isolation)
+            found = await offsets_of(cluster, partitions, place.number, isolation)
+            # No record is that late: those to come are.
+            return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
+
+
+async def ranges_of(
+    cluster: Cluster, partitions: Sequence[TopicPartition], isolation: Isolation = Isolation.READ_UNCOMMITTED
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The first offset of each partition, and the one behind its last."""
+    ends = await offsets_of(cluster, partitions, OffsetSpec.LATEST, isolation)
+    begins = await offsets_of(cluster, partitions, OffsetSpec.EARLIEST, isolation)
+    return {partition: (begins[partition], ends[partition]) for partition in partitions}
+
+
+async def offsets_of(
+    cluster: Cluster, partitions: Sequence[TopicPartition], spec: int, isolation: Isolation
+) -> dict[TopicPartition, int]:
+    """The offset of each partition at an `OffsetSpec` or a time; -1 where no record is that late."""
+    found = await admin.list_offsets(cluster, dict.fromkeys(partitions, spec), isolation)
+    return {partition: each.offset for partition, each in found.items()}

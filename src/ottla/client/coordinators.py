@@ -1,0 +1,63 @@
+"""Asking the coordinator of a group or of a transactional id: who it is, and again if that has become another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from typing import Final, TypeVar
+
+from ottla.client.metadata import NOT_NOW, Cluster
+from ottla.client.retrying import error_of, retrying
+from ottla.errors import ApiError, ErrorCode
+from ottla.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+
+Answer = TypeVar("Answer")
+
+SINGLE_KEY_VERSION_MAX: Final = 3  # later ones take several names, which is no help here
+
+
+class CoordinatorType(IntEnum):
+    """What is coordinated, in Kafka's numbers."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    def of(self, key: str) -> str:
+        """In words."""
+        return f"the group {key}" if self is CoordinatorType.GROUP else f"the transactional id {key}"
+
+
+async def find_coordinator(cluster: Cluster, kind: CoordinatorType, key: str) -> int:
+    """The broker that coordinates a name, asked for now; ApiError where there is none at the moment."""
+    request = FindCoordinatorRequest(key=key, key_type=kind)
+    connection = await cluster.any_connection()
+    response = await connection.request(request, FindCoordinatorResponse, version_max=SINGLE_KEY_VERSION_MAX)
+    error = error_of(response.error_code, response.error_message, kind.of(key))
+    if error is not None:
+        raise error
+    return response.node_id
+
+
+async def ask_coordinator(
+    cluster: Cluster,
+    kind: CoordinatorType,
+    key: str,
+    request: object,
+    answer: type[Answer],
+    codes: Callable[[Answer], Iterable[int]],
+    *,
+    version_max: int | None = None,
+) -> Answer:
+    """Asks the coordinator of a name; `codes` are the error codes of an answer that may ask for patience."""
+    deadline = cluster.deadline()
+
+    async def attempt() -> Answer:
+        connection = await cluster.connection(await find_coordinator(cluster, kind, key))
+        timeout_s = min(deadline.left_s, cluster.options.connection.request_timeout_s)
+        response = await connection.request(request, answer, version_max=version_max, timeout_s=timeout_s)
+        for code in codes(response):
+            if code in NOT_NOW:
+                raise ApiError(ErrorCode(code), f"{kind.of(key)}: {ErrorCode(code).name}")
+        return response
+
+    return await retrying(attempt, deadline, cluster.options.pauses, cluster.learn_from)
