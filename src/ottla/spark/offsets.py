@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
 from itertools import pairwise
 from math import ceil, floor
 from typing import Final
@@ -95,25 +96,17 @@ def split(
     Large ranges are cut first, so that the parts become of like size.
     """
     whole = [each for each in ranges if each.size > 0]
-    parts = [1 if max_records is None else ceil(each.size / max_records) for each in whole]
-    if min_partitions is not None and sum(parts) < min_partitions:
-        total = sum(each.size for each in whole)
-        share = max(total / min_partitions, 1.0)
-        parts = [min(each.size, max(count, round(each.size / share))) for each, count in zip(whole, parts, strict=True)]
-        _top_up(parts, whole, min_partitions)
-    return [part for each, count in zip(whole, parts, strict=True) for part in _cut(each, count)]
-
-
-def _top_up(parts: list[int], whole: list[OffsetRange], min_partitions: int) -> None:
-    """Rounding may leave a few parts too few: they come from the ranges whose parts are the largest."""
-    while sum(parts) < min_partitions:
-        size_of_part = [
-            each.size / count if count < each.size else 0.0 for each, count in zip(whole, parts, strict=True)
-        ]
-        largest = max(range(len(parts)), key=size_of_part.__getitem__, default=None)
-        if largest is None or not size_of_part[largest]:
-            return  # every part is a single offset
-        parts[largest] += 1
+    counts = [1 if max_records is None else ceil(each.size / max_records) for each in whole]
+    # The range whose parts are the largest is cut once more, until there are enough; a single offset is not cut.
+    largest = [(-each.size / count, index) for index, (each, count) in enumerate(zip(whole, counts, strict=True))]
+    heapify(largest)
+    for _ in range(sum(counts), min_partitions or 0):
+        size, index = largest[0] if largest else (0.0, 0)
+        if size >= -1:
+            break
+        counts[index] += 1
+        heapreplace(largest, (-whole[index].size / counts[index], index))
+    return [part for each, count in zip(whole, counts, strict=True) for part in _cut(each, count)]
 
 
 def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:

@@ -46,7 +46,6 @@ WITHOUT_MEANING: Final = frozenset(
         "path",
     }
 )
-STREAMING_ONLY: Final = ("minoffsetspertrigger", "maxoffsetspertrigger", "maxtriggerdelay")
 BATCH_ONLY: Final = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
 
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
@@ -67,13 +66,6 @@ class Topics:
     names: tuple[str, ...] = ()
     pattern: str = ""
     partitions: tuple[TopicPartition, ...] = ()
-
-    def __str__(self) -> str:
-        if self.pattern:
-            return f"subscribePattern {self.pattern}"
-        if self.partitions:
-            return "assign " + ", ".join(map(str, self.partitions))
-        return "subscribe " + ", ".join(self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +129,7 @@ def parse(options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
         topics=_topics(reader),
         starting=_bound(reader, "starting", LATEST if is_streaming else EARLIEST),
         ending=_bound(reader, "ending", LATEST),
-        no_match=reader.take("startingoffsetsbytimestampstrategy", NoMatch, NoMatch.ERROR),
+        no_match=reader.take("startingoffsetsbytimestampstrategy", _no_match, NoMatch.ERROR),
         fail_on_data_loss=reader.take("failondataloss", read_boolean, True),
         min_partitions=reader.take("minpartitions", read_count, None),
         max_records_per_partition=reader.take("maxrecordsperpartition", read_count, None),
@@ -292,6 +284,12 @@ def _timestamps(text: str) -> Offsets:
     if not timestamps or min(timestamps.values()) < 0:
         raise ValueError(shape)
     return timestamps
+
+
+def _no_match(text: str) -> NoMatch:
+    if text.strip().lower() not in list(NoMatch):
+        raise ValueError("write error or latest")
+    return NoMatch(text.strip().lower())
 
 
 def _timestamp_ms(text: str) -> int | None:
