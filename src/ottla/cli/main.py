@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "produce": "ottla.cli.produce",
     "consume": "ottla.cli.consume",
     "groups": "ottla.cli.groups",
+    "transactions": "ottla.cli.transactions",
     "configs": "ottla.cli.configs",
     "cluster": "ottla.cli.cluster",
     "metadata": "ottla.cli.metadata",

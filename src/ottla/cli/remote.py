@@ -32,12 +32,14 @@ _NOT_FOUND: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.BROKER_NOT_AVAILABLE,
         ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
     }
 )
 _HINTS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`ottla topics list` shows what there is",
     ErrorCode.BROKER_NOT_AVAILABLE: "`ottla cluster` shows the brokers",
     ErrorCode.GROUP_ID_NOT_FOUND: "`ottla groups list` shows what there is",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`ottla transactions list` shows what there is",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first; `ottla groups describe --members` shows them",
     ErrorCode.TOPIC_ALREADY_EXISTS: "use --if-not-exists if that is fine, or `ottla topics alter` to change it",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "a name has up to 249 letters, digits, dots, underscores and dashes",

@@ -23,7 +23,7 @@ def commands() -> list[str]:
 
 
 def test_the_guide_has_commands():
-    assert len(commands()) == 27
+    assert len(commands()) == 32
 
 
 @pytest.mark.parametrize("command", commands())

@@ -1,0 +1,245 @@
+"""`ottla transactions`: list and describe transactions, and end one that nobody else ends."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from ottla.cli import remote
+from ottla.cli.command import Command, CommandError, ExitCode, command_group
+from ottla.cli.render import Json, count_text, json_line, time_text
+from ottla.client import transactions
+from ottla.client.metadata import Cluster
+from ottla.client.transactions import OpenTransaction, TransactionDescription
+from ottla.errors import ApiError
+from ottla.ids import NO_TIMESTAMP, TopicPartition
+
+NO_TIMEOUT_MS: Final = 2**31 - 1
+
+# -- list --------------------------------------------------------------------------------------------------------------
+
+
+def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--state", action="append", default=[], metavar="STATE", help="only those in this state; repeatable"
+    )
+    parser.add_argument(
+        "--producer-id", action="append", default=[], type=int, metavar="ID", help="only this producer's; repeatable"
+    )
+    parser.add_argument(
+        "--longer-than", type=int, default=-1, metavar="MS", help="only those that began so many milliseconds ago"
+    )
+    parser.add_argument("--pattern", metavar="REGEX", help="only transactional ids that match it as a whole")
+    parser.add_argument(
+        "--hanging",
+        action="store_true",
+        help="look into partitions for open transactions that no coordinator will end; see --topic",
+    )
+    parser.add_argument(
+        "--topic", action="append", default=[], metavar="NAME", help="with --hanging: only this topic; repeatable"
+    )
+    remote.add_json_argument(parser, "a JSON document a line: transactional id, state, producer and coordinator")
+    remote.add_arguments(parser)
+
+
+def _list(options: argparse.Namespace) -> ExitCode:
+    if options.topic and not options.hanging:
+        raise CommandError(ExitCode.USAGE, "--topic goes with --hanging", "transactional ids belong to no topic")
+
+    async def work(cluster: Cluster) -> ExitCode:
+        if options.hanging:
+            for hanging in await _find_hanging(cluster, options.topic):
+                print(json_line(_open_fields(hanging)) if options.json else _open_line(hanging))
+            return ExitCode.OK
+        found = await transactions.list_transactions(
+            cluster,
+            states=options.state,
+            producer_ids=options.producer_id,
+            longer_than_ms=options.longer_than,
+            pattern=options.pattern,
+        )
+        for each in found:
+            fields: dict[str, Json] = {
+                "transactional_id": each.transactional_id,
+                "state": each.state,
+                "producer_id": each.producer_id,
+                "coordinator": each.coordinator,
+            }
+            line = f"{each.transactional_id}  {each.state}  producer {each.producer_id}"
+            print(json_line(fields) if options.json else line)
+        return ExitCode.OK
+
+    return remote.run(options, work)
+
+
+async def _find_hanging(cluster: Cluster, topics: list[str]) -> list[OpenTransaction]:
+    view = await cluster.refresh(topics or None)
+    names = topics or sorted(view.topics)
+    partitions = [TopicPartition(name, each.partition) for name in names for each in view.topic(name).partitions]
+    return await transactions.hanging_transactions(cluster, partitions)
+
+
+def _open_fields(found: OpenTransaction) -> dict[str, Json]:
+    return {
+        "topic": found.partition.topic,
+        "partition": found.partition.partition,
+        "start_offset": found.start_offset,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "coordinator_epoch": found.coordinator_epoch,
+        "last_timestamp_ms": found.last_timestamp_ms,
+    }
+
+
+def _open_line(found: OpenTransaction) -> str:
+    return (
+        f"{found.partition}  open since offset {found.start_offset:,}  producer {found.producer_id} epoch "
+        f"{found.producer_epoch}  last written {time_text(found.last_timestamp_ms)}"
+    )
+
+
+# -- describe ----------------------------------------------------------------------------------------------------------
+
+
+def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="+", metavar="TRANSACTIONAL_ID", help="a transactional id")
+    remote.add_json_argument(parser, "a JSON document a line: state, producer, timeout, start and partitions")
+    remote.add_arguments(parser)
+
+
+def _describe(options: argparse.Namespace) -> ExitCode:
+    async def work(cluster: Cluster) -> ExitCode:
+        failures = []
+        for described in (await transactions.describe_transactions(cluster, dict.fromkeys(options.names))).values():
+            if isinstance(described, ApiError):
+                failures.append(described)
+            elif options.json:
+                print(json_line(_description_fields(described)))
+            else:
+                _show(described)
+        return remote.tell_failures(failures)
+
+    return remote.run(options, work)
+
+
+def _description_fields(described: TransactionDescription) -> dict[str, Json]:
+    partitions: list[Json] = [
+        {"topic": partition.topic, "partition": partition.partition} for partition in described.partitions
+    ]
+    return {
+        "transactional_id": described.transactional_id,
+        "coordinator": described.coordinator,
+        "state": described.state,
+        "producer_id": described.producer_id,
+        "producer_epoch": described.producer_epoch,
+        "timeout_ms": None if described.timeout_ms == NO_TIMEOUT_MS else described.timeout_ms,
+        "start_ms": None if described.start_ms == NO_TIMESTAMP else described.start_ms,
+        "partitions": partitions,
+    }
+
+
+def _show(described: TransactionDescription) -> None:
+    words = [
+        described.transactional_id,
+        described.state,
+        f"producer {described.producer_id} epoch {described.producer_epoch}",
+        "no timeout" if described.timeout_ms == NO_TIMEOUT_MS else f"timeout {described.timeout_ms:,} ms",
+        f"coordinator {described.coordinator}",
+    ]
+    if described.partitions:
+        words.append(f"began {time_text(described.start_ms)}")
+        words.append(count_text(len(described.partitions), "partition", "partitions"))
+    print("  ".join(words))
+    for partition in described.partitions:
+        print(f"  {partition}")
+
+
+# -- abort -------------------------------------------------------------------------------------------------------------
+
+
+def _add_abort_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "name", nargs="?", metavar="TRANSACTIONAL_ID", help="abort what is open under it, and fence its producer"
+    )
+    hanging = parser.add_argument_group("a hanging transaction, as `ottla transactions list --hanging` shows it")
+    hanging.add_argument("--topic", metavar="NAME", help="its topic")
+    hanging.add_argument("--partition", type=int, metavar="NUMBER", help="its partition")
+    hanging.add_argument("--start-offset", type=int, metavar="OFFSET", help="where it begins")
+    remote.add_json_argument(parser, "a JSON document: what was aborted")
+    remote.add_arguments(parser)
+
+
+def _abort(options: argparse.Namespace) -> ExitCode:
+    place = (options.topic, options.partition, options.start_offset)
+    if (options.name is None) == (place == (None, None, None)):
+        raise CommandError(
+            ExitCode.USAGE,
+            "name either a transactional id or a place",
+            "a place is --topic, --partition, --start-offset",
+        )
+    if options.name is None and None in place:
+        raise CommandError(ExitCode.USAGE, "a place is --topic, --partition and --start-offset together")
+
+    async def work(cluster: Cluster) -> ExitCode:
+        if options.name is not None:
+            return await _abort_id(cluster, options)
+        return await _abort_hanging(cluster, options)
+
+    return remote.run(options, work)
+
+
+async def _abort_id(cluster: Cluster, options: argparse.Namespace) -> ExitCode:
+    was_open = await transactions.abort_transaction(cluster, options.name)
+    if options.json:
+        print(json_line({"transactional_id": options.name, "aborted": was_open}))
+    else:
+        print(f"{options.name}: {'aborted' if was_open else 'no transaction is open'}")
+    return ExitCode.OK
+
+
+async def _abort_hanging(cluster: Cluster, options: argparse.Namespace) -> ExitCode:
+    partition = TopicPartition(options.topic, options.partition)
+    found = await transactions.open_transactions(cluster, [partition])
+    at_place = [each for each in found if each.start_offset == options.start_offset]
+    if not at_place:
+        raise CommandError(
+            ExitCode.NOT_FOUND,
+            f"{partition} has no open transaction that begins at offset {options.start_offset}",
+            "`ottla transactions list --hanging` shows what hangs",
+        )
+    (hanging,) = at_place
+    await transactions.abort_in_partition(cluster, hanging)
+    print(json_line({**_open_fields(hanging), "aborted": True}) if options.json else f"{_open_line(hanging)}  aborted")
+    return ExitCode.OK
+
+
+COMMAND: Final = command_group(
+    "transactions",
+    "list, describe and abort transactions",
+    "List and describe transactions, and abort those that nobody else ends.",
+    (
+        Command(
+            "list",
+            "name transactional ids with their states",
+            "Name the transactional ids of all brokers, one a line, with state and producer.\n\n"
+            "With --hanging: the open transactions in partitions that no coordinator knows of. Readers of committed\n"
+            "data wait for them for ever; `ottla transactions abort` ends them.",
+            _add_list_arguments,
+            _list,
+        ),
+        Command(
+            "describe",
+            "show state, producer and partitions",
+            "Show transactional ids: their state, producer and timeout, and the partitions of what is open.",
+            _add_describe_arguments,
+            _describe,
+        ),
+        Command(
+            "abort",
+            "abort an open transaction",
+            "Abort what is open under a transactional id, or a transaction that hangs in a partition.",
+            _add_abort_arguments,
+            _abort,
+        ),
+    ),
+)
