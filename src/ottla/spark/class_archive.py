@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.runtime.cache import cache_directory
 from ottla.spark.installation import find_java
+from ottla.spark.worker_python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,7 +134,7 @@ def _use_spark(target: Path) -> None:
     """A short life with what streams do: parse, window, join, keep state, write a table and call Python."""
     from pyspark.sql import SparkSession, functions
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", worker_python())
     scratch = target.parent
     spark = (
         SparkSession.builder.master("local[2]")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.spark import class_archive
 from ottla.spark.installation import check_installation
+from ottla.spark.worker_python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,6 +74,7 @@ def session(
     filter_pushdown: bool = True,
     ui: bool = False,
     shared_classes: bool = True,
+    installed_pyspark: bool = True,
 ) -> SparkSession:
     """The session of this process: a new one, or the one that is there.
 
@@ -81,6 +83,8 @@ def session(
     shared_classes: Java's classes come loaded from an archive in the user's cache directory. It is made once for each
         version of Java and Spark, which takes the time of two or three starts. Without effect under `spark-submit`
         or when Java runs already.
+    installed_pyspark: workers on this machine load the installed pyspark, which is compiled, and not Spark's zip file,
+        which is not. Where PYSPARK_PYTHON is set, that is what runs.
     """
     check_installation()
     from pyspark import SparkConf, SparkContext
@@ -96,7 +100,7 @@ def session(
         given["spark.master"] = master
     if given["spark.master"].startswith("local"):
         # Workers on this machine run this Python; left to itself Spark takes the first python3 of the path.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", worker_python() if installed_pyspark else sys.executable)
     chosen = settings(
         unix_sockets=unix_sockets,
         file_checkpoints=file_checkpoints,

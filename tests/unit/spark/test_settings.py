@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 import ottla.spark
 from ottla.spark import class_archive
 from ottla.spark.class_archive import ARCHIVES_MAX, RETRY_AFTER_S
+from ottla.spark.worker_python import worker_python
 
 SWITCHES = {
     "unix_sockets": "spark.python.unix.domain.socket.enabled",
@@ -105,3 +108,31 @@ def test_old_archives_go(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     monkeypatch.setattr(class_archive, "_run", lambda made: str(made.write_bytes(b"classes")))
     class_archive.find_or_make()
     assert {path.name for path in cache.glob("*.jsa")} == {"java-17-spark-4.jsa", "1.jsa", "2.jsa"}
+
+
+# -- the Python of workers ---------------------------------------------------------------------------------------------
+
+
+def test_workers_start_without_the_zip_file_of_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OTTLA_CACHE", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", "/of the/user")
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    python = worker_python()
+    program = "import os, sys; print(os.environ['PYTHONPATH'], sys.executable, *sys.argv[1:], sep='|')"
+    monkeypatch.setenv("PYTHONPATH", "/spark/python/lib/pyspark.zip")
+    said = subprocess.run([python, "-c", program, "a b"], check=True, capture_output=True, text=True).stdout
+    assert said == f"/of the/user|{sys.executable}|a b\n"
+    monkeypatch.setenv("PYTHONPATH", "/of the/user")
+    assert worker_python() == python
+
+
+def test_another_spark_than_the_installed_one_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    assert worker_python() == sys.executable
+
+
+def test_no_place_for_the_script_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("OTTLA_CACHE", str(tmp_path / "file"))
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    assert worker_python() == sys.executable
