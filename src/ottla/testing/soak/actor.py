@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -27,13 +29,38 @@ class Disconnected(Exception):  # noqa: N818
     """Nobody knows whether the request was served."""
 
 
+class Settings:
+    """What somebody was told to be set; not those for which an answer never came, for they may change at any time."""
+
+    def __init__(self, told: Mapping[str, str] | None = None) -> None:
+        self._told = dict(told or {})
+        self._unclear: set[str] = set()
+
+    @contextmanager
+    def asking(self, name: str, value: str) -> Iterator[None]:
+        """A change is under way; an exception leaves open whether it arrives."""
+        try:
+            yield
+        except BaseException:
+            self._unclear.add(name)
+            raise
+        self._told[name] = value
+
+    def check(self, there: Mapping[str, str]) -> None:
+        for name, value in self._told.items():
+            assert name in self._unclear or there.get(name) == value, f"{name} was set to {value}: {there}"
+
+
 class Topic:
     """A topic that exists, as far as clients were told."""
 
-    def __init__(self, name: str, topic_id: UUID, partition_count: int) -> None:
+    def __init__(
+        self, name: str, topic_id: UUID, partition_count: int, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.topic_id = topic_id
         self.partition_count = partition_count
+        self.settings = Settings(settings)
         self.is_doomed = False  # somebody asked for its deletion
 
     def key(self, partition: int) -> PartitionKey:

@@ -98,7 +98,7 @@ class Admin(Actor):
             # There already: an earlier attempt arrived after we looked.
             self._check(result.error_code, asked_at, ErrorCode.TOPIC_ALREADY_EXISTS)
         self.soak.ledger.licences.grant(result.topic_id, licence)
-        self.soak.topics[name] = Topic(name, result.topic_id, result.num_partitions)
+        self.soak.topics[name] = Topic(name, result.topic_id, result.num_partitions, settings)
 
     async def _delete(self, topic: Topic) -> None:
         topic.is_doomed = True
@@ -142,7 +142,8 @@ class Admin(Actor):
         )
         asked_at, licence = self.soak.time(), licence_of({name: value})
         while_asked, from_now_on = scopes
-        with self.soak.ledger.licences.asking(while_asked, licence):
+        settings = self.soak.settings if topic is None else topic.settings
+        with self.soak.ledger.licences.asking(while_asked, licence), settings.asking(name, value):
             request = IncrementalAlterConfigsRequest(resources=[wish], validate_only=False)
             (result,) = (await self.call(request, 1)).responses
             self._check(result.error_code, asked_at, *(GONE if topic is not None and topic.is_doomed else ()))

@@ -46,7 +46,7 @@ class Climate:
             settings["retention.ms"] = str(dice.choice([1_500, 5_000]))
         if policy in ("compact", "both"):
             settings["cleanup.policy"] = "compact" if policy == "compact" else "compact,delete"
-            settings["min.cleanable.dirty.ratio"] = dice.choice(["0", "0.3"])
+            settings["min.cleanable.dirty.ratio"] = dice.choice(["0.0", "0.3"])
             settings["delete.retention.ms"] = dice.choice(["0", "3000", "86400000"])
         return settings
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from ottla.testing.ledger import Ledger
 from ottla.testing.network import Conditions
-from ottla.testing.soak.actor import Actor, Topic
+from ottla.testing.soak.actor import Actor, Settings, Topic
 from ottla.testing.soak.admin import Admin, Janitor
 from ottla.testing.soak.climate import Climate
 from ottla.testing.soak.producers import CarelessProducer, IdempotentProducer, PlainProducer
@@ -37,6 +37,7 @@ class Soak:
         self.dice = world.dice("soak")
         self.ledger = Ledger()
         self.topics: dict[str, Topic] = {}
+        self.settings = Settings()  # of all brokers
         self.reused_names: set[str] = set()
         self.producer_ids: set[int] = set()
         self.is_on = True

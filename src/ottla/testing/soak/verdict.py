@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ottla.config.dynamic import DEFAULT_BROKER, ConfigResource, ConfigResourceType
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from ottla.protocol.messages.metadata import MetadataRequest
@@ -28,6 +29,7 @@ class Verdict(OffsetAsker):
 
     async def find(self) -> None:
         await self._check_topics()
+        self._check_settings()
         for topic in self.soak.topics.values():
             for partition in range(topic.partition_count):
                 await self._check_partition(topic, partition)
@@ -48,6 +50,12 @@ class Verdict(OffsetAsker):
                 self.soak.drop(topic)
             else:
                 topic.partition_count = len(there[topic.topic_id].partitions)
+
+    def _check_settings(self) -> None:
+        configs = self.soak.process.broker.configs
+        self.soak.settings.check(configs.overrides_of(DEFAULT_BROKER))
+        for topic in self.soak.topics.values():
+            topic.settings.check(configs.overrides_of(ConfigResource(ConfigResourceType.TOPIC, topic.name)))
 
     async def _check_partition(self, topic: Topic, partition: int) -> None:
         log = self.soak.process.broker.replicas.find(topic.name, partition).log

@@ -22,6 +22,7 @@ class Seen(NamedTuple):
     high_watermark: int
     end: int
     epoch: int
+    recovery_point: int
 
 
 class Watch:
@@ -68,9 +69,9 @@ class Watch:
     def look(self) -> None:
         for key, partition in self._partitions():
             log, leader = partition.log, partition.leader
-            now = Seen(log.log_start_offset, leader.high_watermark, log.end_offset, leader.epoch)
+            now = Seen(log.log_start_offset, leader.high_watermark, log.end_offset, leader.epoch, log.recovery_point)
             assert now.log_start <= now.high_watermark <= now.end, f"{key}: {now}"
-            assert log.recovery_point <= now.end, f"{key}: {now} was flushed to {log.recovery_point}"
+            assert now.recovery_point <= now.end, f"{key}: {now}"
             before = self._seen.get(key, now)
             assert all(map(int.__ge__, now, before)), f"{key} went from {before} to {now}"
             assert leader.epoch >= self._epochs.get(key, 0), f"{key}: epoch {self._epochs[key]} came before {now}"
