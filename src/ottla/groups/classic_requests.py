@@ -461,9 +461,11 @@ class ClassicRequests:
         if len(group.members) > self._shard.settings.max_size:
             self.prepare_rebalance(group, now_ms, decided)
 
-    def unloaded(self, group: ClassicGroup) -> list[tuple[Ticket, ErrorCode]]:
+    @staticmethod
+    def parked(group: ClassicGroup) -> list[Ticket]:
+        """The tickets of all who wait for the group."""
         return [
-            (ticket, ErrorCode.NOT_COORDINATOR)
+            ticket
             for member in group.members.values()
             for ticket in (member.join_ticket, member.sync_ticket)
             if ticket is not None

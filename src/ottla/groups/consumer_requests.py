@@ -8,6 +8,7 @@ from what it has to what it is to have. All of it is one decision: state changes
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -152,13 +153,17 @@ class ConsumerRequests:
         is_full = epoch == JOIN_EPOCH or (timeout_ms != -1 and names is not None and owned is not None)
         return self.decision(group, step, (ticket, self._reply(step, is_full, now_ms)))
 
-    @staticmethod
-    def decision(group: ConsumerGroup, step: Step, reply: tuple[Ticket, object]) -> GroupDecision:
-        def look_again(at_ms: int) -> Decision:
-            group.seen_topics = None
-            return Decision()
+    def decision(self, group: ConsumerGroup, step: Step, reply: tuple[Ticket, object]) -> GroupDecision:
+        undo = partial(self._take_back, group, [step.before])
+        return GroupDecision(step.records, [reply], undo=undo)
 
-        return GroupDecision(step.records, [reply], undo=look_again)
+    def _take_back(self, group: ConsumerGroup, members: list[ConsumerMember], now_ms: int) -> Decision:
+        """Nothing was written: members that are still there have their deadlines again, topics are looked at again."""
+        group.seen_topics = None
+        for member in members:
+            if member.member_id in group.members:
+                self._start_timers(group, member, now_ms)
+        return Decision()
 
     def _reply(self, step: Step, is_full: bool, now_ms: int) -> ConsumerGroupHeartbeatResponse:
         """The assignment is told if it changed, or if the member says everything: it may have missed something."""
@@ -377,9 +382,11 @@ class ConsumerRequests:
             away = replace(member, epoch=LEAVE_STATIC_EPOCH, revoking=NO_PARTITIONS)
             return Decision([current_record(group.group_id, away)], [(ticket, reply)])
         assert request.member_epoch == LEAVE_EPOCH
-        return Decision(self.fence(group, [member], now_ms), [(ticket, reply)])
+        decided = self.fence(group, [member], now_ms)
+        decided.replies.append((ticket, reply))
+        return decided
 
-    def fence(self, group: ConsumerGroup, gone: list[ConsumerMember], now_ms: int) -> list[CoordinatorRecord]:
+    def fence(self, group: ConsumerGroup, gone: list[ConsumerMember], now_ms: int) -> GroupDecision:
         """Takes out members. The others get what they had by their next heartbeats."""
         group_id = group.group_id
         records: list[CoordinatorRecord] = []
@@ -396,7 +403,7 @@ class ConsumerRequests:
         )
         if left and all(member.is_classic for member in left.values()) and self._shard.settings.allows_downgrade:
             self._shard.timers.set(TimerKey(TimerKind.MIGRATION, group_id), now_ms)
-        return records
+        return GroupDecision(records, undo=partial(self._take_back, group, gone))
 
     def forget_timers(self, group_id: str, member_id: str) -> None:
         for kind in (TimerKind.SESSION, TimerKind.REVOCATION, TimerKind.JOIN, TimerKind.SYNC):
@@ -411,19 +418,22 @@ class ConsumerRequests:
             return Decision()
         if key.kind == TimerKind.REVOCATION and member.state != MemberState.UNREVOKED_PARTITIONS:
             return Decision()
-        return Decision(self.fence(group, [member], now_ms))
+        return self.fence(group, [member], now_ms)
 
     def loaded(self, group: ConsumerGroup, now_ms: int) -> None:
         for member in group.members.values():
-            timeout_ms = self._shard.settings.consumer_session_timeout_ms
-            if member.classic is not None:
-                timeout_ms = member.classic.session_timeout_ms
-            self._shard.touch(group.group_id, member.member_id, timeout_ms, now_ms)
-            if member.state == MemberState.UNREVOKED_PARTITIONS:
-                key = TimerKey(TimerKind.REVOCATION, group.group_id, member.member_id)
-                self._shard.timers.set(key, now_ms + member.rebalance_timeout_ms)
+            self._start_timers(group, member, now_ms)
         if group.members and group.classic_member_count == len(group.members):
             self._shard.timers.set(TimerKey(TimerKind.MIGRATION, group.group_id), now_ms)
+
+    def _start_timers(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
+        timeout_ms = self._shard.settings.consumer_session_timeout_ms
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        self._shard.touch(group.group_id, member.member_id, timeout_ms, now_ms)
+        if member.state == MemberState.UNREVOKED_PARTITIONS and not member.is_classic:
+            key = TimerKey(TimerKind.REVOCATION, group.group_id, member.member_id)
+            self._shard.timers.set(key, now_ms + member.rebalance_timeout_ms)
 
 
 def _updated(member: ConsumerMember, wish: Wish) -> ConsumerMember:

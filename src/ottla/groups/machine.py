@@ -164,7 +164,8 @@ class GroupMachine:
     def _restore(self, group: ConsumerGroup, now_ms: int) -> Decision:
         classic = self._shard.classic_group(group.group_id)
         self._shard.groups[group.group_id] = group
-        return Decision(replies=[] if classic is None else [*self._classic.unloaded(classic)])
+        parked = [] if classic is None else self._classic.parked(classic)
+        return Decision(replies=[(ticket, ErrorCode.COORDINATOR_NOT_AVAILABLE) for ticket in parked])
 
     def sync(self, request: SyncGroupRequest, caller: Caller, ticket: Ticket, now_ms: int) -> Decision:
         try:
@@ -325,11 +326,13 @@ class GroupMachine:
         return decided
 
     def expire(self, now_ms: int) -> Decision:
-        decided = Decision()
+        decided = GroupDecision()
         while not decided.records and (key := self._shard.timers.pop_due(now_ms)) is not None:
             following = self._expire_one(key, now_ms)
             decided.replies += following.replies
-            decided.records += following.records
+            if following.records:
+                decided.records = following.records
+                decided.undo = following.undo if isinstance(following, GroupDecision) else None
         return decided
 
     def _expire_one(self, key: TimerKey, now_ms: int) -> Decision:
@@ -386,10 +389,10 @@ class GroupMachine:
 
     def unloaded(self) -> Parked:
         return [
-            parked
+            (ticket, ErrorCode.NOT_COORDINATOR)
             for group in self._shard.groups.values()
             if isinstance(group, ClassicGroup)
-            for parked in self._classic.unloaded(group)
+            for ticket in self._classic.parked(group)
         ]
 
     def topics_changed(self, topics: TopicsView, now_ms: int) -> Decision:

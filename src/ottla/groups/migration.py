@@ -8,6 +8,7 @@ classic one again.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -33,7 +34,7 @@ from ottla.groups.consumer_records import (
     target_record,
 )
 from ottla.groups.consumer_requests import ConsumerRequests, Wish
-from ottla.groups.group import Caller, Group
+from ottla.groups.group import Caller, Group, GroupDecision
 from ottla.groups.partitions import NO_PARTITIONS, Partitions
 from ottla.groups.shard import Shard, TimerKey, TimerKind
 from ottla.protocol.codec import decode, encode
@@ -52,6 +53,7 @@ from ottla.protocol.messages.groups import (
 )
 
 _SUBSCRIPTION_VERSION_MAX: Final = 3
+_MIGRATION_RETRY_MS: Final = 1000
 
 
 class Migration:
@@ -84,9 +86,7 @@ class Migration:
         decided.records[:0] = records
         if isinstance(group, ClassicGroup):
             # Whoever waits is sent back, and finds a consumer group.
-            decided.replies += [
-                (parked, ErrorCode.REBALANCE_IN_PROGRESS) for parked, _ in self._classic.unloaded(group)
-            ]
+            decided.replies += [(parked, ErrorCode.REBALANCE_IN_PROGRESS) for parked in self._classic.parked(group)]
             for member in group.members.values():
                 member.join_ticket = member.sync_ticket = None
                 self._shard.touch(group.group_id, member.member_id, member.session_timeout_ms, now_ms)
@@ -172,7 +172,7 @@ class Migration:
 
     def migrate(self, group_id: str, now_ms: int) -> Decision:
         """The deadline of a migration: first the group is written anew, then its members are called to rejoin."""
-        decided = Decision()
+        decided = GroupDecision(undo=partial(self._migrate_later, group_id))
         classic = self._shard.classic_group(group_id)
         if classic is not None:
             if classic.members and not classic.is_empty:
@@ -189,6 +189,10 @@ class Migration:
             self._consumer.forget_timers(group_id, member.member_id)
             self._shard.touch(group_id, member.member_id, member.classic.session_timeout_ms, now_ms)
         return decided
+
+    def _migrate_later(self, group_id: str, now_ms: int) -> Decision:
+        self._shard.timers.set(TimerKey(TimerKind.MIGRATION, group_id), now_ms + _MIGRATION_RETRY_MS)
+        return Decision()
 
     def _may_downgrade(self, group: ConsumerGroup) -> bool:
         settings = self._shard.settings
@@ -333,8 +337,9 @@ class Migration:
     ) -> Decision:
         gone: dict[str, ConsumerMember] = {}
         answers = [self._leave_one(group, leaving, gone) for leaving in leaving_members(request, caller)]
-        records = self._consumer.fence(group, list(gone.values()), now_ms) if gone else []
-        return Decision(records, [(ticket, left(answers, caller))])
+        decided = self._consumer.fence(group, list(gone.values()), now_ms) if gone else Decision()
+        decided.replies.append((ticket, left(answers, caller)))
+        return decided
 
     def _leave_one(
         self, group: ConsumerGroup, leaving: MemberIdentity, gone: dict[str, ConsumerMember]

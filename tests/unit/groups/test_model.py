@@ -1,0 +1,329 @@
+"""Many members of one group, by seed: they join, leave, die, lose replies, are slow; the shard moves and appends fail.
+
+Checked after every step: no two members that are current hold one partition, nobody is assigned a partition that does
+not exist, and another machine that reads the log comes to the same state. When the trouble ends, the group becomes
+stable with all who live, and every partition has its owner.
+
+`OTTLA_SIM_SEEDS` sets how many seeds are run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.errors import ErrorCode
+from ottla.groups.classic import ClassicGroup, ClassicState
+from ottla.groups.consumer import ConsumerGroup
+from ottla.groups.partitions import each_partition
+from ottla.protocol.codec import decode, encode
+from ottla.protocol.messages.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartition
+
+SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "6"))
+STEPS = 150
+TOPIC = "a"
+RETRY = {
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.UNRELEASED_INSTANCE_ID,
+}
+
+
+class ClassicClient:
+    """A consumer of the classic protocol that gives up everything before it joins again."""
+
+    def __init__(self, world: World, instance: str | None) -> None:
+        self.world = world
+        self.instance = instance
+        self.member = ""
+        self.generation = -1
+        self.held: set[int] = set()
+        self.waits_for: tuple[str, int] | None = None
+        self.is_joined = False
+
+    @property
+    def epoch(self) -> int:
+        return self.generation
+
+    def act(self) -> None:
+        if self.waits_for is not None:
+            self.look()
+        elif not self.is_joined:
+            self.join()
+        else:
+            self.take(self.world.driver.heartbeat(self.member, self.generation, instance=self.instance))
+
+    def join(self) -> None:
+        self.held = set()
+        subscription = ConsumerProtocolSubscription(topics=[TOPIC])
+        protocols = {"range": b"\0\1" + encode(subscription, 1)}
+        driver = self.world.driver
+        code = driver.join(
+            self.member, protocols=protocols, instance=self.instance, session_ms=10_000, rebalance_ms=20_000
+        )
+        if code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member = driver.given_id
+            return
+        self.waits_for = ("join", driver.ticket)
+        self.look()
+
+    def look(self) -> None:
+        """Looks whether the answer is there; sometimes it is lost on the way."""
+        assert self.waits_for is not None
+        what, ticket = self.waits_for
+        reply = self.world.driver.replies.get(ticket)
+        if reply is None:
+            return
+        self.waits_for = None
+        if self.world.loses_a_reply():
+            self.is_joined = False
+            return
+        if isinstance(reply, ErrorCode):
+            self.take(reply)
+        elif what == "join":
+            self.joined(reply)
+        else:
+            assigned = decode(ConsumerProtocolAssignment, reply.assignment, 0, 2) if reply.assignment else None
+            topics = [] if assigned is None else assigned.assigned_partitions
+            self.held = {index for topic in topics for index in topic.partitions}
+            self.world.check_nothing_unknown(self.held)
+
+    def joined(self, reply: Any) -> None:
+        self.member, self.generation, self.is_joined = reply.member_id, reply.generation_id, True
+        shares: dict[str, bytes] = {}
+        if reply.leader == self.member and not reply.skip_assignment:
+            members = [each.member_id for each in reply.members]
+            count = self.world.driver.topics.topics[TOPIC].partition_count
+            for position, member in enumerate(members):
+                mine = list(range(position, count, len(members)))
+                message = ConsumerProtocolAssignment(assigned_partitions=[TopicPartition(topic=TOPIC, partitions=mine)])
+                shares[member] = b"\0\1" + encode(message, 1)
+        driver = self.world.driver
+        driver.sync(self.member, self.generation, shares, instance=self.instance)
+        self.waits_for = ("sync", driver.ticket)
+        self.look()
+
+    def take(self, code: ErrorCode) -> None:
+        if code == ErrorCode.NONE or code in RETRY:
+            self.is_joined = self.is_joined and code != ErrorCode.GROUP_ID_NOT_FOUND
+            return
+        assert code in {
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            ErrorCode.ILLEGAL_GENERATION,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.FENCED_INSTANCE_ID,
+        }, code
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            self.member = ""
+            self.held = set()
+        self.is_joined = False
+
+    def leave(self) -> None:
+        if self.member:
+            self.world.driver.leave(self.member, instances=(self.instance,))
+
+
+class ConsumerClient:
+    """A consumer of the new protocol; now and then slow to give up what it should."""
+
+    def __init__(self, world: World, instance: str | None) -> None:
+        self.world = world
+        self.instance = instance
+        self.member = f"consumer-{world.dice.getrandbits(64):x}"
+        self.epoch = 0
+        self.held: set[int] = set()
+        self.wanted: set[int] = set()
+        self.waits_for = None
+        # A member that may have missed something says everything.
+        self.is_full = True
+
+    def act(self) -> None:
+        if not self.world.is_calm and self.world.dice.random() < 0.3:
+            pass  # slow: it keeps what it has for another while
+        else:
+            self.held = set(self.wanted)
+        owned = {TOPIC: set(self.held)} if self.held else {}
+        driver = self.world.driver
+        if self.epoch == 0 or self.is_full:
+            reply = driver.beat(
+                self.member, self.epoch, topics=(TOPIC,), owned=owned, rebalance_ms=20_000, instance=self.instance
+            )
+        else:
+            reply = driver.beat(self.member, self.epoch, owned=owned, instance=self.instance)
+        if self.world.loses_a_reply():
+            self.is_full = True
+            return
+        if isinstance(reply, ErrorCode):
+            self.take(reply)
+            return
+        self.is_full = False
+        self.epoch = reply.member_epoch
+        if reply.assignment is not None:
+            self.wanted = {index for topic in reply.assignment.topic_partitions for index in topic.partitions}
+            self.world.check_nothing_unknown(self.wanted)
+            self.held &= self.wanted | self.held
+
+    def take(self, code: ErrorCode) -> None:
+        if code in RETRY and (code != ErrorCode.GROUP_ID_NOT_FOUND or self.epoch == 0):
+            self.is_full = True
+            return
+        assert code in {
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            ErrorCode.FENCED_INSTANCE_ID,
+        }, code
+        self.epoch, self.held, self.wanted = 0, set(), set()
+
+    def leave(self) -> None:
+        self.world.driver.beat(self.member, -1, instance=self.instance)
+
+
+class World:
+    """The shard, the members and the trouble."""
+
+    def __init__(self, seed: int, make_driver: Callable[..., Any], kinds: tuple[type, ...]) -> None:
+        self.dice = random.Random(seed)
+        self.driver = make_driver(initial_rebalance_delay_ms=500, consumer_assignment_interval_ms=200)
+        self.driver.create_topics(**{TOPIC: 5})
+        self.kinds = kinds
+        self.clients: list[Any] = []
+        self.is_calm = False
+        self.instances = iter(range(1_000_000))
+
+    def loses_a_reply(self) -> bool:
+        return not self.is_calm and self.dice.random() < 0.1
+
+    def check_nothing_unknown(self, partitions: set[int]) -> None:
+        assert partitions <= set(range(self.driver.topics.topics[TOPIC].partition_count))
+
+    def step(self) -> None:
+        dice, driver = self.dice, self.driver
+        driver.refuse = ErrorCode.NOT_COORDINATOR if dice.random() < 0.03 else None
+        match dice.randrange(20):
+            case 0 if len(self.clients) < 7:
+                instance = f"i{next(self.instances)}" if dice.random() < 0.3 else None
+                self.clients.append(dice.choice(self.kinds)(self, instance))
+            case 1 if self.clients:
+                self.clients.pop(dice.randrange(len(self.clients))).leave()
+            case 2 if self.clients:
+                gone = self.clients.pop(dice.randrange(len(self.clients)))  # dies without a word
+                if gone.instance is not None and dice.random() < 0.7:
+                    self.clients.append(type(gone)(self, gone.instance))  # and is started anew
+            case 3 if dice.random() < 0.3:
+                driver.restart()
+            case 4 if dice.random() < 0.3:
+                count = driver.topics.topics[TOPIC].partition_count
+                driver.create_topics(**{TOPIC: min(count + 1, 12)})
+            case 5:
+                driver.commit_in_transaction({(TOPIC, dice.randrange(5)): dice.randrange(100)}, producer_id=1)
+            case 6:
+                driver.end_transaction(1, dice.random() < 0.5)
+            case 7:
+                driver.pass_time(dice.choice((3000, 12_000)))
+            case _ if self.clients:
+                dice.choice(self.clients).act()
+        driver.pass_time(dice.randrange(300))
+        self.check()
+
+    def check(self) -> None:
+        """What must hold at every moment."""
+        group = self.driver.machine.group("g")
+        holders: dict[int, str] = {}
+        for client in self.clients:
+            if not self.is_current(group, client):
+                continue
+            for partition in client.held:
+                assert partition not in holders, f"{client.member} and {holders[partition]} hold {partition}"
+                holders[partition] = client.member
+        if isinstance(group, ConsumerGroup):
+            owned = [
+                partition
+                for member in group.members.values()
+                for held in (member.assigned, member.revoking)
+                for partition in each_partition(held)
+            ]
+            assert len(owned) == len(set(owned)), "a partition belongs to two members"
+            assert {partition: group.owners[partition] for partition in owned} == group.owners
+
+    @staticmethod
+    def is_current(group: Any, client: Any) -> bool:
+        """Whether the coordinator takes the client for a member, as far as that knows itself."""
+        if group is None or client.member not in group.members:
+            return False
+        if isinstance(group, ClassicGroup):
+            return bool(client.epoch == group.generation and group.state == ClassicState.STABLE)
+        member = group.members[client.member]
+        return client.epoch in (member.epoch, member.previous_epoch)
+
+    def check_replay(self) -> None:
+        """Reading the log anew gives all that is durable."""
+        live, replayed = self.driver.machine, self.driver.replayed()
+        assert live._shard.offsets.snapshot() == replayed._shard.offsets.snapshot()
+        group, again = live.group("g"), replayed.group("g")
+        if isinstance(group, ConsumerGroup):
+            for name in ("epoch", "metadata_hash", "assignment_epoch", "members", "target", "owners", "static_members"):
+                assert getattr(group, name) == getattr(again, name), name
+        elif isinstance(group, ClassicGroup) and group.state == ClassicState.STABLE:
+            assert isinstance(again, ClassicGroup)
+            assert (group.generation, group.leader_id, group.protocol_name, group.static_members) == (
+                again.generation,
+                again.leader_id,
+                again.protocol_name,
+                again.static_members,
+            )
+            assert {key: member.assignment for key, member in group.members.items()} == {
+                key: member.assignment for key, member in again.members.items()
+            }
+
+    def calm_down(self) -> None:
+        """No more trouble: within two minutes of the clock the group is stable, with all who live."""
+        self.is_calm = True
+        self.driver.refuse = None
+        for _ in range(480):
+            for client in self.clients:
+                client.act()
+                self.check()
+            self.driver.pass_time(250)
+            if self.is_settled():
+                return
+        group = self.driver.machine.group("g")
+        raise AssertionError(f"{group.state_name}: {[vars(client) for client in self.clients]}")
+
+    def is_settled(self) -> bool:
+        group = self.driver.machine.group("g")
+        if not self.clients:
+            return group is None or group.is_empty
+        if (
+            group is None
+            or group.state_name != "Stable"
+            or set(group.members) != {each.member for each in self.clients}
+        ):
+            return False
+        count = self.driver.topics.topics[TOPIC].partition_count
+        held = sorted(partition for client in self.clients for partition in client.held)
+        # The leader of a classic group learns of new partitions by itself; this one does not look.
+        return held == list(range(count)) or (isinstance(group, ClassicGroup) and len(held) == len(set(held)) > 0)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize(
+    "kinds",
+    [(ClassicClient,), (ConsumerClient,), (ClassicClient, ConsumerClient)],
+    ids=["classic", "consumer", "both"],
+)
+def test_a_group_survives_everything(seed: int, kinds: tuple[type, ...], make_driver: Callable[..., Any]) -> None:
+    world = World(seed, make_driver, kinds)
+    for number in range(STEPS):
+        world.step()
+        if number % 15 == 0:
+            world.check_replay()
+    world.check_replay()
+    world.calm_down()
+    world.check_replay()
