@@ -25,9 +25,18 @@ from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient
 
 WAIT_S = 30.0
-# Members that die are missed within a second.
-SETTINGS = {"group.min.session.timeout.ms": "500"}
+# Members that die are missed within a second, and news reach members of either protocol in a tenth.
+SETTINGS = {
+    "group.min.session.timeout.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "50",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.min.session.timeout.ms": "500",
+    "group.consumer.session.timeout.ms": "10000",
+    "group.consumer.assignment.interval.ms": "0",
+}
 QUICK = {"heartbeat.interval.ms": 100, "session.timeout.ms": 10_000}
+CLASSIC = {"partition.assignment.strategy": "range"}
+CONSUMER = {"group.protocol": "consumer"}  # KIP-848; the broker sets the pace and assigns
 
 _numbers = itertools.count()
 
@@ -72,7 +81,7 @@ class Member:
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "log_level": 2,
-                **QUICK,
+                **({} if settings.get("group.protocol") == "consumer" else QUICK),
                 **settings,
             }
         )
@@ -157,19 +166,26 @@ def committed(admin: AdminClient, group: str) -> dict[int, int]:
 # -- commits -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("settings", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
 @pytest.mark.parametrize("is_asynchronous", [False, True], ids=["sync", "async"])
 def test_whoever_comes_next_goes_on_where_the_last_one_committed(
-    is_asynchronous: bool, broker: Broker, admin: AdminClient, group: str, topic: str, join: Callable[..., Member]
+    is_asynchronous: bool,
+    settings: dict[str, str],
+    broker: Broker,
+    admin: AdminClient,
+    group: str,
+    topic: str,
+    join: Callable[..., Member],
 ) -> None:
     produce(broker, topic, range(40))
-    first = join()
+    first = join(**settings)
     poll_until(lambda: len(first.values) == 40, first)
     assert numbers(first.values) == list(range(40))
     first.consumer.commit(asynchronous=is_asynchronous)
     poll_until(lambda: committed(admin, group) == dict.fromkeys(range(4), 10), first)
     first.close()
     produce(broker, topic, range(40, 60))
-    second = join()
+    second = join(**settings)
     poll_until(lambda: len(second.values) == 20, second)
     assert numbers(second.values) == list(range(40, 60))
     watermarks = [second.consumer.get_watermark_offsets(TopicPartition(topic, number)) for number in range(4)]
@@ -194,11 +210,11 @@ def test_a_commit_by_hand_without_membership_is_kept_and_found(
 # -- members come and go -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky", "uniform"])
 def test_partitions_are_shared_among_members_and_taken_over_from_those_who_leave(
     strategy: str, broker: Broker, admin: AdminClient, group: str, topic: str, join: Callable[..., Member]
 ) -> None:
-    settings = {"partition.assignment.strategy": strategy}
+    settings = CONSUMER if strategy == "uniform" else {"partition.assignment.strategy": strategy}
     one = join(**settings)
     poll_until(shares_are([4], one), one)
     two = join(**settings)
@@ -214,8 +230,12 @@ def test_partitions_are_shared_among_members_and_taken_over_from_those_who_leave
     assert numbers(one.values + three.values) == list(range(20))
 
 
-def test_a_cooperative_member_keeps_what_it_is_to_have_anyway(join: Callable[..., Member]) -> None:
-    settings = {"partition.assignment.strategy": "cooperative-sticky"}
+@pytest.mark.parametrize(
+    "settings", [{"partition.assignment.strategy": "cooperative-sticky"}, CONSUMER], ids=["classic", "consumer"]
+)
+def test_a_cooperative_member_keeps_what_it_is_to_have_anyway(
+    settings: dict[str, str], join: Callable[..., Member]
+) -> None:
     one = join(**settings)
     poll_until(shares_are([4], one), one)
     two = join(**settings)
@@ -224,16 +244,17 @@ def test_a_cooperative_member_keeps_what_it_is_to_have_anyway(join: Callable[...
     assert one.lost == []
 
 
+@pytest.mark.parametrize("settings", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
 def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
-    admin: AdminClient, group: str, join: Callable[..., Member]
+    settings: dict[str, str], admin: AdminClient, group: str, join: Callable[..., Member]
 ) -> None:
-    one = join(**{"group.instance.id": "one"})
-    two = join(**{"group.instance.id": "two"})
+    one = join(**settings, **{"group.instance.id": "one"})
+    two = join(**settings, **{"group.instance.id": "two"})
     poll_until(shares_are([2, 2], one, two), one, two)
     kept, rebalances = two.partitions, len(one.assigned)
     two.close()  # a static member does not say good-bye
     assert len(describe(admin, group).members) == 2
-    two = join(**{"group.instance.id": "two"})
+    two = join(**settings, **{"group.instance.id": "two"})
     poll_until(lambda: two.partitions == kept, one, two)
     assert len(one.assigned) == rebalances
 
@@ -269,8 +290,31 @@ def test_a_member_that_dies_is_missed_after_its_session_and_its_partitions_go_to
         poll_until(shares_are([4], member), member)
 
 
-def test_new_partitions_are_noticed(admin: AdminClient, topic: str, join: Callable[..., Member]) -> None:
-    member = join(**{"topic.metadata.refresh.interval.ms": 100})
+def test_a_group_moves_to_the_consumer_protocol_and_back_while_it_is_at_work(
+    broker: Broker, admin: AdminClient, group: str, topic: str, join: Callable[..., Member]
+) -> None:
+    old = join(**CLASSIC)
+    poll_until(shares_are([4], old), old)
+    new = join(**CONSUMER)
+    poll_until(shares_are([2, 2], old, new), old, new)
+    assert describe(admin, group).type.name == "CONSUMER"
+    produce(broker, topic, range(20))
+    # Some may come twice: who revokes everything in each rebalance reads again what it had not committed.
+    poll_until(lambda: set(numbers(old.values + new.values)) == set(range(20)), old, new)
+    for member in (old, new):
+        member.consumer.commit(asynchronous=False)
+    new.close()
+    poll_until(shares_are([4], old), old)
+    assert describe(admin, group).type.name == "CLASSIC"
+    produce(broker, topic, range(20, 40))
+    poll_until(lambda: set(numbers(old.values + new.values)) == set(range(40)), old)
+
+
+@pytest.mark.parametrize("settings", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
+def test_new_partitions_are_noticed(
+    settings: dict[str, str], admin: AdminClient, topic: str, join: Callable[..., Member]
+) -> None:
+    member = join(**settings, **{"topic.metadata.refresh.interval.ms": 100})
     poll_until(shares_are([4], member), member)
     admin.create_partitions([NewPartitions(topic, 6)])[topic].result(WAIT_S)
     poll_until(shares_are([6], member), member)
@@ -279,13 +323,14 @@ def test_new_partitions_are_noticed(admin: AdminClient, topic: str, join: Callab
 # -- the broker goes away and comes back -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("settings", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
 @pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
-def test_members_outlive_a_restart_of_the_broker_without_a_rebalance(is_killed: bool) -> None:
+def test_members_outlive_a_restart_of_the_broker_without_a_rebalance(is_killed: bool, settings: dict[str, str]) -> None:
     with ExitStack() as stack:
         broker = stack.enter_context(Broker(SETTINGS, in_process=False))
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         admin.create_topics([NewTopic("t", 4)])["t"].result(WAIT_S)
-        members = [Member(broker, "g", "t", log_level=0) for _ in range(2)]
+        members = [Member(broker, "g", "t", log_level=0, **settings) for _ in range(2)]
         for member in members:
             stack.callback(member.close)
         poll_until(shares_are([2, 2], *members), *members)

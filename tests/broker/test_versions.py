@@ -20,6 +20,7 @@ from ottla.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
+from ottla.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -106,7 +107,8 @@ def request_for(key: int, version: int, topic: str, topic_id: UUID) -> object:
         case 13:
             return LeaveGroupRequest(group_id="g")
         case 14:
-            return SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[])
+            spoken = {"protocol_type": "consumer", "protocol_name": "range"}
+            return SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[], **spoken)
         case 15:
             return DescribeGroupsRequest(groups=[])
         case 16:
@@ -162,6 +164,17 @@ def request_for(key: int, version: int, topic: str, topic_id: UUID) -> object:
             return DescribeTransactionsRequest(transactional_ids=[])
         case 66:
             return ListTransactionsRequest(state_filters=[], producer_id_filters=[])
+        case 68:
+            return ConsumerGroupHeartbeatRequest(
+                group_id=f"consumers-{version}",
+                member_id="a-member",
+                member_epoch=0,
+                rebalance_timeout_ms=10_000,
+                subscribed_topic_names=[topic],
+                topic_partitions=[],
+            )
+        case 69:
+            return ConsumerGroupDescribeRequest(group_ids=[], include_authorized_operations=False)
         case 74:
             return ListConfigResourcesRequest()
         case 75:

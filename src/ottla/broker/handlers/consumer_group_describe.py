@@ -1,0 +1,55 @@
+"""ConsumerGroupDescribe: state, epochs and members of consumer groups (KIP-848)."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.authorized import GROUP_OPERATIONS
+from ottla.broker.coordinators import together
+from ottla.errors import ErrorCode
+from ottla.groups.machine import GroupMachine
+from ottla.protocol.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+
+def handle(
+    broker: Broker, request: ConsumerGroupDescribeRequest, context: Context
+) -> ConsumerGroupDescribeResponse | Coroutine[Any, Any, ConsumerGroupDescribeResponse]:
+    answers = [_describe(broker, group_id) for group_id in request.group_ids]
+    return together(answers, partial(_response, request.include_authorized_operations))
+
+
+def _describe(broker: Broker, group_id: str) -> Any:
+    refuse = partial(_refused, group_id)
+    if not group_id:
+        return refuse(ErrorCode.INVALID_GROUP_ID)
+    return broker.groups.ask(group_id, refuse, GroupMachine.consumer_describe, group_id)
+
+
+def _refused(group_id: str, code: ErrorCode) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=code,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )
+
+
+def _response(includes_operations: bool, groups: Any) -> ConsumerGroupDescribeResponse:
+    if includes_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
+    return ConsumerGroupDescribeResponse(groups=list(groups))
