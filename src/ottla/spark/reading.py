@@ -7,7 +7,6 @@ held is one answer in hand, one on its way and one batch in the making.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -22,13 +21,11 @@ from ottla.records import arrow
 from ottla.records.codec import ColumnsDecoder
 from ottla.spark.connections import client_options
 from ottla.spark.lookup import Lookup
-from ottla.spark.losses import DataLossError
+from ottla.spark.losses import bear
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
 from ottla.spark.schema import HEADERS, TIMESTAMP, arrow_schema
 from ottla.spark.workers import client_for
-
-_log = logging.getLogger(__name__)
 
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024  # of keys, values and headers in an Arrow batch, about
 # A new leader may know less for a moment than the one that told where the log ends. Beyond that, records are lost.
@@ -86,22 +83,15 @@ def _to_the_end(
         elif time.monotonic() - since > SHORT_LOG_PATIENCE_S:
             log_end = Lookup(client, options).latest([partition])[partition]
             if log_end < part.end_offset:
-                _bear_loss(
-                    f"{partition} ends at {log_end}, and {position} to {part.end_offset - 1} were to be read", options
-                )
+                loss = f"{partition} ends at {log_end}, and {position} to {part.end_offset - 1} were to be read"
+                bear([loss], options.fail_on_data_loss)
                 return
             since = time.monotonic()
 
 
-def _bear_loss(loss: str, options: SourceOptions) -> None:
-    if options.fail_on_data_loss:
-        raise DataLossError([loss])
-    _log.warning("records are lost: %s", loss)
-
-
 def _start_after(error: OffsetOutOfRangeError, position: int, part: OffsetRange, options: SourceOptions) -> int | None:
     """Where to go on after records were found to be gone; None where nothing of the range is left."""
-    _bear_loss(f"{error}, and {part.start_offset} to {part.end_offset - 1} were to be read", options)
+    bear([f"{error}, and {position} to {part.end_offset - 1} were to be read"], options.fail_on_data_loss)
     return error.log_start_offset if position < error.log_start_offset else None
 
 

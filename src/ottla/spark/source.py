@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from ottla.spark.connections import client_options
 from ottla.spark.filters import EVERYTHING, Selection, narrowed
 from ottla.spark.lookup import Lookup
-from ottla.spark.losses import DataLossError
+from ottla.spark.losses import bear
 from ottla.spark.offsets import (
     LATEST,
     JsonOffsets,
@@ -94,11 +94,25 @@ class BatchReader(DataSourceReader):
         with _lookup_for(options) as lookup:
             partitions = lookup.partitions()
             start = lookup.resolve(options.starting, partitions)
-            end = lookup.made_concrete(lookup.resolve(options.ending, partitions))
+            end = self._reachable(lookup.made_concrete(lookup.resolve(options.ending, partitions)), lookup)
             ranges = self.selection.ranges(plan(start, end).ranges)
             if self.selection.since_ms is not None:
                 ranges = lookup.since(self.selection.since_ms, ranges)
         return _splits(ranges, options)
+
+    def _reachable(self, end: Offsets, lookup: Lookup) -> Offsets:
+        """Offsets that somebody wrote by hand may lie beyond the end of the log."""
+        if self.options.ending.offsets is None:
+            return end
+        last = lookup.latest(end)
+        losses = [
+            f"{partition} ends at {last[partition]}, and {self.options.ending.option} asks for {offset}"
+            for partition, offset in end.items()
+            if offset > last[partition]
+        ]
+        if losses:
+            bear(losses, self.options.fail_on_data_loss)
+        return {partition: min(offset, last[partition]) for partition, offset in end.items()}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self.options)
@@ -201,9 +215,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
         planned = plan(offsets_from_json(start), offsets_from_json(end))
         if planned.losses:
-            if self.options.fail_on_data_loss:
-                raise DataLossError(planned.losses)
-            _log.warning("records are lost: %s", "; ".join(planned.losses))
+            bear(planned.losses, self.options.fail_on_data_loss)
         return _splits(planned.ranges, self.options)
 
     def commit(self, end: JsonOffsets) -> None:
