@@ -170,11 +170,16 @@ class Controller:
             if await self._store.get(nodes.config_path("topics", name)) is not None:
                 operations.append(Delete(nodes.config_path("topics", name)))
             # Until its logs are gone: a crash in between must not hand old records to a new topic of that name.
-            operations.append(Create(nodes.deletion_path(name), nodes.encode_deletion(topic.topic_id)))
+            mark, data = nodes.deletion_path(name), nodes.encode_deletion(topic.topic_id)
+            is_marked = await self._store.get(mark) is not None  # of an earlier topic, and could not be taken away
+            operations.append(Put(mark, data) if is_marked else Create(mark, data))
             await self._commit(operations)
             await self._tell(self.image.with_topics([], removed=[name]))
             self._change_configs(self._configs().replaced(ConfigResource(ConfigResourceType.TOPIC, name), {}))
-            await self._commit([Delete(nodes.deletion_path(name))])
+            try:
+                await self._commit([Delete(mark)])
+            except ApiError as error:  # the topic is gone all the same; the next start takes the mark away
+                logger.warning("the mark of the deletion of %s stays for now: %s", name, error)
             return topic
 
     def _known(self, name: str) -> TopicState:

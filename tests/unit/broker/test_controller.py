@@ -131,6 +131,26 @@ def test_a_deleted_topic_leaves_nothing_in_the_store_and_its_settings_are_not_in
     scenario(play)
 
 
+def test_a_mark_that_could_not_be_taken_away_is_no_obstacle_to_the_next_deletion_of_that_name() -> None:
+    async def play(world: World) -> None:
+        await world.controller.create_topic(NewTopic("t", 1, 1))
+        publish = world.controller._publish
+
+        def publish_and_fail(image: ClusterImage) -> None:
+            publish(image)
+            world.store._failure = OSError("full")
+
+        world.controller._publish = publish_and_fail
+        await world.controller.delete_topic("t")
+        world.controller._publish, world.store._failure = publish, None
+        assert await world.store.children(nodes.DELETIONS) == ["t"]
+        await world.controller.create_topic(NewTopic("t", 1, 1))
+        await world.controller.delete_topic("t")
+        assert await world.store.children(nodes.DELETIONS) == []
+
+    scenario(play)
+
+
 def test_the_mark_of_a_deletion_stands_until_the_logs_are_gone() -> None:
     async def play(world: World) -> None:
         topic = await world.controller.create_topic(NewTopic("t", 1, 1))
