@@ -1,8 +1,8 @@
 """A history of what clients did and were told, in the manner of Jepsen's workload for Kafka.
 
 Processes send and poll, alone or in transactions, while somebody breaks the broker. Of each operation is noted when it
-was invoked, when it came back, and what was learned. `history_check.check` then looks for what cannot be. Every value is
-sent once only, so a value names the operation that sent it.
+was invoked, when it came back, and what was learned. `history_check.check` then looks for what cannot be. A value is
+sent once only, so it names the operation that sent it.
 
     history = History()
     with history.operation(process=1) as operation:
