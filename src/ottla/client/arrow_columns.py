@@ -75,10 +75,6 @@ class ArrowColumns:
     def __len__(self) -> int:
         return self.row_count if self.rows is None else len(self.rows) // ROW_NUMBER_BYTES
 
-    @property
-    def choose_partitions(self) -> bool:
-        return self.partitions is not None or (self.keys is not None and self.hashes_keys)
-
     def slice(self, start: int, end: int) -> ArrowColumns:
         if (start, end) == (0, len(self)):
             return self
@@ -96,23 +92,25 @@ class ArrowColumns:
             partitions=None if self.partitions is None else self.partitions.slice(start, end - start),
         )
 
-    def by_partition(self, partition_count: int, keyless_partition: int) -> dict[int, ArrowColumns]:
+    def by_partition(self, partition_count: int) -> dict[int | None, ArrowColumns]:
         assert self.rows is None, "columns are split by partition once"
-        if not self.row_count:
-            return {}
-        numbers = self._partition_numbers(partition_count, keyless_partition)
-        groups = codec.group_rows(numbers, partition_count)
-        if len(groups) == 1:
-            return {groups[0][0]: self}
-        return {partition: replace(self, rows=rows) for partition, rows in groups}
-
-    def _partition_numbers(self, partition_count: int, keyless_partition: int) -> Buffer:
-        if self.keys is not None and self.hashes_keys:
-            by_key = codec.partitions_of_column(self.row_count, self.keys, partition_count, keyless_partition)
+        keyless = partition_count  # one more than there are
+        hashed_keys = self.keys if self.hashes_keys else None
+        if hashed_keys is None and self.partitions is None:
+            return {None: self}
+        if hashed_keys is None:
+            by_key: Buffer = pa.repeat(pa.scalar(keyless, pa.int32()), self.row_count).buffers()[1]
         else:
-            by_key = memoryview(pa.repeat(pa.scalar(keyless_partition, pa.int32()), self.row_count).buffers()[1])
-        if self.partitions is None:
-            return by_key
+            by_key = codec.partitions_of_column(self.row_count, hashed_keys, partition_count, keyless)
+        numbers = by_key if self.partitions is None else self._with_chosen(by_key, partition_count)
+        groups = codec.group_rows(numbers, partition_count + 1)
+        return {
+            None if number == keyless else number: self if len(groups) == 1 else replace(self, rows=rows)
+            for number, rows in groups
+        }
+
+    def _with_chosen(self, by_key: Buffer, partition_count: int) -> Buffer:
+        """The partitions that rows name, and for those that name none what their key says."""
         import pyarrow.compute as pc  # not at the top: it takes a tenth of a second, and few records need it
 
         chosen = self.partitions.cast(pa.int32())
@@ -122,7 +120,8 @@ class ArrowColumns:
                 raise UnknownTopicError(f"there is no partition {bound}: there are {partition_count}, counted from 0")
         fallback = pa.Array.from_buffers(pa.int32(), self.row_count, [None, pa.py_buffer(by_key)])
         merged = pc.coalesce(chosen, fallback)
-        return memoryview(merged.buffers()[1])[ROW_NUMBER_BYTES * merged.offset :][: ROW_NUMBER_BYTES * self.row_count]
+        start = ROW_NUMBER_BYTES * merged.offset
+        return memoryview(merged.buffers()[1])[start : start + ROW_NUMBER_BYTES * self.row_count]
 
     def pieces(self, batch_bytes_max: int) -> list[ArrowColumns]:
         ends = codec.split_columns(

@@ -28,14 +28,10 @@ class Records(Protocol):
 
     def __len__(self) -> int: ...
 
-    @property
-    def choose_partitions(self) -> bool:
-        """Whether they say something about their partitions: by keys, or by number."""
-
     def slice(self, start: int, end: int) -> Self: ...
 
-    def by_partition(self, partition_count: int, keyless_partition: int) -> dict[int, Self]:
-        """The records of each partition, in their order; those that choose none go to `keyless_partition`."""
+    def by_partition(self, partition_count: int) -> dict[int | None, Self]:
+        """The records of each partition, in their order; under None those that choose none, for want of a key."""
 
     def pieces(self, batch_bytes_max: int) -> list[Self]:
         """The records in pieces of at most `batch_bytes_max`; a record that is larger alone stands alone."""
@@ -64,10 +60,6 @@ class RecordColumns:
     def __len__(self) -> int:
         return len(self.values)
 
-    @property
-    def choose_partitions(self) -> bool:
-        return self.keys is not None
-
     def slice(self, start: int, end: int) -> RecordColumns:
         return self._each(lambda column: column[start:end])
 
@@ -80,17 +72,15 @@ class RecordColumns:
         picked = (column if column is None or isinstance(column, int) else pick(column) for column in columns)
         return RecordColumns(*picked)  # type: ignore[arg-type]  # a pick of a column has its type
 
-    def by_partition(self, partition_count: int, keyless_partition: int) -> dict[int, RecordColumns]:
-        if not len(self):
-            return {}
-        if partition_count == 1 or self.keys is None:
-            return {keyless_partition: self}
-        groups = codec.group_rows(
-            codec.partitions_of_keys(self.keys, partition_count, keyless_partition), partition_count
-        )
-        if len(groups) == 1:
-            return {groups[0][0]: self}
-        return {partition: self.take(rows.cast("i")) for partition, rows in groups}
+    def by_partition(self, partition_count: int) -> dict[int | None, RecordColumns]:
+        if self.keys is None:
+            return {None: self}
+        keyless = partition_count  # one more than there are
+        groups = codec.group_rows(codec.partitions_of_keys(self.keys, partition_count, keyless), partition_count + 1)
+        return {
+            None if number == keyless else number: self if len(groups) == 1 else self.take(rows.cast("i"))
+            for number, rows in groups
+        }
 
     def pieces(self, batch_bytes_max: int) -> list[RecordColumns]:
         ends = list(accumulate(self.sizes()))  # where each record ends, if all stood in one row

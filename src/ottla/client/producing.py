@@ -114,16 +114,13 @@ class BatchProducer:
 
     def _pieces(self, topic: Topic, records: Records, partition: int | None) -> Iterator[tuple[int, Records]]:
         """The records of each batch with their partition."""
-        bytes_max = self.options.batch_bytes_max
-        if partition is not None:
-            number = topic.partition(partition).partition
-            yield from ((number, piece) for piece in records.pieces(bytes_max))
-        elif not records.choose_partitions:
-            yield from ((self._keyless_partition(topic), piece) for piece in records.pieces(bytes_max))
+        if partition is None:
+            parts = records.by_partition(len(topic.partitions))
         else:
-            parts = records.by_partition(len(topic.partitions), self._keyless_partition(topic))
-            for number, part in parts.items():
-                yield from ((number, piece) for piece in part.pieces(bytes_max))
+            parts = {topic.partition(partition).partition: records}
+        for number, part in parts.items():
+            for piece in part.pieces(self.options.batch_bytes_max):
+                yield self._keyless_partition(topic) if number is None else number, piece
 
     def _keyless_partition(self, topic: Topic) -> int:
         """Another one each time, in turn; those without a leader are left out where others have one."""

@@ -42,6 +42,17 @@ ANSWER_SLACK_S: Final = 1.0  # a broker's own limit comes first: it says what wa
 ALREADY_APPENDED: Final = frozenset({ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 
 
+class NotDeliveredError(TimedOutError):
+    """The time of a batch is over; `partition` is where it was to go."""
+
+    def __init__(self, partition: TopicPartition, timeout_s: float, cause: OttlaError) -> None:
+        super().__init__(timeout_s, cause)
+        self.partition = partition
+
+    def __str__(self) -> str:
+        return f"{self.partition}: {super().__str__()}"
+
+
 class Acks(IntEnum):
     """Who must have a batch before the broker answers."""
 
@@ -192,18 +203,19 @@ class Sender:
         try:
             while self._lanes:
                 self._moved.clear()
+                looked_at = asyncio.get_running_loop().time()
                 for node_id in await self._leaders_of_ready_lanes():
                     channel = self._channels.setdefault(node_id, _Channel())
                     if not channel.is_writing and channel.in_flight < REQUESTS_IN_FLIGHT_MAX:
                         channel.is_writing = True
                         self._start(self._send_next(node_id, channel))
-                await self._wait_for_change()
+                await self._wait_for_change(looked_at)
         finally:
             self._is_running = False
 
-    async def _wait_for_change(self) -> None:
-        now = asyncio.get_running_loop().time()
-        resuming = [lane.resumes_at for lane in self._lanes.values() if lane.resumes_at > now]
+    async def _wait_for_change(self, looked_at: float) -> None:
+        """Until something moved, or a pause is over that was not over when the lanes were looked at."""
+        resuming = [lane.resumes_at for lane in self._lanes.values() if lane.resumes_at > looked_at]
         try:
             async with asyncio.timeout_at(min(resuming, default=None)):
                 await self._moved.wait()
@@ -375,7 +387,7 @@ class Sender:
         if trouble is not None and lane.queue:
             pause_s, first = next(lane.pauses), lane.queue[0]
             if pause_s >= self._time_left_s(first):
-                timed_out = TimedOutError(self._options.delivery_timeout_s, trouble)
+                timed_out = NotDeliveredError(lane.partition, self._options.delivery_timeout_s, trouble)
                 timed_out.__cause__ = trouble
                 self._refuse(lane, first, timed_out)
             lane.resumes_at = asyncio.get_running_loop().time() + pause_s

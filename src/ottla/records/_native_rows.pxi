@@ -32,14 +32,14 @@ cdef inline int32_t partition_of(const uint8_t *key, Py_ssize_t size, int32_t pa
     return <int32_t>(murmur2(key, size) & 0x7FFFFFFF) % partition_count
 
 
-cdef int check_partitions(int32_t partition_count, int32_t keyless_partition) except -1:
-    if not 0 <= keyless_partition < partition_count:
-        raise ValueError(f"partition {keyless_partition} is none of {partition_count}")
+cdef int check_partition_count(int32_t partition_count) except -1:
+    if partition_count < 1:
+        raise ValueError(f"keys cannot go to {partition_count} partitions")
     return 0
 
 
-def partitions_of_keys(keys, int32_t partition_count, int32_t keyless_partition):
-    check_partitions(partition_count, keyless_partition)
+def partitions_of_keys(keys, int32_t partition_count, int32_t keyless):
+    check_partition_count(partition_count)
     cdef list key_list = list(keys) if type(keys) is not list else keys
     cdef Py_ssize_t count = len(key_list), index
     cdef _Memory partitions = allocated(4 * count)
@@ -47,7 +47,7 @@ def partitions_of_keys(keys, int32_t partition_count, int32_t keyless_partition)
     for index in range(count):
         key = key_list[index]
         if key is None:
-            partition = keyless_partition
+            partition = keyless
         else:
             key = as_bytes(key)
             partition = partition_of(
@@ -56,8 +56,8 @@ def partitions_of_keys(keys, int32_t partition_count, int32_t keyless_partition)
     return partitions
 
 
-def partitions_of_column(Py_ssize_t row_count, keys, int32_t partition_count, int32_t keyless_partition):
-    check_partitions(partition_count, keyless_partition)
+def partitions_of_column(Py_ssize_t row_count, keys, int32_t partition_count, int32_t keyless):
+    check_partition_count(partition_count)
     cdef _ColumnViews views = binary_views(keys, row_count)
     cdef _Memory partitions = allocated(4 * row_count)
     cdef const uint8_t *key = NULL
@@ -70,7 +70,7 @@ def partitions_of_column(Py_ssize_t row_count, keys, int32_t partition_count, in
             problem = read_cell(&views.column, row, &key, &size)
             if problem:
                 break
-            partition = keyless_partition if key == NULL else partition_of(key, size, partition_count)
+            partition = keyless if key == NULL else partition_of(key, size, partition_count)
             memcpy(partitions.data + 4 * row, &partition, 4)
     if problem:
         raise_column_problem(problem, row)

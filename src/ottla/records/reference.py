@@ -708,19 +708,17 @@ def decode_columns(
 _hash_of_key = lru_cache(HASHES_KEPT)(murmur2)
 
 
-def partitions_of_keys(keys: Sequence[bytes | None], partition_count: int, keyless_partition: int) -> Buffer:
-    """The partition of each key, as int32: Kafka's, and `keyless_partition` for None."""
-    if not 0 <= keyless_partition < partition_count:
-        raise ValueError(f"partition {keyless_partition} is none of {partition_count}")
-    partitions = [
-        keyless_partition if key is None else (_hash_of_key(bytes(key)) & INT32_MAX) % partition_count for key in keys
-    ]
+def partitions_of_keys(keys: Sequence[bytes | None], partition_count: int, keyless: int) -> Buffer:
+    """The partition of each key, as int32: Kafka's, and the number `keyless` for None."""
+    if partition_count < 1:
+        raise ValueError(f"keys cannot go to {partition_count} partitions")
+    partitions = [keyless if key is None else (_hash_of_key(bytes(key)) & INT32_MAX) % partition_count for key in keys]
     return struct.pack(f"={len(partitions)}i", *partitions)
 
 
-def partitions_of_column(row_count: int, keys: BinaryColumn, partition_count: int, keyless_partition: int) -> Buffer:
+def partitions_of_column(row_count: int, keys: BinaryColumn, partition_count: int, keyless: int) -> Buffer:
     """The same for the keys of an Arrow column."""
-    return partitions_of_keys(_cells(keys, row_count), partition_count, keyless_partition)
+    return partitions_of_keys(_cells(keys, row_count), partition_count, keyless)
 
 
 def group_rows(numbers: Buffer, group_count: int) -> list[tuple[int, memoryview]]:

@@ -38,11 +38,9 @@ def both(rows, start=0):
 @given(rows_of_records, st.integers(1, 6), st.data())
 def test_every_partition_has_the_same_batch(rows, partition_count, data):
     start = data.draw(st.integers(0, len(rows)))
-    keyless = data.draw(st.integers(0, partition_count - 1))
     columns, lists = both(rows, start)
-    parts, expected = columns.by_partition(partition_count, keyless), lists.by_partition(partition_count, keyless)
-    if partition_count > 1:
-        assert list(parts) == list(expected)
+    parts, expected = columns.by_partition(partition_count), lists.by_partition(partition_count)
+    assert list(parts) == list(expected)
     for number, part in parts.items():
         assert len(part) == len(expected[number])
         assert part.build(base_sequence=7) == expected[number].build(base_sequence=7)
@@ -52,7 +50,7 @@ def test_every_partition_has_the_same_batch(rows, partition_count, data):
 def test_pieces_and_halves_are_the_records_in_order(rows, bytes_max, by_partition):
     columns, lists = both(rows)
     if by_partition:
-        columns, lists = (next(iter(each.by_partition(3, 0).values())) for each in (columns, lists))
+        columns, lists = (next(iter(each.by_partition(3).values())) for each in (columns, lists))
     pieces = columns.pieces(bytes_max)
     start = 0
     for piece in pieces:
@@ -66,14 +64,13 @@ def test_pieces_and_halves_are_the_records_in_order(rows, bytes_max, by_partitio
 
 def test_columns_without_keys_choose_nothing_and_stay_together():
     columns = arrow_columns(pa.array([b"a", b"b"]), T)
-    assert not columns.choose_partitions
-    assert [(number, len(part)) for number, part in columns.by_partition(5, 3).items()] == [(3, 2)]
+    assert columns.by_partition(5) == {None: columns}
 
 
 def test_keys_that_are_not_to_be_hashed_choose_nothing_but_are_in_the_records():
     keys, values = [b"k", b"l"], [b"a", b"b"]
     columns = arrow_columns(pa.array(values), T, pa.array(keys), hashes_keys=False)
-    assert not columns.choose_partitions
+    assert columns.by_partition(5) == {None: columns}
     assert columns.build() == RecordColumns(values, T, keys).build()
 
 
@@ -82,9 +79,9 @@ def test_a_partition_that_is_named_comes_before_the_key():
     columns = arrow_columns(
         pa.array([b"a", b"b", b"c", b"d"]), T, keys, partitions=pa.array([5, None, 6, None], pa.int32())
     )
-    (by_key,) = RecordColumns([b"b"], T, [b"21"]).by_partition(12, 1)
-    parts = columns.by_partition(12, 1)
-    assert {number: len(part) for number, part in parts.items()} == {by_key: 1, 1: 1, 5: 1, 6: 1}
+    (by_key,) = RecordColumns([b"b"], T, [b"21"]).by_partition(12)
+    parts = columns.by_partition(12)
+    assert {number: len(part) for number, part in parts.items()} == {by_key: 1, None: 1, 5: 1, 6: 1}
     assert parts[6].build() == RecordColumns([b"c"], T, [None]).build()
 
 
@@ -92,11 +89,11 @@ def test_partitions_of_a_slice_and_of_chunks_are_those_of_its_rows():
     values = pa.array([b"%d" % number for number in range(6)])
     numbers = pa.array([9, 9, 0, 1, None, 1], pa.int32())
     for partitions in (numbers.slice(2), pa.chunked_array([numbers.slice(2, 2), numbers.slice(4)])):
-        parts = arrow_columns(values.slice(2), T, partitions=partitions).by_partition(3, 2)
+        parts = arrow_columns(values.slice(2), T, partitions=partitions).by_partition(3)
         assert {number: part.build() for number, part in parts.items()} == {
             0: RecordColumns([b"2"], T).build(),
             1: RecordColumns([b"3", b"5"], T).build(),
-            2: RecordColumns([b"4"], T).build(),
+            None: RecordColumns([b"4"], T).build(),
         }
 
 
@@ -104,7 +101,7 @@ def test_partitions_of_a_slice_and_of_chunks_are_those_of_its_rows():
 def test_a_partition_that_is_not_there_is_told(number):
     columns = arrow_columns(pa.array([b"a", b"b"]), T, partitions=pa.array([0, number], pa.int32()))
     with pytest.raises(UnknownTopicError, match=f"no partition {number}: there are 3"):
-        columns.by_partition(3, 0)
+        columns.by_partition(3)
 
 
 def test_columns_of_different_lengths_are_a_mistake():

@@ -26,19 +26,22 @@ def rows_of(part: RecordColumns) -> list[tuple[object, ...]]:
     return list(zip(part.timestamps, part.keys, part.values, part.headers, strict=True))
 
 
-@given(keys_and_values, st.integers(1, 7), st.data())
-def test_every_record_goes_to_its_partition_in_order_and_whole(rows, partition_count, data):
-    keyless = data.draw(st.integers(0, partition_count - 1))
+@given(keys_and_values, st.integers(1, 7))
+def test_every_record_goes_to_its_partition_in_order_and_whole(rows, partition_count):
     records = columns(rows)
-    parts = records.by_partition(partition_count, keyless)
+    parts = records.by_partition(partition_count)
     for partition, part in parts.items():
-        expected = [
+        assert rows_of(part) == [
             row
             for row in rows_of(records)
-            if partition == (keyless if row[1] is None else hashing.partition_of_key(row[1], partition_count))
+            if partition == (None if row[1] is None else hashing.partition_of_key(row[1], partition_count))
         ]
-        assert rows_of(part) == expected if partition_count > 1 else rows_of(records)
     assert sum(map(len, parts.values())) == len(rows)
+
+
+def test_records_without_a_column_of_keys_choose_no_partition():
+    records = RecordColumns([b"a", b"b"], 0)
+    assert records.by_partition(3) == {None: records}
 
 
 @given(keys_and_values, st.integers(1, 400))

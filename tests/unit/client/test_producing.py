@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ from ottla.client.metadata import ClientOptions, Cluster
 from ottla.client.partitioning import RecordColumns
 from ottla.client.producing import Acks, BatchProducer, ProducerOptions
 from ottla.client.retrying import TimedOutError
+from ottla.client.sending import Sender
 from ottla.errors import ApiError, ErrorCode
 from ottla.hashing import partition_of_key
 from ottla.protocol.messages.produce import (
@@ -496,5 +498,26 @@ def test_a_mistake_in_the_records_is_told_and_nobody_waits_for_ever(network, opt
         with pytest.raises(TypeError):
             await producer.produce("orders", RecordColumns(["text"], timestamps=1))  # type: ignore[list-item]
         assert not leader.sent
+
+    run(network, options, work)
+
+
+def test_a_pause_that_ends_while_lanes_are_looked_at_is_not_slept_through(network, options, monkeypatch):
+    refusals = iter([ErrorCode.NOT_ENOUGH_REPLICAS] * 5)
+    leader = Leader(lambda header: next(refusals, ErrorCode.NONE))
+    leader.install(network.add(1))
+    look = Sender._leaders_of_ready_lanes
+
+    async def look_slowly(self: Sender) -> list[int]:
+        found = await look(self)
+        time.sleep(0.005)  # a busy machine: longer than the pauses of these tests
+        return found
+
+    monkeypatch.setattr(Sender, "_leaders_of_ready_lanes", look_slowly)
+
+    async def work(producer: BatchProducer) -> None:
+        async with asyncio.timeout(20):
+            await producer.produce("orders", values(5))
+        assert len(leader.sent) == 6
 
     run(network, options, work)
