@@ -353,7 +353,10 @@ class ConsumerRequests:
             before = group.target.get(replaced_id if is_replacing and replaced_id else member_id, NO_PARTITIONS)
             specs[member_id] = MemberSpec(ids_of[reads], before, member.instance_id)
         assignor = group.preferred_assignor(members, self._shard.settings.consumer_assignors[0])
-        assignment = ASSIGNORS[assignor](specs, {info.topic_id: info.partition_count for info in known.values()})
+        read = {topic_id for ids in ids_of.values() for topic_id in ids}
+        names_by_id = self._shard.topics.names
+        sizes = {topic_id: known[names_by_id[topic_id]].partition_count for topic_id in read}
+        assignment = ASSIGNORS[assignor](specs, sizes)
         records.extend(
             target_record(group.group_id, member_id, target)
             for member_id, target in assignment.items()

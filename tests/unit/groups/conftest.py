@@ -102,16 +102,29 @@ class Driver:
             self.carry_out(self.machine.expire(self.now_ms))
         self.now_ms = until_ms
 
-    def replayed(self) -> GroupMachine:
-        """Another machine that has read the log from its beginning."""
+    def replayed(self, stretch: int = 1) -> GroupMachine:
+        """Another machine that has read the log from its beginning, compacted by stretches of so many records."""
         machine = self.new_machine()
-        markers = list(self.markers)
-        for position, (key, value, producer_id) in enumerate(self.log):
-            while markers and markers[0][0] <= position:
-                machine.complete_transaction(*markers.pop(0)[1:])
-            machine.replay(key, value, producer_id)
-        for _, producer_id, committed in markers:
-            machine.complete_transaction(producer_id, committed)
+        markers = {position: [] for position in range(len(self.log) + 1)}
+        for position, producer_id, committed in self.markers:
+            markers[position].append((producer_id, committed))
+        latest: dict[bytes, bytes | None] = {}
+
+        def flush() -> None:
+            for key, value in latest.items():
+                machine.replay(key, value)
+            latest.clear()
+
+        for position, (key, value, producer_id) in enumerate([*self.log, (b"", None, -1)]):
+            if position % stretch == 0 or markers[position] or producer_id >= 0 or not key:
+                flush()
+            for marker in markers[position]:
+                machine.complete_transaction(*marker)
+            if producer_id >= 0:
+                machine.replay(key, value, producer_id)
+            elif key:
+                latest.pop(key, None)
+                latest[key] = value
         return machine
 
     def restart(self) -> None:

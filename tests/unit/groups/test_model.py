@@ -19,6 +19,7 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.groups.classic import ClassicGroup, ClassicState
 from ottla.groups.consumer import ConsumerGroup
+from ottla.groups.machine import GroupMachine
 from ottla.groups.partitions import each_partition
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.messages.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartition
@@ -263,8 +264,12 @@ class World:
         return client.epoch in (member.epoch, member.previous_epoch)
 
     def check_replay(self) -> None:
-        """Reading the log anew gives all that is durable."""
-        live, replayed = self.driver.machine, self.driver.replayed()
+        """Reading the log anew gives all that is durable, also where compaction has been at it."""
+        for stretch in (1, self.dice.randrange(2, 50), len(self.driver.log) + 1):
+            self.check_same(self.driver.machine, self.driver.replayed(stretch))
+
+    @staticmethod
+    def check_same(live: GroupMachine, replayed: GroupMachine) -> None:
         assert live._shard.offsets.snapshot() == replayed._shard.offsets.snapshot()
         group, again = live.group("g"), replayed.group("g")
         if isinstance(group, ConsumerGroup):
@@ -305,6 +310,8 @@ class World:
             or group.state_name != "Stable"
             or set(group.members) != {each.member for each in self.clients}
         ):
+            return False
+        if not all(self.is_current(group, client) for client in self.clients):
             return False
         count = self.driver.topics.topics[TOPIC].partition_count
         held = sorted(partition for client in self.clients for partition in client.held)
