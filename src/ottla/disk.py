@@ -67,6 +67,10 @@ class Disk(Protocol):
 
     def size(self, path: str) -> int: ...
 
+    def modified_ms(self, path: str) -> int:
+        """When the content of a file last changed, in milliseconds since 1970."""
+        ...
+
     def list_directory(self, path: str) -> list[str]: ...
 
     def is_directory(self, path: str) -> bool: ...
@@ -229,8 +233,15 @@ class RealDisk:
         return os.path.exists(path)
 
     def size(self, path: str) -> int:
+        return self._stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return self._stat(path).st_mtime_ns // 1_000_000
+
+    @staticmethod
+    def _stat(path: str) -> os.stat_result:
         try:
-            return os.stat(path).st_size
+            return os.stat(path)
         except OSError as error:
             raise storage_error(path, "stat", error) from error
 

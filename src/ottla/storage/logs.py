@@ -419,10 +419,6 @@ class Logs:
 
     # -- upkeep --------------------------------------------------------------------------------------------------------
 
-    def delete_expired(self, now_ms: int, high_watermark_of: Callable[[Log], int]) -> int:
-        """Applies retention to every log and returns how many segments went."""
-        return sum(log.delete_expired(now_ms, high_watermark_of(log)) for log in self)
-
     def write_checkpoints(self) -> None:
         """Makes recovery points, log start offsets and clean offsets of every directory durable."""
         for plan in self.begin_checkpoint():
@@ -496,11 +492,6 @@ class Logs:
         if is_done:
             directory.clean_offsets[partition] = result.end_offset
         return is_done
-
-    def set_clean_offset(self, partition: TopicPartition, offset: int) -> None:
-        directory = self.directory_of(partition)
-        if directory is not None:
-            directory.clean_offsets[partition] = offset
 
 
 def partition_of(name: str) -> TopicPartition | None:

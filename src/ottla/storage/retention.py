@@ -12,12 +12,12 @@ from ottla.storage.segment import Segment
 class SegmentAge(NamedTuple):
     base_offset: int
     size_bytes: int
-    largest_timestamp: int  # of its records, else when it was made
+    largest_timestamp: int  # of its records; of those that have none, when the last of them was written
 
     @classmethod
     def of(cls, segment: Segment) -> SegmentAge:
         timestamp = segment.max_timestamp.timestamp
-        return cls(segment.base_offset, segment.size_bytes, timestamp if timestamp >= 0 else segment.created_ms)
+        return cls(segment.base_offset, segment.size_bytes, timestamp if timestamp >= 0 else segment.modified_ms())
 
 
 def expired_count(

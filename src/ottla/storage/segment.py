@@ -169,6 +169,10 @@ class Segment:
     def path(self, suffix: str) -> str:
         return os.path.join(self.directory, file_name(self.base_offset, suffix) + self._suffix)
 
+    def modified_ms(self) -> int:
+        """When the last batch was written, by the file system's clock: the age of records without a time."""
+        return self._disk.modified_ms(self.path(LOG_SUFFIX))
+
     # -- the file ------------------------------------------------------------------------------------------------------
 
     @property

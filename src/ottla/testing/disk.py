@@ -108,14 +108,16 @@ class _Truncate(NamedTuple):
 class _Inode:
     """The content of a file: as a reader sees it, as it was synced, and what happened in between."""
 
-    __slots__ = ("changes", "content", "durable")
+    __slots__ = ("changes", "content", "durable", "modified_ms")
 
-    def __init__(self, content: bytes = b"") -> None:
+    def __init__(self, content: bytes = b"", modified_ms: int = 0) -> None:
+        self.modified_ms = modified_ms
         self.content = bytearray(content)
         self.durable = content
         self.changes: list[_Write | _Truncate] = []
 
-    def change(self, change: _Write | _Truncate) -> None:
+    def change(self, change: _Write | _Truncate, now_ms: int) -> None:
+        self.modified_ms = now_ms
         _apply(change, self.content)
         self.changes.append(change)
 
@@ -213,7 +215,7 @@ class _Directory:
             if isinstance(node, _Directory):
                 survived.entries[name] = node.after_power_loss(fates, dice)
             else:
-                survived.entries[name] = _Inode(node.after_power_loss(dice.choice(fates), dice))
+                survived.entries[name] = _Inode(node.after_power_loss(dice.choice(fates), dice), node.modified_ms)
         survived.sync()
         return survived
 
@@ -254,11 +256,11 @@ class SimulatedFile:
         new = bytes(data)
         trouble = self._disk._trouble("write", self._path) or self._full_disk(position, new)
         if trouble is None:
-            self._inode.change(_Write(position, new))
+            self._inode.change(_Write(position, new), self._disk.now_ms())
             return
         done = int(len(new) * trouble.written)
         if done:
-            self._inode.change(_Write(position, new[:done]))
+            self._inode.change(_Write(position, new[:done]), self._disk.now_ms())
         raise trouble.error
 
     def _full_disk(self, position: int, data: bytes) -> _Trouble | None:
@@ -275,7 +277,7 @@ class SimulatedFile:
         self._check_writable("truncate")
         self._disk._admit("truncate", self._path)
         if size != len(self._inode.content):
-            self._inode.change(_Truncate(size))
+            self._inode.change(_Truncate(size), self._disk.now_ms())
 
     def sync(self) -> None:
         self._disk._admit("sync", self._path)
@@ -299,10 +301,11 @@ class _LockFile(SimulatedFile):
 
 
 class SimulatedDisk:
-    """A file system in memory: implements `ottla.disk.Disk`."""
+    """A file system in memory: implements `ottla.disk.Disk`. Files are as old as `now_ms` says."""
 
-    def __init__(self, *, capacity_bytes: int | None = None) -> None:
+    def __init__(self, *, capacity_bytes: int | None = None, now_ms: Callable[[], int] = lambda: 0) -> None:
         self.capacity_bytes = capacity_bytes
+        self.now_ms = now_ms
         self.operations: list[Operation] = []
         self.on_stop: Callable[[], None] | None = None  # told at the moment at which the power goes off
         self._root = _Directory()
@@ -333,7 +336,7 @@ class SimulatedDisk:
 
         With only `Fate.KEPT` it is the end of a process instead of the machine: all that was written is there.
         """
-        survivor = SimulatedDisk(capacity_bytes=self.capacity_bytes)
+        survivor = SimulatedDisk(capacity_bytes=self.capacity_bytes, now_ms=self.now_ms)
         survivor._root = self._root.after_power_loss(fates, random.Random(seed))
         return survivor
 
@@ -439,6 +442,10 @@ class SimulatedDisk:
     def size(self, path: str) -> int:
         self._check_running()
         return len(self._file(path, "stat").content)
+
+    def modified_ms(self, path: str) -> int:
+        self._check_running()
+        return self._file(path, "stat").modified_ms
 
     def list_directory(self, path: str) -> list[str]:
         self._admit("read", path)

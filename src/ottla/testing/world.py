@@ -143,8 +143,8 @@ class BrokerProcess:
         self._world = world
         self.name = name
         self.host = world.network.host(name)
-        self.disk = SimulatedDisk()
         self.clock = SimulatedClock(world.loop)
+        self.disk = SimulatedDisk(now_ms=self.clock.now_ms)
         self._dice = world.dice(f"{name} crashes")
         self.properties = {"listeners": f"PLAINTEXT://{name}:{PORT}", "log.dirs": DATA_DIRECTORY, **properties}
         self.disk_delay_s = 0.0

@@ -1,5 +1,7 @@
 """Truncation, retention, deletion, flushing and closing of a log."""
 
+import os
+
 import pytest
 
 from ottla.errors import ApiError, ErrorCode
@@ -189,9 +191,16 @@ def test_when_all_is_expired_a_new_segment_is_rolled_first(home) -> None:
     assert log.delete_expired(home.now_ms + 2 * HOUR, high_watermark=6) == 0
 
 
-def test_records_without_a_time_age_from_when_their_segment_was_made(home) -> None:
-    log = home.open(retention_ms=HOUR)
+@pytest.mark.parametrize("is_opened_again", [False, True])
+def test_records_without_a_time_age_from_when_the_last_of_them_was_written(home, is_opened_again: bool) -> None:
+    """As in Kafka, which asks the file. A segment that is written to for weeks must not go with its newest records."""
+    log = home.open(retention_ms=HOUR, now_ms=home.now_ms - 3 * HOUR)
     home.produce(log, b"v", at=-1)
+    path = log.active.file.path
+    if is_opened_again:
+        log.close()
+        log = home.open(retention_ms=HOUR, is_clean=True, recovery_point=1, now_ms=home.now_ms + 3 * HOUR)
+    os.utime(path, ns=(0, home.now_ms * 1_000_000))
     assert log.delete_expired(home.now_ms + HOUR, high_watermark=1) == 0
     assert log.delete_expired(home.now_ms + HOUR + 1, high_watermark=1) == 1
 

@@ -16,6 +16,7 @@ from ottla.errors import ApiError, CorruptFileError, LockHeldError, StorageError
 from ottla.ids import TopicPartition
 from ottla.records import batch
 from ottla.storage import checkpoints
+from ottla.storage.cleaner import CleaningResult
 from ottla.storage.logs import DELETE_SUFFIX, Logs, partition_of, set_aside_name
 
 NOW = 1_700_000_000_000
@@ -26,6 +27,11 @@ CLEAN_MARK = ".kafka_cleanshutdown"
 
 def tp(topic: str, partition: int = 0) -> TopicPartition:
     return TopicPartition(topic, partition)
+
+
+def note_cleaned(logs: Logs, partition: TopicPartition, end_offset: int) -> None:
+    """A compaction that found nothing to drop up to `end_offset`."""
+    assert logs.commit_cleaning(partition, CleaningResult(end_offset, truncation_count=0), now_ms=NOW)
 
 
 class FailingDisk(RealDisk):
@@ -205,7 +211,7 @@ def test_checkpoints_say_where_each_log_was_flushed_starts_and_is_clean(broker: 
     produce(log, b"a", b"b", b"c")
     log.flush(NOW)
     log.advance_log_start(2)
-    logs.set_clean_offset(tp("t"), 1)
+    note_cleaned(logs, tp("t"), 1)
     logs.write_checkpoints()
     directory = Path(broker.paths[0])
     assert (directory / checkpoints.RECOVERY_POINTS).read_text() == "0\n1\nt 0 3\n"
@@ -364,7 +370,7 @@ def test_a_topic_of_the_same_name_starts_empty(broker: Broker) -> None:
     produce(log, b"a", b"b")
     log.flush(NOW)
     log.advance_log_start(1)
-    logs.set_clean_offset(tp("t"), 2)
+    note_cleaned(logs, tp("t"), 2)
     logs.write_checkpoints()
     logs.delete(tp("t"), now_ms=NOW)
     broker.kill(logs)
@@ -376,7 +382,7 @@ def test_a_topic_of_the_same_name_starts_empty(broker: Broker) -> None:
 def test_a_topic_of_the_same_name_starts_unclean(broker: Broker) -> None:
     logs = broker.open(broker.paths[:1])
     logs.create(tp("t"), now_ms=NOW)
-    logs.set_clean_offset(tp("t"), 2)
+    note_cleaned(logs, tp("t"), 2)
     logs.delete(tp("t"), now_ms=NOW)
     logs.create(tp("t"), now_ms=NOW)
     assert logs.clean_offset(tp("t")) == 0
@@ -413,13 +419,14 @@ def test_two_deletions_of_one_topic_do_not_meet(broker: Broker) -> None:
 # -- upkeep ------------------------------------------------------------------------------------------------------------
 
 
-def test_retention_goes_over_every_log(broker: Broker) -> None:
+def test_what_retention_took_is_unlinked_in_every_log_when_its_time_has_come(broker: Broker) -> None:
     broker.config = LogConfig(retention_bytes=0)
     logs = broker.open()
     for topic in "tu":
         produce(logs.create(tp(topic), now_ms=NOW), b"a")
-    assert logs.delete_expired(NOW, lambda log: log.end_offset if log.name.topic == "t" else 0) == 1
-    assert logs.unlink_due(NOW + DELAY) == 1
+    assert [log.delete_expired(NOW, log.end_offset) for log in logs] == [1, 1]
+    assert logs.unlink_due(NOW + DELAY - 1) == 0
+    assert logs.unlink_due(NOW + DELAY) == 2
 
 
 def test_a_truncation_makes_its_lower_recovery_point_durable_at_once(broker: Broker) -> None:
@@ -428,7 +435,7 @@ def test_a_truncation_makes_its_lower_recovery_point_durable_at_once(broker: Bro
     for _ in range(5):
         produce(log, b"a")
     log.flush(NOW)
-    logs.set_clean_offset(tp("t"), 4)
+    note_cleaned(logs, tp("t"), 4)
     logs.write_checkpoints()
     logs.truncate(tp("t"), 2, now_ms=NOW)
     directory = broker.paths[0]
