@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 FORMAT = "ottla"
 # Spark asks for filters in a process of this kind, if `spark.sql.python.filterPushdown.enabled` is on. It refuses a
-# reader that takes filters anywhere else where that setting is off, and does not tell which of both is the case.
+# reader that takes filters anywhere else where that setting is off, and does not tell which of both is the case. What
+# such a reader plans stays with the DataFrame, and other queries of that get it too: hence the option `pushFilters`.
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -47,7 +48,8 @@ class OttlaDataSource(DataSource):
         from ottla.spark import source
 
         options = self._source_options(is_streaming=False)
-        return source.FilteringReader(options) if _is_pushing_filters() else source.BatchReader(options)
+        takes_filters = options.push_filters and _is_pushing_filters()
+        return source.FilteringReader(options) if takes_filters else source.BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         from ottla.spark import source

@@ -109,6 +109,7 @@ class SourceOptions:
     min_offsets_per_trigger: int | None = None
     max_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
+    push_filters: bool = False  # see `datasource`: Spark mixes up the filters of a DataFrame that is used twice
     columns: tuple[str, ...] = COLUMNS
     rows_per_batch: int = ROWS_PER_BATCH
     idle_wait_ms: int = IDLE_WAIT_MS
@@ -136,6 +137,7 @@ def parse(options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
         min_offsets_per_trigger=reader.take("minoffsetspertrigger", read_count, None),
         max_offsets_per_trigger=reader.take("maxoffsetspertrigger", read_count, None),
         max_trigger_delay_ms=reader.take("maxtriggerdelay", _duration_ms, MAX_TRIGGER_DELAY_MS),
+        push_filters=reader.take("pushfilters", read_boolean, False),
         columns=_columns(reader),
         rows_per_batch=reader.take("rowsperbatch", read_count, ROWS_PER_BATCH),
         idle_wait_ms=reader.take("idlewaitms", read_natural, IDLE_WAIT_MS),
@@ -195,6 +197,7 @@ _SPELLINGS = {
         "maxTriggerDelay",
         "includeHeaders",
         "columns",
+        "pushFilters",
         "rowsPerBatch",
         "idleWaitMs",
         "kafkaConsumer.pollTimeoutMs",

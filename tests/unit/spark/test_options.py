@@ -29,6 +29,7 @@ def test_a_batch_reads_everything_there_is_unless_told_otherwise() -> None:
     options = parsed()
     assert (options.starting.place, options.ending.place) == (EARLIEST, LATEST)
     assert options.fail_on_data_loss
+    assert not options.push_filters
     assert options.columns == COLUMNS
     assert options.ignored == ()
 
@@ -160,6 +161,7 @@ def test_times_are_written_as_in_spark(text: str, ms: int) -> None:
         ({"includeHeaders": "1"}, "includeHeaders cannot be"),
         ({"columns": "value,colour"}, "columns cannot be .*name some of key, value"),
         ({"columns": ""}, "columns cannot be"),
+        ({"pushFilters": "yes"}, "pushFilters cannot be"),
     ],
 )
 def test_values_that_cannot_be_are_refused(options: dict[str, str], match: str) -> None:
