@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.decisions import CoordinatorRecord, Decision, Ticket
@@ -55,8 +55,7 @@ _MEMBER_NAMES_ITSELF: Final = 1
 REGEX_REFRESH_MIN_INTERVAL_MS: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(NamedTuple):
     """What a member says of itself, in either protocol; None where it says nothing new."""
 
     member_id: str
@@ -148,10 +147,12 @@ class ConsumerRequests:
             owned,
         )
         step = self.advance(group, member, wish, records, now_ms)
-        self._shard.touch(group.group_id, member_id, self._shard.settings.consumer_session_timeout_ms, now_ms)
+        config = self._shard.consumer_config(group.group_id)
+        self._shard.touch(group.group_id, member_id, config.consumer_session_timeout_ms, now_ms)
         self._watch_revocation(group, step, now_ms)
         is_full = epoch == JOIN_EPOCH or (timeout_ms != -1 and names is not None and owned is not None)
-        return self.decision(group, step, (ticket, self._reply(step, is_full, now_ms)))
+        reply = self._reply(step, is_full, config.consumer_heartbeat_interval_ms, now_ms)
+        return self.decision(group, step, (ticket, reply))
 
     def decision(self, group: ConsumerGroup, step: Step, reply: tuple[Ticket, object]) -> GroupDecision:
         undo = partial(self._take_back, group, [step.before])
@@ -165,7 +166,8 @@ class ConsumerRequests:
                 self._start_timers(group, member, now_ms)
         return Decision()
 
-    def _reply(self, step: Step, is_full: bool, now_ms: int) -> ConsumerGroupHeartbeatResponse:
+    @staticmethod
+    def _reply(step: Step, is_full: bool, interval_ms: int, now_ms: int) -> ConsumerGroupHeartbeatResponse:
         """The assignment is told if it changed, or if the member says everything: it may have missed something."""
         assignment = None
         if is_full or step.before.assigned != step.after.assigned:
@@ -175,7 +177,6 @@ class ConsumerRequests:
                     for topic_id, found in step.after.assigned.items()
                 ]
             )
-        interval_ms = self._shard.settings.consumer_heartbeat_interval_ms
         if step.assignable_ms:
             # Whoever waits for an assignment that was put off should come for it when it is due.
             interval_ms = max(1, min(interval_ms, step.assignable_ms - now_ms))
@@ -249,7 +250,7 @@ class ConsumerRequests:
         replaced_id = group.static_members.get(wish.instance_id) if wish.instance_id is not None else None
         after = _updated(member, wish)
         step = Step(before=member, after=after, records=records)
-        if after != member or (member.member_id not in group.members and not records):
+        if after is not member or (member.member_id not in group.members and not records):
             records.append(member_record(group_id, after))
         is_new = wish.member_id not in group.members and replaced_id is None
         has_changed = is_new or after.topics != member.topics or after.regex != member.regex
@@ -264,7 +265,8 @@ class ConsumerRequests:
         target_epoch = group.assignment_epoch
         target = group.target.get(replaced_id or wish.member_id, NO_PARTITIONS)
         if epoch > target_epoch:
-            due_ms = group.assignment_timestamp_ms + self._shard.settings.consumer_assignment_interval_ms
+            interval_ms = self._shard.consumer_config(group_id).consumer_assignment_interval_ms
+            due_ms = group.assignment_timestamp_ms + interval_ms
             if group.assignment_epoch and group.assignment_timestamp_ms <= now_ms < due_ms:
                 step.assignable_ms = due_ms
             else:
@@ -273,7 +275,7 @@ class ConsumerRequests:
                 records.append(assignment_epoch_record(group_id, epoch, now_ms))
                 target = assignment[wish.member_id]
         step.after = self._reconcile(group, after, target, target_epoch, wish.owned)
-        if step.after != after:
+        if step.after is not after and step.after != after:
             records.append(current_record(group_id, step.after))
         return step
 
@@ -369,7 +371,7 @@ class ConsumerRequests:
         key = TimerKey(TimerKind.REVOCATION, group.group_id, step.after.member_id)
         if step.after.state != MemberState.UNREVOKED_PARTITIONS:
             self._shard.timers.cancel(key)
-        elif step.after != step.before or key not in self._shard.timers:
+        elif step.after is not step.before or key not in self._shard.timers:
             self._shard.timers.set(key, now_ms + step.after.rebalance_timeout_ms)
 
     # --- leaving
@@ -430,9 +432,10 @@ class ConsumerRequests:
             self._shard.timers.set(TimerKey(TimerKind.MIGRATION, group.group_id), now_ms)
 
     def _start_timers(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
-        timeout_ms = self._shard.settings.consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
+        else:
+            timeout_ms = self._shard.consumer_config(group.group_id).consumer_session_timeout_ms
         self._shard.touch(group.group_id, member.member_id, timeout_ms, now_ms)
         if member.state == MemberState.UNREVOKED_PARTITIONS and not member.is_classic:
             key = TimerKey(TimerKind.REVOCATION, group.group_id, member.member_id)
@@ -440,21 +443,24 @@ class ConsumerRequests:
 
 
 def _updated(member: ConsumerMember, wish: Wish) -> ConsumerMember:
-    """The member with what it says of itself; what it does not say stays."""
-    return replace(
-        member,
-        instance_id=member.instance_id if wish.instance_id is None else wish.instance_id,
-        rack_id=member.rack_id if wish.rack_id is None else wish.rack_id,
-        client_id=wish.client_id,
-        client_host=wish.client_host,
-        rebalance_timeout_ms=(
-            member.rebalance_timeout_ms if wish.rebalance_timeout_ms is None else wish.rebalance_timeout_ms
-        ),
-        topics=member.topics if wish.topics is None else wish.topics,
-        regex=member.regex if wish.regex is None else wish.regex,
-        server_assignor=member.server_assignor if wish.server_assignor is None else wish.server_assignor,
-        classic=wish.classic,
-    )
+    """The member with what it says of itself; what it does not say stays. Nearly always it says nothing new."""
+    changes = {
+        name: said
+        for name, said in (
+            ("instance_id", wish.instance_id),
+            ("rack_id", wish.rack_id),
+            ("client_id", wish.client_id),
+            ("client_host", wish.client_host),
+            ("rebalance_timeout_ms", wish.rebalance_timeout_ms),
+            ("topics", wish.topics),
+            ("regex", wish.regex),
+            ("server_assignor", wish.server_assignor),
+        )
+        if said is not None and said != getattr(member, name)
+    }
+    if not changes and wish.classic == member.classic:
+        return member
+    return replace(member, classic=wish.classic, **changes)  # type: ignore[arg-type]
 
 
 def _with(group: ConsumerGroup, member: ConsumerMember, replaced_id: str | None) -> dict[str, ConsumerMember]:

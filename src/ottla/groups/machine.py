@@ -1,6 +1,9 @@
 """All groups of one partition of `__consumer_offsets`: what the runner sees.
 
-    machine = GroupMachine(settings, topics, new_id)          # new_id() makes the random part of member ids
+    machine = GroupMachine(settings, topics, new_id, config_of)
+
+`new_id()` makes the random part of member ids. `config_of(group_id)` tells the settings of a group; without it the
+broker's hold.
 
 Every method that decides has the ticket and the time last and returns a `Decision`. Its records must be applied (or the
 decision given to `refused`) before the next method is called. A reply is the message named here, or an `ErrorCode` that
@@ -49,6 +52,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from ottla.config.group import GroupConfig
 from ottla.decisions import CoordinatorRecord, Decision, Ticket
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.admin import describe_classic, describe_consumer, list_groups
@@ -99,8 +103,14 @@ _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARG
 class GroupMachine:
     """One shard of the group coordinator."""
 
-    def __init__(self, settings: GroupSettings, topics: TopicsView, new_id: Callable[[], str]) -> None:
-        self._shard = Shard(settings, topics, new_id)
+    def __init__(
+        self,
+        settings: GroupSettings,
+        topics: TopicsView,
+        new_id: Callable[[], str],
+        config_of: Callable[[str], GroupConfig] | None = None,
+    ) -> None:
+        self._shard = Shard(settings, topics, new_id, config_of)
         self._offsets = OffsetRequests(self._shard)
         self._classic = ClassicRequests(self._shard)
         self._consumer = ConsumerRequests(self._shard)

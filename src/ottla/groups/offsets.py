@@ -81,6 +81,8 @@ def unpack(value: bytes) -> CommittedOffset:
 
 
 def _pack_record(value: OffsetCommitValue) -> bytes:
+    if not value.metadata and value.expire_timestamp == NO_EXPIRY:
+        return _V3_BARE.pack(_VERSION, value.offset, value.leader_epoch, 0, value.commit_timestamp)
     return pack(
         CommittedOffset(
             value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp

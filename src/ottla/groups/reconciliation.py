@@ -69,7 +69,7 @@ def _step(
             member,
             state=MemberState.UNREVOKED_PARTITIONS,
             epoch=epoch,
-            previous_epoch=member.epoch,
+            previous_epoch=_previous_epoch(member, epoch),
             assigned=kept,
             revoking=to_revoke,
         )
@@ -85,7 +85,12 @@ def _step(
         member,
         state=MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS,
         epoch=target_epoch,
-        previous_epoch=member.epoch,
+        previous_epoch=_previous_epoch(member, target_epoch),
         assigned=union(kept, {topic_id: frozenset(found) for topic_id, found in free.items()}),
         revoking=NO_PARTITIONS,
     )
+
+
+def _previous_epoch(member: ConsumerMember, epoch: int) -> int:
+    """A member that has missed the last reply comes with the epoch before its own, however long it has been in that."""
+    return member.previous_epoch if epoch == member.epoch else member.epoch

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ottla.config.broker import BrokerConfig
+from ottla.config.group import GroupConfig
 
 INT_MAX = (1 << 31) - 1
 
@@ -22,9 +23,8 @@ class GroupSettings:
     max_session_timeout_ms: int = 1_800_000
     max_size: int = INT_MAX
 
-    consumer_session_timeout_ms: int = 45_000
-    consumer_heartbeat_interval_ms: int = 5000
-    consumer_assignment_interval_ms: int = 1000
+    # For a consumer group that has no settings of its own.
+    consumer_config: GroupConfig = field(default_factory=GroupConfig)
     consumer_max_size: int = INT_MAX
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
@@ -40,9 +40,11 @@ class GroupSettings:
             min_session_timeout_ms=config.group_min_session_timeout_ms,
             max_session_timeout_ms=config.group_max_session_timeout_ms,
             max_size=config.group_max_size,
-            consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
-            consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-            consumer_assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+            consumer_config=GroupConfig(
+                consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+                consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+                consumer_assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+            ),
             consumer_max_size=config.group_consumer_max_size,
             consumer_assignors=config.group_consumer_assignors,
             consumer_migration_policy=config.group_consumer_migration_policy,

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla.config.group import GroupConfig
 from ottla.groups.classic import ClassicGroup
 from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.group import Group
@@ -61,10 +62,17 @@ class TimerKey(NamedTuple):
 class Shard:
     """Groups, offsets and deadlines. Durable state changes by `GroupMachine.apply` only."""
 
-    __slots__ = ("groups", "new_id", "offsets", "settings", "timers", "topics")
+    __slots__ = ("_config_of", "groups", "new_id", "offsets", "settings", "timers", "topics")
 
-    def __init__(self, settings: GroupSettings, topics: TopicsView, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        topics: TopicsView,
+        new_id: Callable[[], str],
+        config_of: Callable[[str], GroupConfig] | None = None,
+    ) -> None:
         self.settings = settings
+        self._config_of = config_of
         self.topics = topics
         # Makes the random part of member ids.
         self.new_id = new_id
@@ -79,6 +87,10 @@ class Shard:
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
         group = self.groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
+
+    def consumer_config(self, group_id: str) -> GroupConfig:
+        """The settings that a group has of its own, or the broker's."""
+        return self.settings.consumer_config if self._config_of is None else self._config_of(group_id)
 
     def touch(self, group_id: str, member_id: str, timeout_ms: int, now_ms: int) -> None:
         """A member lives: its session lasts from now."""

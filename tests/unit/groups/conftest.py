@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from ottla.config.group import GroupConfig
 from ottla.decisions import CoordinatorRecord, Decision
 from ottla.errors import ErrorCode
 from ottla.groups.group import Caller
@@ -55,7 +56,9 @@ class Driver:
     """Plays the runner: one log in memory, a clock that tests move, and the replies by ticket."""
 
     def __init__(self, **settings: Any) -> None:
-        self.settings = GroupSettings(**settings)
+        of_groups = {name: settings.pop(name) for name in list(settings) if hasattr(GroupConfig, name)}
+        self.settings = GroupSettings(consumer_config=GroupConfig(**of_groups), **settings)
+        self.config_of: Callable[[str], GroupConfig] | None = None
         self.topics = TopicsView()
         self.now_ms = 1_000_000
         self.log: list[tuple[bytes, bytes | None, int]] = []
@@ -68,7 +71,7 @@ class Driver:
         self.machine.loaded(self.now_ms)
 
     def new_machine(self) -> GroupMachine:
-        return GroupMachine(self.settings, self.topics, lambda: f"id{next(self._ids)}")
+        return GroupMachine(self.settings, self.topics, lambda: f"id{next(self._ids)}", self.config_of)
 
     # --- running
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ottla.config.group import GroupConfig
 from ottla.errors import ErrorCode
 from ottla.protocol.coordinator_records import GROUP_RECORDS, decode_key
 
@@ -529,4 +530,19 @@ def test_a_member_whose_removal_could_not_be_written_is_removed_later(driver: An
     assert not driver.machine.group("g").is_empty
     driver.refuse = None
     driver.pass_time(45_000)
+    assert driver.machine.group("g").is_empty
+
+
+def test_a_group_has_settings_of_its_own(driver: Any) -> None:
+    own = GroupConfig(
+        consumer_session_timeout_ms=60_000, consumer_heartbeat_interval_ms=15_000, consumer_assignment_interval_ms=0
+    )
+    driver.config_of = lambda group_id: own if group_id == "g" else driver.settings.consumer_config
+    driver.restart()
+    assert driver.start("m1").heartbeat_interval_ms == 15_000
+    assert driver.start("m1", group="h").heartbeat_interval_ms == 5000
+    driver.pass_time(59_000)
+    assert not driver.machine.group("g").is_empty
+    assert driver.machine.group("h").is_empty
+    driver.pass_time(1000)
     assert driver.machine.group("g").is_empty
