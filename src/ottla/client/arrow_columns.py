@@ -94,10 +94,12 @@ class ArrowColumns:
 
     def by_partition(self, partition_count: int) -> dict[int | None, ArrowColumns]:
         assert self.rows is None, "columns are split by partition once"
-        keyless = partition_count  # one more than there are
         hashed_keys = self.keys if self.hashes_keys else None
-        if hashed_keys is None and self.partitions is None:
+        if self.partitions is None and partition_count == 1:
+            return {0: self}
+        if self.partitions is None and hashed_keys is None:
             return {None: self}
+        keyless = partition_count  # one more than there are
         if hashed_keys is None:
             by_key: Buffer = pa.repeat(pa.scalar(keyless, pa.int32()), self.row_count).buffers()[1]
         else:

@@ -31,7 +31,8 @@ class Records(Protocol):
     def slice(self, start: int, end: int) -> Self: ...
 
     def by_partition(self, partition_count: int) -> dict[int | None, Self]:
-        """The records of each partition, in their order; under None those that choose none, for want of a key."""
+        """The records of each partition, in their order; under None those that choose none, for want of a key. Where
+        there is one partition only, all of them have the order in which they came."""
 
     def pieces(self, batch_bytes_max: int) -> list[Self]:
         """The records in pieces of at most `batch_bytes_max`; a record that is larger alone stands alone."""
@@ -73,6 +74,8 @@ class RecordColumns:
         return RecordColumns(*picked)  # type: ignore[arg-type]  # a pick of a column has its type
 
     def by_partition(self, partition_count: int) -> dict[int | None, RecordColumns]:
+        if partition_count == 1:
+            return {0: self}
         if self.keys is None:
             return {None: self}
         keyless = partition_count  # one more than there are

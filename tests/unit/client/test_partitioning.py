@@ -26,7 +26,7 @@ def rows_of(part: RecordColumns) -> list[tuple[object, ...]]:
     return list(zip(part.timestamps, part.keys, part.values, part.headers, strict=True))
 
 
-@given(keys_and_values, st.integers(1, 7))
+@given(keys_and_values, st.integers(2, 7))
 def test_every_record_goes_to_its_partition_in_order_and_whole(rows, partition_count):
     records = columns(rows)
     parts = records.by_partition(partition_count)
@@ -37,6 +37,12 @@ def test_every_record_goes_to_its_partition_in_order_and_whole(rows, partition_c
             if partition == (None if row[1] is None else hashing.partition_of_key(row[1], partition_count))
         ]
     assert sum(map(len, parts.values())) == len(rows)
+
+
+@given(keys_and_values)
+def test_in_the_only_partition_records_keep_their_order_whether_they_have_a_key_or_not(rows):
+    records = columns(rows)
+    assert records.by_partition(1) == {0: records}
 
 
 def test_records_without_a_column_of_keys_choose_no_partition():

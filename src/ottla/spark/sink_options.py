@@ -1,0 +1,126 @@
+"""The options of the sink: those of Spark's own Kafka sink, checked before a row is written. Pure.
+
+`kafka.*` are settings of a Kafka producer: those that mean something to ours are honoured with Kafka's meaning, those
+that would break the sink are refused, and the rest is named in `SinkOptions.ignored`, so that somebody can be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.spark.option_reader import OptionError, OptionReader, read_boolean, read_count, read_natural
+
+REFUSED: Final = {
+    "kafka.key.serializer": "keys are text or bytes: cast them in the query, such as key.cast('string')",
+    "kafka.value.serializer": "values are text or bytes: make them in the query, such as to_json(struct('*'))",
+    "kafka.interceptor.classes": "classes of Java do not run here",
+    "kafka.transactional.id": "this sink writes at least once and without transactions",
+}
+# Accepted because jobs have them, and without meaning here: what they ask for is so anyway, or there is nothing to set.
+WITHOUT_MEANING: Final = frozenset(
+    {
+        "path",
+        "checkpointlocation",
+        "includeheaders",
+        "queryname",
+        "kafka.retries",
+        "kafka.retry.backoff.ms",
+        "kafka.retry.backoff.max.ms",
+        "kafka.reconnect.backoff.ms",
+        "kafka.reconnect.backoff.max.ms",
+        "kafka.max.in.flight.requests.per.connection",
+        "kafka.buffer.memory",
+        "kafka.send.buffer.bytes",
+        "kafka.receive.buffer.bytes",
+        "kafka.connections.max.idle.ms",
+    }
+)
+ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+# By the last part of a class name: whether keys decide. Other partitioners are code of Java.
+PARTITIONERS: Final = {"DefaultPartitioner": True, "UniformStickyPartitioner": False}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """All of them, understood. It travels to the executors, as plain values: so it is light to make."""
+
+    bootstrap_servers: str
+    topic: str | None = None
+    client_id: str = "ottla-spark"
+    acks: int = -1
+    compression: str = "none"
+    is_idempotent: bool = True
+    hashes_keys: bool = True
+    batch_bytes_max: int = 1_000_000
+    request_bytes_max: int = 4 * 1024 * 1024
+    linger_ms: int = 100
+    delivery_timeout_ms: int = 120_000
+    request_timeout_ms: int = 30_000
+    connect_timeout_ms: int = 10_000
+    block_ms_max: int = 60_000
+    metadata_age_ms_max: int = 300_000
+    ignored: tuple[str, ...] = ()  # names that mean nothing to this sink
+
+
+def parse(options: Mapping[str, str]) -> SinkOptions:
+    """The options of a query, or an `OptionError` that names the one to change."""
+    reader = OptionReader(options, {})
+    reader.refuse(REFUSED, "this sink")
+    reader.check_security()
+    default = SinkOptions("")
+    acks = reader.take("kafka.acks", _acks, default.acks)
+    ignores_keys = reader.take("kafka.partitioner.ignore.keys", read_boolean, False)
+    batch_bytes_max = max(1, reader.take("kafka.batch.size", read_natural, default.batch_bytes_max))
+    request_bytes_max = reader.take("kafka.max.request.size", read_count, default.request_bytes_max)
+    # As in Kafka: numbers are the default, and whoever wants fewer acknowledgements does without them.
+    is_idempotent = reader.take("kafka.enable.idempotence", read_boolean, acks == ACKS["all"])
+    if is_idempotent and acks != ACKS["all"]:
+        raise OptionError("kafka.enable.idempotence needs kafka.acks all: leave one of the two away")
+    return SinkOptions(
+        bootstrap_servers=reader.bootstrap_servers(),
+        topic=reader.take("topic", _topic, None),
+        client_id=reader.take("kafka.client.id", str, default.client_id),
+        acks=acks,
+        compression=reader.take("kafka.compression.type", _codec, default.compression),
+        is_idempotent=is_idempotent,
+        hashes_keys=reader.take("kafka.partitioner.class", _partitioner, True) and not ignores_keys,
+        batch_bytes_max=min(batch_bytes_max, request_bytes_max),
+        request_bytes_max=request_bytes_max,
+        linger_ms=reader.take("kafka.linger.ms", read_natural, default.linger_ms),
+        delivery_timeout_ms=reader.take("kafka.delivery.timeout.ms", read_count, default.delivery_timeout_ms),
+        request_timeout_ms=reader.take("kafka.request.timeout.ms", read_count, default.request_timeout_ms),
+        connect_timeout_ms=reader.take(
+            "kafka.socket.connection.setup.timeout.ms", read_count, default.connect_timeout_ms
+        ),
+        block_ms_max=reader.take("kafka.max.block.ms", read_count, default.block_ms_max),
+        metadata_age_ms_max=reader.take("kafka.metadata.max.age.ms", read_count, default.metadata_age_ms_max),
+        ignored=tuple(sorted(reader.left() - WITHOUT_MEANING)),
+    )
+
+
+def _topic(text: str) -> str | None:
+    if not text.strip():
+        raise ValueError("name a topic, or leave the option away and have a column `topic`")
+    return text.strip()
+
+
+def _acks(text: str) -> int:
+    if text.strip().lower() not in ACKS:
+        raise ValueError("write all, 1 or 0")
+    return ACKS[text.strip().lower()]
+
+
+def _codec(text: str) -> str:
+    if text.strip().lower() not in CODECS:
+        raise ValueError(f"write one of {', '.join(CODECS)}")
+    return text.strip().lower()
+
+
+def _partitioner(text: str) -> bool:
+    name = text.strip().rpartition(".")[2]
+    if name not in PARTITIONERS:
+        raise ValueError("classes of Java do not run here: put the number into a column `partition`")
+    return PARTITIONERS[name]
