@@ -16,7 +16,7 @@ from typing import Final
 
 from ottla.decisions import CoordinatorRecord, Ticket
 from ottla.errors import ApiError, ErrorCode, ProtocolError
-from ottla.groups.group import Group, GroupType
+from ottla.groups.group import CommittedPartitions, Group, GroupType
 from ottla.protocol.codec import decode
 from ottla.protocol.messages.embedded import ConsumerProtocolSubscription
 from ottla.protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
@@ -360,7 +360,14 @@ class ClassicGroup(Group):
             raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"generation {generation}, it is {self.generation}")
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, api_version: int, *, is_transactional: bool
+        self,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        api_version: int,
+        partitions: CommittedPartitions,
+        *,
+        is_transactional: bool,
     ) -> None:
         if self.state == ClassicState.DEAD:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

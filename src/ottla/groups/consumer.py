@@ -18,8 +18,15 @@ from uuid import UUID
 from ottla.decisions import CoordinatorRecord
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.classic import Protocols
-from ottla.groups.group import Group, GroupType
-from ottla.groups.partitions import NO_PARTITIONS, Partitions, each_partition, read_partitions
+from ottla.groups.group import CommittedPartitions, Group, GroupType
+from ottla.groups.partitions import (
+    NO_PARTITIONS,
+    AssignmentEpochs,
+    Partitions,
+    each_partition,
+    read_epochs,
+    read_partitions,
+)
 from ottla.protocol.messages.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -89,6 +96,8 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Partitions = field(default_factory=dict)
     revoking: Partitions = field(default_factory=dict)
+    # Of all that it has and gives up.
+    assignment_epochs: AssignmentEpochs = field(default_factory=dict)
 
     @property
     def is_classic(self) -> bool:
@@ -209,13 +218,26 @@ class ConsumerGroup(Group):
         return member
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, api_version: int, *, is_transactional: bool
+        self,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        api_version: int,
+        partitions: CommittedPartitions,
+        *,
+        is_transactional: bool,
     ) -> None:
         if epoch < 0 and self.is_empty:
             return
+        if is_transactional and epoch < 0 and not member_id and instance_id is None:
+            return  # older producers name no member
         member = self.check_member(member_id, None)
         if not is_transactional and not member.is_classic and api_version < _COMMIT_KNOWS_EPOCHS:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "members of this protocol commit by version 9 or later")
+        if epoch < member.epoch and all(
+            epoch >= member.assignment_epochs.get(each, epoch + 1) for each in partitions()
+        ):
+            return  # the member has moved on, and has had these partitions all the time (KIP-1251)
         self._check_epoch(member, epoch)
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
@@ -345,6 +367,7 @@ class ConsumerGroup(Group):
                     state=fresh.state,
                     assigned=fresh.assigned,
                     revoking=fresh.revoking,
+                    assignment_epochs=fresh.assignment_epochs,
                 )
             return
         known = value.state in MemberState._value2member_map_
@@ -355,6 +378,9 @@ class ConsumerGroup(Group):
             state=MemberState(value.state) if known else MemberState.UNKNOWN,
             assigned=read_partitions(value.assigned_partitions),
             revoking=read_partitions(value.partitions_pending_revocation),
+            assignment_epochs=dict(
+                read_epochs([*value.assigned_partitions, *value.partitions_pending_revocation], value.member_epoch)
+            ),
         )
         self.members[key.member_id] = changed
         for held in (changed.assigned, changed.revoking):

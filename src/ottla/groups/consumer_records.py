@@ -91,8 +91,8 @@ def current_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
             member_epoch=member.epoch,
             previous_member_epoch=member.previous_epoch,
             state=member.state,
-            assigned_partitions=current_partitions(member.assigned),
-            partitions_pending_revocation=current_partitions(member.revoking),
+            assigned_partitions=current_partitions(member.assigned, member.assignment_epochs),
+            partitions_pending_revocation=current_partitions(member.revoking, member.assignment_epochs),
         ),
     )
 

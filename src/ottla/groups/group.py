@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
+from uuid import UUID
 
 from ottla.decisions import CoordinatorRecord, Decision
 
@@ -24,6 +26,10 @@ class GroupDecision(Decision):
     """A decision that changed volatile state ahead of its records, and how to put that right if they are refused."""
 
     undo: Callable[[int], Decision] | None = None
+
+
+# The partitions of a commit by topic id; worked out only where it matters.
+CommittedPartitions: TypeAlias = Callable[[], Iterable[tuple[UUID, int]]]
 
 
 class GroupType(StrEnum):
@@ -60,9 +66,16 @@ class Group(ABC):
 
     @abstractmethod
     def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, api_version: int, *, is_transactional: bool
+        self,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        api_version: int,
+        partitions: CommittedPartitions,
+        *,
+        is_transactional: bool,
     ) -> None:
-        """Whether that member may commit offsets in that generation or epoch."""
+        """Whether that member may commit offsets of these partitions in that generation or epoch."""
 
     @abstractmethod
     def check_fetch(self, member_id: str | None, epoch: int) -> None:

@@ -35,7 +35,7 @@ from ottla.groups.consumer_records import (
 )
 from ottla.groups.consumer_requests import ConsumerRequests, Wish
 from ottla.groups.group import Caller, Group, GroupDecision
-from ottla.groups.partitions import NO_PARTITIONS, Partitions
+from ottla.groups.partitions import NO_PARTITIONS, Partitions, each_partition
 from ottla.groups.shard import Shard, TimerKey, TimerKind
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
@@ -115,6 +115,7 @@ class Migration:
         taken: set[tuple[UUID, int]] = set()
         members = []
         for member in group.members.values():
+            assigned = self._assigned(member, taken)
             subscription = read_whole_subscription(member.metadata_of(group.protocol_name) or member.protocols[0][1])
             members.append(
                 ConsumerMember(
@@ -128,7 +129,8 @@ class Migration:
                     classic=ClassicDetails(member.session_timeout_ms, member.protocols),
                     epoch=epoch,
                     previous_epoch=epoch,
-                    assigned=self._assigned(member, taken),
+                    assigned=assigned,
+                    assignment_epochs=dict.fromkeys(each_partition(assigned), epoch),
                 )
             )
         topics = frozenset(topic for member in members for topic in member.topics)

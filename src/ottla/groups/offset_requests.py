@@ -5,8 +5,10 @@ Reads the groups and offsets of a shard and returns decisions; owns nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final
+from uuid import UUID
 
 from ottla.decisions import CoordinatorRecord, Decision, Ticket
 from ottla.errors import ApiError, ErrorCode
@@ -14,7 +16,7 @@ from ottla.groups.classic import ClassicGroup, ClassicState
 from ottla.groups.group import Caller, Group
 from ottla.groups.offsets import NO_EXPIRY, CommittedOffset, commit_record, tombstone
 from ottla.groups.shard import Shard
-from ottla.ids import TopicPartition
+from ottla.ids import ZERO_TOPIC_ID, TopicPartition
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -95,7 +97,12 @@ class OffsetRequests:
             knows = caller.api_version >= _COMMIT_KNOWS_GROUP_ID_NOT_FOUND
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND if knows else ErrorCode.ILLEGAL_GENERATION)
         group.check_commit(
-            request.member_id, request.group_instance_id, epoch, caller.api_version, is_transactional=False
+            request.member_id,
+            request.group_instance_id,
+            epoch,
+            caller.api_version,
+            partial(self._partitions, request),
+            is_transactional=False,
         )
         # A commit shows that the member lives; while the leader assigns, only its own requests do.
         if isinstance(group, ClassicGroup) and group.state in (ClassicState.STABLE, ClassicState.PREPARING_REBALANCE):
@@ -144,6 +151,7 @@ class OffsetRequests:
                 request.group_instance_id,
                 request.generation_id,
                 caller.api_version,
+                partial(self._partitions, request),
                 is_transactional=True,
             )
         except ApiError as refusal:
@@ -151,6 +159,12 @@ class OffsetRequests:
             if refusal.code == ErrorCode.STALE_MEMBER_EPOCH:
                 raise ApiError(ErrorCode.ILLEGAL_GENERATION, refusal.message) from refusal
             raise
+
+    def _partitions(self, request: OffsetCommitRequest | TxnOffsetCommitRequest) -> Iterator[tuple[UUID, int]]:
+        for topic in request.topics:
+            info = self._shard.topics.topics.get(topic.name)
+            for partition in topic.partitions:
+                yield (ZERO_TOPIC_ID if info is None else info.topic_id), partition.partition_index
 
     def _check_metadata(self, partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition) -> ErrorCode:
         metadata = partition.committed_metadata

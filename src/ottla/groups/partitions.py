@@ -11,6 +11,9 @@ from ottla.protocol.messages.group_records import TopicPartition, TopicPartition
 # Values: nobody changes one after it was made.
 Partitions: TypeAlias = Mapping[UUID, frozenset[int]]
 
+# The member epoch in which each partition was assigned.
+AssignmentEpochs: TypeAlias = Mapping[tuple[UUID, int], int]
+
 NO_PARTITIONS: Partitions = {}
 
 
@@ -29,8 +32,23 @@ def target_partitions(partitions: Partitions) -> list[TopicPartition]:
     return [TopicPartition(topic_id=topic_id, partitions=sorted(found)) for topic_id, found in partitions.items()]
 
 
-def current_partitions(partitions: Partitions) -> list[TopicPartitions]:
-    return [TopicPartitions(topic_id=topic_id, partitions=sorted(found)) for topic_id, found in partitions.items()]
+def current_partitions(partitions: Partitions, epochs: AssignmentEpochs) -> list[TopicPartitions]:
+    return [
+        TopicPartitions(
+            topic_id=topic_id,
+            partitions=sorted(found),
+            assignment_epochs=[epochs[topic_id, partition] for partition in sorted(found)],
+        )
+        for topic_id, found in partitions.items()
+    ]
+
+
+def read_epochs(listed: Iterable[TopicPartitions], default: int) -> Iterator[tuple[tuple[UUID, int], int]]:
+    """When each partition was assigned; records of older brokers do not say."""
+    for each in listed:
+        epochs = each.assignment_epochs or [default] * len(each.partitions)
+        for partition, epoch in zip(each.partitions, epochs, strict=False):
+            yield (each.topic_id, partition), epoch
 
 
 def each_partition(partitions: Partitions) -> Iterator[tuple[UUID, int]]:

@@ -14,6 +14,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.groups.consumer import ConsumerMember, MemberState
 from ottla.groups.partitions import (
     NO_PARTITIONS,
+    AssignmentEpochs,
     Partitions,
     difference,
     each_partition,
@@ -72,6 +73,7 @@ def _step(
             previous_epoch=_previous_epoch(member, epoch),
             assigned=kept,
             revoking=to_revoke,
+            assignment_epochs=_epochs(member, target_epoch, kept, to_revoke),
         )
     missing = difference(target, kept)
     free: dict[UUID, set[int]] = {}
@@ -81,16 +83,24 @@ def _step(
             is_complete = False
         else:
             free.setdefault(topic_id, set()).add(partition)
+    assigned = union(kept, {topic_id: frozenset(found) for topic_id, found in free.items()})
     return replace(
         member,
         state=MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS,
         epoch=target_epoch,
         previous_epoch=_previous_epoch(member, target_epoch),
-        assigned=union(kept, {topic_id: frozenset(found) for topic_id, found in free.items()}),
+        assigned=assigned,
         revoking=NO_PARTITIONS,
+        assignment_epochs=_epochs(member, target_epoch, assigned),
     )
 
 
 def _previous_epoch(member: ConsumerMember, epoch: int) -> int:
     """A member that has missed the last reply comes with the epoch before its own, however long it has been in that."""
     return member.previous_epoch if epoch == member.epoch else member.epoch
+
+
+def _epochs(member: ConsumerMember, target_epoch: int, *held: Partitions) -> AssignmentEpochs:
+    """When each partition was assigned: as before, or now."""
+    known = member.assignment_epochs
+    return {each: known.get(each, target_epoch) for partitions in held for each in each_partition(partitions)}

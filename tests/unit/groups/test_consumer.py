@@ -362,12 +362,31 @@ def test_commits_are_checked_by_member_epoch(driver: Any) -> None:
     assert driver.commit(offsets, member="m1", generation=1) == [OK]
     assert driver.commit(offsets, member="m1", generation=1, version=8) == [ErrorCode.UNSUPPORTED_VERSION]
     assert driver.commit(offsets, member="m1", generation=0) == [ErrorCode.STALE_MEMBER_EPOCH]
+    assert driver.commit(offsets, member="m1", generation=2) == [ErrorCode.STALE_MEMBER_EPOCH]
     assert driver.commit(offsets, member="m9", generation=1) == [UNKNOWN]
     assert driver.commit(offsets) == [UNKNOWN]
     assert driver.commit_in_transaction(offsets, member="m1", generation=1) == [OK]
     assert driver.commit_in_transaction(offsets, member="m1", generation=7) == [ErrorCode.ILLEGAL_GENERATION]
     driver.beat("m1", -1)
     assert driver.commit(offsets) == [OK]
+
+
+def test_a_member_that_moved_on_may_commit_what_it_has_had_all_the_time(driver: Any) -> None:
+    pair(driver)
+    mine, other = sorted(has(driver, "m1")["a"]), sorted(has(driver, "m2")["a"])
+    stale = ErrorCode.STALE_MEMBER_EPOCH
+    assert driver.commit({("a", mine[0]): 5}, member="m1", generation=1) == [OK]  # it is at 2 now
+    assert driver.commit({("a", mine[0]): 5, ("a", other[0]): 5}, member="m1", generation=1) == [stale]
+    assert driver.commit({("a", other[0]): 5}, member="m2", generation=1) == [stale]  # assigned at 2
+    assert driver.commit({("unheard", 0): 5}, member="m1", generation=1) == [stale]
+    assert driver.commit({("a", mine[0]): 5}, member="m1", generation=3) == [stale]
+    driver.restart()
+    assert driver.commit({("a", mine[1]): 5}, member="m1", generation=1) == [OK]
+
+
+def test_older_producers_name_no_member(driver: Any) -> None:
+    driver.start("m1")
+    assert driver.commit_in_transaction({("a", 0): 5}) == [OK]
 
 
 def test_offsets_are_shown_to_members_of_the_right_epoch_and_to_administrators(driver: Any) -> None:
