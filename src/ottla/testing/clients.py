@@ -316,6 +316,9 @@ FEATURES: Final = (
     "record timestamps",
     "1 MiB records",
     "idempotent producer",
+    "transactions",
+    "copy with offsets in a transaction",
+    "read only what is committed",
     "consume from an offset",
     "consume from a timestamp",
     "list offsets",
@@ -340,6 +343,7 @@ _NO_ADMIN: Final = dict.fromkeys(
     ),
     "writes, reads and lists; has no administration",
 )
+_NO_TRANSACTIONS: Final = ("transactions", "copy with offsets in a transaction")
 _NO_NULL_HEADERS: Final = {"null header values": "a value must be bytes"}
 _GO: Final = ("go",)
 _NODE: Final = ("node", "npm")
@@ -365,6 +369,7 @@ CLIENTS: Final = (
             **_NO_NEWEST,
             **_NO_ADMIN,
             "record timestamps": "no option for it",
+            **dict.fromkeys(_NO_TRANSACTIONS, "makes one transaction of all its input, and only ends it at the end"),
         },
     ),
     Client(
@@ -386,6 +391,7 @@ CLIENTS: Final = (
             **_NO_NULL_HEADERS,
             "delete records": "not in this version",
             "idempotent producer": "not in this version",
+            **dict.fromkeys((*_NO_TRANSACTIONS, "read only what is committed"), "not in this version"),
         },
     ),
     Client(

@@ -109,6 +109,10 @@ public final class KafkaClientsDriver {
                 return produce(topic, step);
             case "consume":
                 return consume(topic, step);
+            case "transact":
+                return transact(topic, step);
+            case "copy":
+                return copy(step);
             default:
                 throw new IllegalArgumentException("no step " + step.get("do"));
         }
@@ -177,6 +181,7 @@ public final class KafkaClientsDriver {
             "bootstrap.servers", bootstrap,
             "enable.auto.commit", false,
             "auto.offset.reset", "none",
+            "isolation.level", "read_committed",
             "fetch.max.wait.ms", 100,
             "max.partition.fetch.bytes", MAX_RECORD,
             "key.deserializer", ByteArrayDeserializer.class,
@@ -198,6 +203,68 @@ public final class KafkaClientsDriver {
             }
         }
         return Map.of("records", found);
+    }
+
+    private Object transact(String topic, JsonNode step) {
+        try (KafkaProducer<byte[], byte[]> producer = transactional(step)) {
+            producer.beginTransaction();
+            for (JsonNode value : step.get("values")) {
+                producer.send(new ProducerRecord<>(topic, 0, null, bytes(value)));
+            }
+            if (step.get("commit").asBoolean()) {
+                producer.commitTransaction();
+            } else {
+                producer.flush();
+                producer.abortTransaction();
+            }
+        }
+        return null;
+    }
+
+    private Object copy(JsonNode step) {
+        Map<String, Object> settings = Map.of(
+            "bootstrap.servers", bootstrap,
+            "group.id", step.get("group").asText(),
+            "enable.auto.commit", false,
+            "auto.offset.reset", "earliest",
+            "isolation.level", "read_committed",
+            "max.poll.records", 20,
+            "key.deserializer", ByteArrayDeserializer.class,
+            "value.deserializer", ByteArrayDeserializer.class);
+        int count = step.get("count").asInt();
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(WAIT_S);
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings);
+                KafkaProducer<byte[], byte[]> producer = transactional(step)) {
+            consumer.subscribe(List.of(step.get("source").asText()));
+            for (int copied = 0; copied < count; ) {
+                if (System.nanoTime() > deadline) {
+                    throw new IllegalStateException("only " + copied + " of " + count + " records came");
+                }
+                var records = consumer.poll(Duration.ofSeconds(1));
+                if (records.isEmpty()) {
+                    continue;
+                }
+                producer.beginTransaction();
+                for (ConsumerRecord<byte[], byte[]> record : records) {
+                    producer.send(new ProducerRecord<>(step.get("target").asText(), 0, null, record.value()));
+                }
+                producer.sendOffsetsToTransaction(records.nextOffsets(), consumer.groupMetadata());
+                producer.commitTransaction();
+                copied += records.count();
+            }
+        }
+        return null;
+    }
+
+    private KafkaProducer<byte[], byte[]> transactional(JsonNode step) {
+        KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(Map.of(
+            "bootstrap.servers", bootstrap,
+            "transactional.id", step.get("transactional_id").asText(),
+            "max.block.ms", WAIT_S * 1000,
+            "key.serializer", ByteArraySerializer.class,
+            "value.serializer", ByteArraySerializer.class));
+        producer.initTransactions();
+        return producer;
     }
 
     private static Map<TopicPartition, Long> starts(KafkaConsumer<?, ?> consumer, String topic, JsonNode step) {

@@ -146,6 +146,34 @@ async def consume(topic: str, partitions: list[int], start: dict[str, int], coun
     }
 
 
+async def transact(topic: str, transactional_id: str, values: list[str], commit: bool) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=BOOTSTRAP, transactional_id=transactional_id) as producer:
+        await producer.begin_transaction()
+        for value in values:
+            await producer.send(topic, decoded(value), partition=0)
+        await producer.flush()
+        await (producer.commit_transaction() if commit else producer.abort_transaction())
+
+
+async def copy(source: str, target: str, group: str, transactional_id: str, count: int) -> None:
+    consumer = AIOKafkaConsumer(
+        source, bootstrap_servers=BOOTSTRAP, group_id=group, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
+    async with (
+        consumer,
+        AIOKafkaProducer(bootstrap_servers=BOOTSTRAP, transactional_id=transactional_id) as producer,
+        asyncio.timeout(WAIT_S),
+    ):
+        copied = 0
+        while copied < count:
+            for place, records in (await consumer.getmany(timeout_ms=1000, max_records=20)).items():
+                async with producer.transaction():
+                    for record in records:
+                        await producer.send(target, record.value, partition=0)
+                    await producer.send_offsets_to_transaction({place: records[-1].offset + 1}, group)
+                copied += len(records)
+
+
 class admin_client:  # noqa: N801  used as a function
     """The admin client, closed at the end: it is no context manager itself."""
 
@@ -164,6 +192,7 @@ def consumer_client() -> AIOKafkaConsumer:
         group_id=None,
         enable_auto_commit=False,
         fetch_max_wait_ms=100,
+        isolation_level="read_committed",
         max_partition_fetch_bytes=8 << 20,
     )
 
@@ -194,6 +223,8 @@ STEPS = (
     list_offsets,
     produce,
     consume,
+    transact,
+    copy,
 )
 with asyncio.Runner() as runner:
     serve({step.__name__: _blocking(step, runner) for step in STEPS}, _code_of)

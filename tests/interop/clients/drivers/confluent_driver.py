@@ -158,6 +158,45 @@ def consume(topic: str, partitions: list[int], start: dict[str, int], count: int
     return {"records": found}
 
 
+def transact(topic: str, transactional_id: str, values: list[str], commit: bool) -> None:
+    producer = _transactional(transactional_id)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, decoded(value), partition=0)
+    if commit:
+        producer.commit_transaction(WAIT_S)
+    else:
+        producer.flush(WAIT_S)
+        producer.abort_transaction(WAIT_S)
+
+
+def copy(source: str, target: str, group: str, transactional_id: str, count: int) -> None:
+    consumer = Consumer({**BOOTSTRAP, "group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
+    consumer.subscribe([source])
+    producer = _transactional(transactional_id)
+    copied = 0
+    deadline = time.monotonic() + WAIT_S
+    while copied < count:
+        assert time.monotonic() < deadline, f"only {copied} of {count} records came"
+        messages = [message for message in consumer.consume(20, 1) if message.error() is None]
+        if not messages:
+            continue
+        producer.begin_transaction()
+        for message in messages:
+            producer.produce(target, message.value(), partition=0)
+        offsets = consumer.position(consumer.assignment())
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), WAIT_S)
+        producer.commit_transaction(WAIT_S)
+        copied += len(messages)
+    consumer.close()
+
+
+def _transactional(transactional_id: str) -> Producer:
+    producer = Producer({**BOOTSTRAP, "transactional.id": transactional_id})
+    producer.init_transactions(WAIT_S)
+    return producer
+
+
 def _consumer() -> Consumer:
     # The group is never joined: every partition is assigned by hand.
     return Consumer({**BOOTSTRAP, "group.id": "unused", "enable.auto.commit": False, "fetch.wait.max.ms": 100})
@@ -185,5 +224,7 @@ STEPS = (
     list_offsets,
     produce,
     consume,
+    transact,
+    copy,
 )
 serve({step.__name__: step for step in STEPS}, _code_of)

@@ -171,6 +171,7 @@ func (d driver) consume(step Step) (any, error) {
 	consumer := client(
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{step.Topic: places}),
 		kgo.FetchMaxPartitionBytes(maxRecord),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 	)
 	defer consumer.Close()
 	deadline, cancel := context.WithTimeout(context.Background(), wait)
@@ -191,6 +192,68 @@ func (d driver) consume(step Step) (any, error) {
 		})
 	}
 	return result{"records": found}, nil
+}
+
+func (d driver) transact(step Step) (any, error) {
+	producer := client(kgo.TransactionalID(step.TransactionalID), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	defer producer.Close()
+	deadline, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	if err := producer.BeginTransaction(); err != nil {
+		return nil, err
+	}
+	var records []*kgo.Record
+	for _, value := range step.Values {
+		records = append(records, &kgo.Record{Topic: step.Topic, Value: value})
+	}
+	if err := producer.ProduceSync(deadline, records...).FirstErr(); err != nil {
+		return nil, err
+	}
+	return nil, producer.EndTransaction(deadline, kgo.TransactionEndTry(step.Commit))
+}
+
+func (d driver) copy(step Step) (any, error) {
+	session, err := kgo.NewGroupTransactSession(
+		kgo.SeedBrokers(os.Args[1]),
+		kgo.TransactionalID(step.TransactionalID),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.ConsumerGroup(step.Group),
+		kgo.ConsumeTopics(step.Source),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.RequireStableFetchOffsets(),
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer session.Close()
+	deadline, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	for copied := 0; copied < step.Count; {
+		fetched := session.PollFetches(deadline)
+		if err := fetched.Err(); err != nil {
+			return nil, err
+		}
+		if err := session.Begin(); err != nil {
+			return nil, err
+		}
+		var records []*kgo.Record
+		fetched.EachRecord(func(record *kgo.Record) {
+			records = append(records, &kgo.Record{Topic: step.Target, Value: record.Value})
+		})
+		if err := session.ProduceSync(deadline, records...).FirstErr(); err != nil {
+			return nil, err
+		}
+		committed, err := session.End(deadline, kgo.TryCommit)
+		if err != nil {
+			return nil, err
+		}
+		if committed {
+			copied += len(records)
+		}
+	}
+	return nil, nil
 }
 
 func codeOf(err error) *int16 {
@@ -216,5 +279,7 @@ func main() {
 		"list_offsets":     d.listOffsets,
 		"produce":          d.produce,
 		"consume":          d.consume,
+		"transact":         d.transact,
+		"copy":             d.copy,
 	}, codeOf)
 }

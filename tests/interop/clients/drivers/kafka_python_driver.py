@@ -163,6 +163,50 @@ def consume(topic: str, partitions: list[int], start: dict[str, int], count: int
     return {"records": found}
 
 
+def transact(topic: str, transactional_id: str, values: list[str], commit: bool) -> None:
+    producer = _transactional(transactional_id)
+    try:
+        producer.begin_transaction()
+        for value in values:
+            producer.send(topic, decoded(value), partition=0)
+        if commit:
+            producer.commit_transaction()
+        else:
+            producer.flush(WAIT_S)
+            producer.abort_transaction()
+    finally:
+        producer.close(WAIT_S)
+
+
+def copy(source: str, target: str, group: str, transactional_id: str, count: int) -> None:
+    consumer = KafkaConsumer(
+        source, bootstrap_servers=BOOTSTRAP, group_id=group, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
+    producer = _transactional(transactional_id)
+    try:
+        copied = 0
+        deadline = time.monotonic() + WAIT_S
+        while copied < count:
+            assert time.monotonic() < deadline, f"only {copied} of {count} records came"
+            for place, records in consumer.poll(timeout_ms=1000, max_records=20).items():
+                producer.begin_transaction()
+                for record in records:
+                    producer.send(target, record.value, partition=0)
+                offsets = {place: kafka.OffsetAndMetadata(records[-1].offset + 1, "", -1)}
+                producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+                producer.commit_transaction()
+                copied += len(records)
+    finally:
+        producer.close(WAIT_S)
+        consumer.close()
+
+
+def _transactional(transactional_id: str) -> KafkaProducer:
+    producer = KafkaProducer(bootstrap_servers=BOOTSTRAP, transactional_id=transactional_id)
+    producer.init_transactions()
+    return producer
+
+
 def _consumer() -> KafkaConsumer:
     return KafkaConsumer(
         bootstrap_servers=BOOTSTRAP,
@@ -170,6 +214,7 @@ def _consumer() -> KafkaConsumer:
         enable_auto_commit=False,
         fetch_max_wait_ms=100,
         max_partition_fetch_bytes=8 << 20,
+        **({"isolation_level": "read_committed"} if IS_3 else {}),
     )
 
 
@@ -197,5 +242,7 @@ STEPS = (
     list_offsets,
     produce,
     consume,
+    transact,
+    copy,
 )
 serve({step.__name__: step for step in STEPS}, _code_of)

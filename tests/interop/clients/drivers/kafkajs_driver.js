@@ -4,6 +4,7 @@
 const readline = require('node:readline')
 const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = require('kafkajs')
 const Cluster = require('kafkajs/src/cluster')
+const Batch = require('kafkajs/src/consumer/batch')
 const { createErrorFromCode } = require('kafkajs/src/protocol/error')
 const { createLogger } = require('kafkajs/src/loggers')
 const snappy = require('snappyjs')
@@ -133,6 +134,50 @@ const steps = {
     }
   },
 
+  async transact({ topic, transactional_id, values, commit }) {
+    const producer = await transactional(transactional_id)
+    try {
+      const transaction = await producer.transaction()
+      await transaction.send({ topic, messages: values.map(value => ({ partition: 0, value: decoded(value) })) })
+      await (commit ? transaction.commit() : transaction.abort())
+    } finally {
+      await producer.disconnect()
+    }
+  },
+
+  async copy({ source, target, group, transactional_id, count }) {
+    const producer = await transactional(transactional_id)
+    const consumer = kafka.consumer({ groupId: group, readUncommitted: false, maxWaitTimeInMs: 100 })
+    await consumer.connect()
+    try {
+      await consumer.subscribe({ topics: [source], fromBeginning: true })
+      let copied = 0
+      await new Promise((resolve, reject) => {
+        setTimeout(() => reject(new Error(`only ${copied} of ${count} records came`)), WAIT_MS).unref()
+        const eachBatch = async ({ batch, resolveOffset }) => {
+          try {
+            const transaction = await producer.transaction()
+            const messages = batch.messages.map(({ value }) => ({ partition: 0, value }))
+            await transaction.send({ topic: target, messages })
+            const offset = String(Number(batch.lastOffset()) + 1)
+            const partitions = [{ partition: batch.partition, offset }]
+            await transaction.sendOffsets({ consumerGroupId: group, topics: [{ topic: source, partitions }] })
+            await transaction.commit()
+            resolveOffset(batch.lastOffset())
+            copied += messages.length
+            if (copied >= count) resolve()
+          } catch (error) {
+            reject(error)
+          }
+        }
+        consumer.run({ autoCommit: false, eachBatch }).catch(reject)
+      })
+    } finally {
+      await consumer.disconnect()
+      await producer.disconnect()
+    }
+  },
+
   // A consumer of KafkaJS is always a member of a group, so partitions are read with its own Fetch beneath it.
   async consume({ topic, partitions, start, count }) {
     const cluster = new Cluster({
@@ -157,6 +202,12 @@ const steps = {
   },
 }
 
+async function transactional(transactionalId) {
+  const producer = kafka.producer({ transactionalId, idempotent: true, maxInFlightRequests: 1 })
+  await producer.connect()
+  return producer
+}
+
 async function fetchAll(cluster, topic, next, count) {
   const leaders = cluster.findLeaderForPartitions(topic, [...next.keys()])
   const found = []
@@ -177,13 +228,14 @@ async function fetchAll(cluster, topic, next, count) {
         maxBytes: 64 << 20,
         topics: [{ topic, partitions: wanted }],
       })
-      for (const { partition, errorCode, messages } of responses.flatMap(response => response.partitions)) {
+      for (const answer of responses.flatMap(response => response.partitions)) {
+        const { partition, errorCode, messages } = answer
         if (errorCode !== 0) throw createErrorFromCode(errorCode)
-        for (const message of messages) {
+        // As its consumer does: without what came before the offset asked for, without what was aborted, without markers.
+        const visible = new Batch(topic, String(next.get(partition)), answer).messages
+        if (messages.length > 0) next.set(partition, Number(messages[messages.length - 1].offset) + 1)
+        for (const message of visible) {
           const offset = Number(message.offset)
-          // A batch may begin before the offset that was asked for.
-          if (offset < next.get(partition)) continue
-          next.set(partition, offset + 1)
           found.push({
             partition,
             offset,

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -41,6 +42,7 @@ func settings() *sarama.Config {
 	config.Producer.Flush.Frequency = 20 * time.Millisecond
 	config.Consumer.MaxWaitTime = 100 * time.Millisecond
 	config.Consumer.Return.Errors = true
+	config.Consumer.IsolationLevel = sarama.ReadCommitted
 	return config
 }
 
@@ -247,6 +249,105 @@ func collect(count int, messages <-chan *sarama.ConsumerMessage, failures <-chan
 	return result{"records": found}, nil
 }
 
+func transactional(step Step) (sarama.SyncProducer, error) {
+	config := settings()
+	config.Producer.Idempotent = true
+	config.Producer.RequiredAcks = sarama.WaitForAll
+	config.Producer.Transaction.ID = step.TransactionalID
+	return sarama.NewSyncProducer(bootstrap, config)
+}
+
+func (d driver) transact(step Step) (any, error) {
+	producer, err := transactional(step)
+	if err != nil {
+		return nil, err
+	}
+	defer producer.Close()
+	if err := producer.BeginTxn(); err != nil {
+		return nil, err
+	}
+	var messages []*sarama.ProducerMessage
+	for _, value := range step.Values {
+		messages = append(messages, &sarama.ProducerMessage{Topic: step.Topic, Value: sarama.ByteEncoder(value)})
+	}
+	if err := producer.SendMessages(messages); err != nil {
+		return nil, err
+	}
+	if step.Commit {
+		return nil, producer.CommitTxn()
+	}
+	return nil, producer.AbortTxn()
+}
+
+// copier is the handler of a group of one: each message is a transaction of its own.
+type copier struct {
+	step     Step
+	producer sarama.SyncProducer
+	copied   int
+	done     func()
+	failure  error
+}
+
+func (*copier) Setup(sarama.ConsumerGroupSession) error   { return nil }
+func (*copier) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+
+func (c *copier) ConsumeClaim(_ sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	for c.copied < c.step.Count {
+		message, open := <-claim.Messages()
+		if !open {
+			return nil
+		}
+		if c.failure = c.copyOne(message); c.failure != nil {
+			break
+		}
+		c.copied++
+	}
+	c.done()
+	return nil
+}
+
+func (c *copier) copyOne(message *sarama.ConsumerMessage) error {
+	if err := c.producer.BeginTxn(); err != nil {
+		return err
+	}
+	copied := &sarama.ProducerMessage{Topic: c.step.Target, Value: sarama.ByteEncoder(message.Value)}
+	if _, _, err := c.producer.SendMessage(copied); err != nil {
+		return err
+	}
+	if err := c.producer.AddMessageToTxn(message, c.step.Group, nil); err != nil {
+		return err
+	}
+	return c.producer.CommitTxn()
+}
+
+func (d driver) copy(step Step) (any, error) {
+	producer, err := transactional(step)
+	if err != nil {
+		return nil, err
+	}
+	defer producer.Close()
+	config := settings()
+	config.Consumer.Offsets.Initial = sarama.OffsetOldest
+	config.Consumer.Offsets.AutoCommit.Enable = false
+	group, err := sarama.NewConsumerGroup(bootstrap, step.Group, config)
+	if err != nil {
+		return nil, err
+	}
+	defer group.Close()
+	deadline, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	handler := &copier{step: step, producer: producer, done: cancel}
+	for handler.copied < step.Count && handler.failure == nil && deadline.Err() == nil {
+		if err := group.Consume(deadline, []string{step.Source}, handler); err != nil {
+			return nil, err
+		}
+	}
+	if handler.copied < step.Count && handler.failure == nil {
+		return nil, fmt.Errorf("only %d of %d records came", handler.copied, step.Count)
+	}
+	return nil, handler.failure
+}
+
 func codeOf(err error) *int16 {
 	var several sarama.ProducerErrors
 	if errors.As(err, &several) {
@@ -279,5 +380,7 @@ func main() {
 		"list_offsets":     d.listOffsets,
 		"produce":          d.produce,
 		"consume":          d.consume,
+		"transact":         d.transact,
+		"copy":             d.copy,
 	}, codeOf)
 }

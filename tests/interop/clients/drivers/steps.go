@@ -35,6 +35,13 @@ type Step struct {
 		Timestamp *int64
 	}
 	Count int
+
+	TransactionalID string `json:"transactional_id"`
+	Values          [][]byte
+	Commit          bool
+	Source          string
+	Target          string
+	Group           string
 }
 
 type Record struct {
