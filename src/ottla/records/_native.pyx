@@ -84,10 +84,12 @@ cdef extern from *:
     }
     static inline int add_overflows(int64_t a, int64_t b, int64_t *sum) { return __builtin_add_overflow(a, b, sum); }
     static inline int subtract_overflows(int64_t a, int64_t b, int64_t *out) { return __builtin_sub_overflow(a, b, out); }
+    static inline int multiply_overflows(int64_t a, int64_t b, int64_t *out) { return __builtin_mul_overflow(a, b, out); }
     """
     object new_named_tuple(object type, Py_ssize_t size)
     bint add_overflows(int64_t a, int64_t b, int64_t *sum) nogil
     bint subtract_overflows(int64_t a, int64_t b, int64_t *out) nogil
+    bint multiply_overflows(int64_t a, int64_t b, int64_t *out) nogil
 
 crc32c_prepare()
 

@@ -405,11 +405,13 @@ cdef class ColumnsDecoder:
     cdef bint wants_keys
     cdef bint wants_values
     cdef bint wants_headers
+    cdef int64_t ticks_per_ms
 
-    def __cinit__(self, *, bint keys=True, bint values=True, bint headers=True):
+    def __cinit__(self, *, bint keys=True, bint values=True, bint headers=True, int64_t ticks_per_ms=1):
         self.wants_keys = keys
         self.wants_values = values
         self.wants_headers = headers
+        self.ticks_per_ms = ticks_per_ms
         self.begin()
 
     def __dealloc__(self):
@@ -456,6 +458,7 @@ cdef class ColumnsDecoder:
         cdef bint is_append_time = append_time is not None
         cdef bint wants_keys = self.wants_keys, wants_values = self.wants_values, wants_headers = self.wants_headers
         cdef int64_t index = 0, timestamp = 0, offset, everyones = append_time if is_append_time else 0
+        cdef int64_t ticks_per_ms = self.ticks_per_ms
         cdef Py_ssize_t row = self.row_count, rows_max = row + record_count
         cdef int32_t header_end = self.header_end
         cdef int problem = 0
@@ -494,6 +497,9 @@ cdef class ColumnsDecoder:
                     break
                 if is_append_time:
                     timestamp = everyones
+                if ticks_per_ms != 1 and multiply_overflows(timestamp, ticks_per_ms, &timestamp):
+                    problem = TIMESTAMP
+                    break
                 memcpy(self.offsets + 8 * row, &offset, 8)
                 memcpy(self.timestamps + 8 * row, &timestamp, 8)
                 row += 1

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+TIMESTAMP_TYPE = pa.timestamp("ms", tz="UTC")
 SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("ms", tz="UTC")),
+        ("timestamp", TIMESTAMP_TYPE),
         ("headers", HEADERS_TYPE),
     ]
 )
@@ -74,14 +75,15 @@ def decode(data: Buffer, position: int = 0, *, limit: int = DECOMPRESSED_BYTES_M
     return pa.RecordBatch.from_arrays([arrays[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-def arrays_of(decoded: DecodedColumns) -> dict[str, Any]:
-    """The columns of `SCHEMA` that were decoded, as arrays over the same memory."""
+def arrays_of(decoded: DecodedColumns, timestamp_type: Any = TIMESTAMP_TYPE) -> dict[str, Any]:
+    """The columns of `SCHEMA` that were decoded, as arrays over the same memory.
+
+    `timestamp_type`: for a decoder whose ticks are not milliseconds.
+    """
     count = decoded.record_count
     arrays = {
         "offset": pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(decoded.offsets)]),
-        "timestamp": pa.Array.from_buffers(
-            SCHEMA.field("timestamp").type, count, [None, pa.py_buffer(decoded.timestamps)]
-        ),
+        "timestamp": pa.Array.from_buffers(timestamp_type, count, [None, pa.py_buffer(decoded.timestamps)]),
         "headers": _headers_array(decoded.headers, count),
     }
     if decoded.keys is not None:

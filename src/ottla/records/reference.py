@@ -613,12 +613,13 @@ def _binary_column(cells: Sequence[bytes | None]) -> BinaryColumn:
 class ColumnsDecoder:
     """Records of any number of sections as Arrow's buffers, one set for all of them.
 
-    Columns that nobody asked for are left out: keys and values become None, headers as if no record had any. After an
-    error the decoder is of no more use.
+    Columns that nobody asked for are left out: keys and values become None, headers as if no record had any. Timestamps
+    are in milliseconds, unless there are more ticks to one. After an error the decoder is of no more use.
     """
 
-    def __init__(self, *, keys: bool = True, values: bool = True, headers: bool = True) -> None:
+    def __init__(self, *, keys: bool = True, values: bool = True, headers: bool = True, ticks_per_ms: int = 1) -> None:
         self._wants_keys, self._wants_values, self._wants_headers = keys, values, headers
+        self._ticks_per_ms = ticks_per_ms
         self._begin()
 
     def _begin(self) -> None:
@@ -659,8 +660,11 @@ class ColumnsDecoder:
             if len(view) > INT32_MAX - sum(len(value) for value in self._values if value is not None):
                 raise refusal(Problem.TOO_LARGE)
         columns = decode_records(records, record_count, base_offset, base_timestamp, append_time)
-        for offset, timestamp, key, value, headers in zip(*columns, strict=True):
+        for index, (offset, timestamp, key, value, headers) in enumerate(zip(*columns, strict=True)):
             if start_offset <= offset < end_offset:
+                timestamp *= self._ticks_per_ms
+                if not INT64_MIN <= timestamp <= INT64_MAX:
+                    raise refusal(Problem.TIMESTAMP, index)
                 self._offsets.append(offset)
                 self._timestamps.append(timestamp)
                 if self._wants_keys:

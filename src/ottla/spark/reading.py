@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ottla.client.blocking import Blocking
 from ottla.client.fetching import FetchedBatch, Fetcher, FetchOptions, OffsetOutOfRangeError
@@ -24,7 +23,7 @@ from ottla.spark.lookup import Lookup
 from ottla.spark.losses import bear
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
-from ottla.spark.schema import HEADERS, TIMESTAMP, arrow_schema
+from ottla.spark.schema import HEADERS, TICKS_PER_MS, TIMESTAMP, arrow_schema
 from ottla.spark.workers import client_for
 
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024  # of keys, values and headers in an Arrow batch, about
@@ -107,7 +106,12 @@ class _Rows:
     def __init__(self, partition: TopicPartition, columns: tuple[str, ...]) -> None:
         self._schema = arrow_schema(columns)
         self._partition = partition
-        self._decoder = ColumnsDecoder(keys="key" in columns, values="value" in columns, headers="headers" in columns)
+        self._decoder = ColumnsDecoder(
+            keys="key" in columns,
+            values="value" in columns,
+            headers="headers" in columns,
+            ticks_per_ms=TICKS_PER_MS,
+        )
         self._types: list[tuple[int, int]] = []  # rows up to which a timestamp type holds, and the type
 
     @property
@@ -127,15 +131,13 @@ class _Rows:
 
     def finish(self) -> pa.RecordBatch:
         count = self.count
-        arrays = arrow.arrays_of(self._decoder.finish())
+        arrays = arrow.arrays_of(self._decoder.finish(), TIMESTAMP)
         for name in self._schema.names:
             match name:
                 case "topic":
                     arrays[name] = pa.repeat(pa.scalar(self._partition.topic, pa.string()), count)
                 case "partition":
                     arrays[name] = pa.repeat(pa.scalar(self._partition.partition, pa.int32()), count)
-                case "timestamp":
-                    arrays[name] = arrays[name].cast(TIMESTAMP)
                 case "timestampType":
                     arrays[name] = self._timestamp_types()
                 case "headers":
@@ -156,5 +158,7 @@ def _null_where_empty(headers: pa.ListArray) -> pa.ListArray:
     """Headers as Spark's own source has them: null for a record without any."""
     if not len(headers.values):
         return pa.nulls(len(headers), HEADERS)
+    import pyarrow.compute as pc  # slow to import, and seldom needed
+
     is_empty = pc.equal(pc.list_value_length(headers), 0)
     return pa.ListArray.from_arrays(headers.offsets, headers.values, HEADERS, mask=is_empty)

@@ -29,6 +29,7 @@ _SPARK_TYPES: dict[str, DataType] = {
 }
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+TICKS_PER_MS = 1000
 HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 _ARROW_TYPES: dict[str, pa.DataType] = {
     "key": pa.binary(),

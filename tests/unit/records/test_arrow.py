@@ -199,6 +199,15 @@ def test_columns_that_nobody_asked_for_are_not_made(core):
     assert set(arrow.arrays_of(decoded)) == {"offset", "timestamp", "headers"}
 
 
+def test_timestamps_come_in_the_ticks_that_were_asked_for(core):
+    decoder = core.ColumnsDecoder(ticks_per_ms=1000)
+    add_batch(decoder, batch.build(None, [b"a", b"b"], [T, -1]))
+    microseconds = arrow.arrays_of(decoder.finish(), pa.timestamp("us", tz="UTC"))["timestamp"]
+    assert microseconds.cast(pa.int64()).to_pylist() == [T * 1000, -1000]
+    with pytest.raises(RecordsError, match="record 0: a record's timestamp does not fit 64 bits"):
+        add_batch(decoder, batch.build(None, [b"a"], 2**62))
+
+
 def test_nulls_where_none_may_be_are_a_mistake():
     values = pa.array([b"a", b"b"])
     with pytest.raises(ValueError, match="timestamp"):
