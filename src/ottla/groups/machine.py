@@ -259,9 +259,14 @@ class GroupMachine:
 
     def apply(self, record: CoordinatorRecord, producer_id: int = NO_PRODUCER_ID) -> None:
         """Records of kinds that this shard does not keep (share groups, Streams) are left alone."""
-        write = self._writers.get(type(record.key))
+        key, value, _ = record
+        if type(key) is bytes:
+            assert value is None or type(value) is bytes
+            self.replay(key, value, producer_id)
+            return
+        write = self._writers.get(type(key))
         if write is not None:
-            write(record.key, record.value, producer_id)
+            write(key, value, producer_id)
 
     def replay(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:
         number = record_type_of(key)
@@ -390,7 +395,7 @@ class GroupMachine:
 
     def refused(self, decision: Decision, error_code: ErrorCode, now_ms: int) -> Decision:
         if error_code in _TOO_LARGE:
-            is_commit = any(isinstance(record.key, OffsetCommitKey) for record in decision.records)
+            is_commit = any(type(record.key) is bytes for record in decision.records)  # all others are in words
             error_code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_commit else ErrorCode.UNKNOWN_SERVER_ERROR
         instead = Decision(replies=[(ticket, error_code) for ticket, _ in decision.replies])
         if isinstance(decision, GroupDecision) and decision.undo is not None:

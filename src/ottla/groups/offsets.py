@@ -10,12 +10,13 @@ State: the offsets, and the pending ones by producer id. Written only by `apply`
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.decisions import CoordinatorRecord
 from ottla.ids import NO_PRODUCER_ID, TopicPartition
-from ottla.protocol.coordinator_records import GROUP_RECORDS, decode_key, decode_value
+from ottla.protocol.coordinator_records import GROUP_RECORDS, decode_key, decode_value, encode_key
 from ottla.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
 
 # Record types of committed offsets: the oldest format, read only, and the one that is written.
@@ -33,6 +34,7 @@ _V3_LENGTH: Final = _V3_BARE.size
 _V3_METADATA_LENGTH_AT: Final = _V3_HEAD.size - 2
 
 NO_EXPIRY: Final = -1
+_KEY_HEADS_MAX: Final = 4096
 
 
 class CommittedOffset(NamedTuple):
@@ -99,22 +101,22 @@ def _stored_form(value: bytes) -> bytes:
 
 
 def commit_record(group_id: str, key: TopicPartition, committed: CommittedOffset) -> CoordinatorRecord:
-    version = _VERSION if committed.expire_timestamp_ms == NO_EXPIRY else _VERSION_WITH_EXPIRY
-    return CoordinatorRecord(
-        OffsetCommitKey(group=group_id, topic=key.topic, partition=key.partition),
-        OffsetCommitValue(
-            offset=committed.offset,
-            leader_epoch=committed.leader_epoch,
-            metadata=committed.metadata,
-            commit_timestamp=committed.commit_timestamp_ms,
-            expire_timestamp=committed.expire_timestamp_ms,
-        ),
-        version,
-    )
+    """The record as the bytes that are written and kept: commits are the most frequent decision there is."""
+    return CoordinatorRecord(_key_bytes(group_id, key), pack(committed))
 
 
 def tombstone(group_id: str, key: TopicPartition) -> CoordinatorRecord:
-    return CoordinatorRecord(OffsetCommitKey(group=group_id, topic=key.topic, partition=key.partition), None)
+    return CoordinatorRecord(_key_bytes(group_id, key), None)
+
+
+def _key_bytes(group_id: str, key: TopicPartition) -> bytes:
+    return _key_head(group_id, key.topic) + key.partition.to_bytes(4, "big", signed=True)
+
+
+@lru_cache(maxsize=_KEY_HEADS_MAX)
+def _key_head(group_id: str, topic: str) -> bytes:
+    """What all keys of a group in a topic begin with."""
+    return encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=0))[:-4]
 
 
 class OffsetStore:

@@ -15,7 +15,7 @@ from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.group import Group
 from ottla.groups.offsets import OffsetStore
 from ottla.groups.settings import GroupSettings
-from ottla.groups.timers import Timers
+from ottla.timers import Timers
 
 
 class TopicInfo(NamedTuple):

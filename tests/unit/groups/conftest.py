@@ -427,6 +427,8 @@ class Driver:
 
 
 def encoded(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    if isinstance(record.key, bytes):
+        return record.key, record.value
     value = None if record.value is None else encode_value(record.value, record.value_version)
     return encode_key(record.key), value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from ottla.groups.timers import Timers
+from ottla.timers import Timers
 
 
 def test_deadlines_come_up_in_order_and_once() -> None:
