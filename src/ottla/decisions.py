@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ottla.ids import NO_PRODUCER_ID
 
@@ -16,11 +16,11 @@ from ottla.ids import NO_PRODUCER_ID
 Ticket: TypeAlias = Hashable
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorRecord:
+class CoordinatorRecord(NamedTuple):
     """One record of a coordinator's topic; without a value it is a tombstone."""
 
-    # An instance of a `...Key` class of protocol/messages/group_records.py or transaction_records.py, and of its value.
+    # An instance of a `...Key` class of protocol/messages/group_records.py or transaction_records.py, and of its value;
+    # or the bytes of both as they stand in the log, where a machine keeps them anyway.
     key: object
     value: object | None
     # The version in which the value is written.

@@ -63,11 +63,8 @@ class PartitionJournal:
     def append(self, decision: Decision, now_ms: int) -> int:
         """Writes a decision as one batch; the codes of ApiError are those that a coordinator answers."""
         data = batch.build(
-            [encode_key(record.key) for record in decision.records],
-            [
-                None if record.value is None else encode_value(record.value, record.value_version)
-                for record in decision.records
-            ],
+            [_key_bytes(record) for record in decision.records],
+            [_value_bytes(record) for record in decision.records],
             now_ms,
             compression=self._compression(),
             producer_id=decision.producer_id,
@@ -88,6 +85,16 @@ class PartitionJournal:
         except ApiError as error:
             raise ApiError(_MEANINGS.get(error.code, error.code), error.message) from error
         return appended.last_offset + 1
+
+
+def _key_bytes(record: CoordinatorRecord) -> bytes:
+    key = record.key
+    return key if type(key) is bytes else encode_key(key)
+
+
+def _value_bytes(record: CoordinatorRecord) -> bytes | None:
+    value = record.value
+    return value if value is None or type(value) is bytes else encode_value(value, record.value_version)
 
 
 ApplyBytes = Callable[[bytes, "bytes | None", int], None]

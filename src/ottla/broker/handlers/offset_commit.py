@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.coordinators import together
-from ottla.broker.group_requests import caller_of, has_partition
+from ottla.broker.group_requests import caller_of
 from ottla.broker.stored_offsets import commit_to_store
 from ottla.errors import ErrorCode
 from ottla.groups.machine import GroupMachine
@@ -56,7 +56,9 @@ def _take_unknown_out(broker: Broker, request: OffsetCommitRequest, version: int
                 refused.append(_failed(topic, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID))
                 continue
             topic.name = name
-        missing = [each for each in topic.partitions if not has_partition(image, topic.name, each.partition_index)]
+        state = image.topics.get(topic.name)
+        count = 0 if state is None else len(state.partitions)
+        missing = [each for each in topic.partitions if not 0 <= each.partition_index < count]
         if missing:
             refused.append(_failed(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             topic.partitions = [each for each in topic.partitions if each not in missing]
