@@ -330,7 +330,27 @@ def run(*, commit_count: int = COMMITS, groups: int = GROUPS) -> dict[str, Any]:
     for start in (ottla, kafka) if not missing_programs() else (ottla,):
         with start() as broker:
             results[broker.name] = measure(broker, commit_count=commit_count, groups=groups)
+    if "kafka" in results:
+        results["ours_over_kafka"] = compared(results["ottla"], results["kafka"])
     return results
+
+
+def compared(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, float]:
+    """Costs as shares of Kafka's: less than 1 is better."""
+    paths = {
+        "cpu_of_a_commit_of_1_offset": ("commit_of_1_offset", "broker_cpu_us_per_commit"),
+        "cpu_of_a_commit_of_10_offsets": ("commit_of_10_offsets", "broker_cpu_us_per_commit"),
+        "time_until_100_members_are_stable": ("becoming_stable", "100_members", "stable_ms"),
+        "memory_of_many_groups": ("many_groups", "resident_mb_after_load"),
+        "time_to_load_many_groups": ("many_groups", "start_to_loaded_s"),
+    }
+    return {name: _at(ours, path) / _at(theirs, path) for name, path in paths.items()}
+
+
+def _at(results: Any, path: tuple[str, ...]) -> float:
+    for name in path:
+        results = results[name]
+    return float(results)
 
 
 if __name__ == "__main__":

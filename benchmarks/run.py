@@ -24,7 +24,7 @@ from ottla.records import codec
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-BENCHMARKS = ("codec", "protocol", "storage", "peers")
+BENCHMARKS = ("codec", "protocol", "storage", "peers", "groups", "transactions")
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Goal:
         reached = value >= self.limit if self.more_is_better else value <= self.limit
         return "reached" if reached else "missed"
 
+
+GROUP_RATIOS = ("groups", "ours_over_kafka")
 
 GOALS = (
     Goal("append, 16 KiB batches", ("storage", "append_16k_cpu_s_per_gb"), 0.9, "CPU-s/GB", False),
@@ -63,6 +65,11 @@ GOALS = (
     Goal("recovery of an unclean 1 GiB segment", ("storage", "recovery_1_gib", "recover_mb_per_s"), 500, "MB/s", True),
     Goal("compaction, 10,000 keys", ("storage", "compaction_few_keys", "mb_per_s"), 100, "MB/s", True),
     Goal("compaction, 1,000,000 keys", ("storage", "compaction_many_keys", "mb_per_s"), 100, "MB/s", True),
+    Goal("commit of 1 offset, CPU over Kafka's", (*GROUP_RATIOS, "cpu_of_a_commit_of_1_offset"), 1, "×", False),
+    Goal("commit of 10 offsets, CPU over Kafka's", (*GROUP_RATIOS, "cpu_of_a_commit_of_10_offsets"), 1, "×", False),
+    Goal("100 members stable, time over Kafka's", (*GROUP_RATIOS, "time_until_100_members_are_stable"), 1, "×", False),
+    Goal("10,000 groups × 100 offsets, memory over Kafka's", (*GROUP_RATIOS, "memory_of_many_groups"), 1, "×", False),
+    Goal("a start with 1 M offsets", ("groups", "ottla", "many_groups", "start_to_loaded_s"), 5, "s", False),
 )
 
 
