@@ -4,8 +4,9 @@ A pattern comes from any client and is held against every topic, so it must not 
 back and tries again, and `(a+)+b` then costs seconds. Here a pattern becomes a machine that walks over a name once, all
 ways at the same time, and remembers the steps it has taken. Its size and its steps are limited.
 
-Names of topics have 65 different characters, so a class of characters is the set of those that it takes. What RE2 does
-not have (look-around, references back) is refused, and so are Unicode's classes: no name has such characters.
+Names of topics have 65 different characters, so a class of characters is the set of those that it takes; for other
+names `alphabet` says which characters they have. What RE2 does not have (look-around, references back) is refused, and
+so are Unicode's classes.
 """
 
 from __future__ import annotations
@@ -27,30 +28,24 @@ VISITS_MAX: Final = 1_000_000
 
 Chars: TypeAlias = frozenset[str]
 
-_ALPHABET: Final = frozenset(ascii_letters + digits + "._-")
+TOPIC_CHARS: Final[Chars] = frozenset(ascii_letters + digits + "._-")
+_ASCII: Final = frozenset(map(chr, range(128)))
 _DIGITS: Final = frozenset(digits)
 _WORD: Final = frozenset(ascii_letters + digits + "_")
-_NOTHING: Final[Chars] = frozenset()
-_CLASS_LETTERS: Final = {
-    "d": _DIGITS,
-    "w": _WORD,
-    "s": _NOTHING,
-    "D": _ALPHABET - _DIGITS,
-    "W": _ALPHABET - _WORD,
-    "S": _ALPHABET,
-}
+_VISIBLE: Final = frozenset(ascii_letters + digits + punctuation)
+_CLASS_LETTERS: Final = {"d": _DIGITS, "w": _WORD, "s": frozenset(whitespace)}
 _POSIX: Final = {
     "alnum": frozenset(ascii_letters + digits),
     "alpha": frozenset(ascii_letters),
-    "ascii": _ALPHABET,
-    "blank": _NOTHING,
-    "cntrl": _NOTHING,
+    "ascii": _ASCII,
+    "blank": frozenset(" \t"),
+    "cntrl": frozenset((*map(chr, range(32)), "\x7f")),
     "digit": _DIGITS,
-    "graph": _ALPHABET,
+    "graph": _VISIBLE,
     "lower": frozenset(ascii_lowercase),
-    "print": _ALPHABET,
-    "punct": frozenset(punctuation) & _ALPHABET,
-    "space": frozenset(whitespace) & _ALPHABET,
+    "print": _VISIBLE | {" "},
+    "punct": frozenset(punctuation),
+    "space": frozenset(whitespace),
     "upper": frozenset(ascii_uppercase),
     "word": _WORD,
     "xdigit": frozenset(hexdigits),
@@ -109,9 +104,10 @@ class TopicPattern:
 
     __slots__ = ("_end", "_pattern", "_stands", "_start", "_visits")
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, alphabet: Chars = TOPIC_CHARS) -> None:
+        """`alphabet`: all characters that the names have which it is held against."""
         self._pattern = pattern
-        whole = _Parser(pattern).parse()
+        whole = _Parser(pattern, alphabet).parse()
         self._start, self._end = frozenset((whole.start,)), whole.end
         self._stands: dict[tuple[frozenset[_State], str | None], _Stand] = {}
         self._visits = 0
@@ -177,8 +173,9 @@ def _refusal(pattern: str, reason: str) -> ApiError:
 class _Parser:
     """Reads a pattern from left to right and builds its machine."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, alphabet: Chars) -> None:
         self._pattern = pattern
+        self._alphabet = alphabet
         self._position = 0
         self._ignores_case = False
         self._nesting = 0
@@ -237,7 +234,7 @@ class _Parser:
         if self._ignores_case:
             chars = frozenset(each for char in chars for each in (char.lower(), char.upper()))
         start, end = self._state(), self._state()
-        start.chars = chars & _ALPHABET
+        start.chars = chars & self._alphabet
         start.following.append(end)
         return _Piece(start, end)
 
@@ -351,7 +348,7 @@ class _Parser:
             case "[":
                 return self._of_chars(self._char_class())
             case ".":
-                return self._of_chars(_ALPHABET)
+                return self._of_chars(self._alphabet)
             case "^":
                 return self._under(_ASSERTIONS["A"])
             case "$":
@@ -415,6 +412,8 @@ class _Parser:
         """What a backslash and that character stand for, in a class or outside of one."""
         if char in _CLASS_LETTERS:
             return _CLASS_LETTERS[char]
+        if char.lower() in _CLASS_LETTERS:
+            return self._alphabet - _CLASS_LETTERS[char.lower()]
         if char in _CONTROL:
             return frozenset(_CONTROL[char])
         if char == "x":
@@ -449,11 +448,11 @@ class _Parser:
             last = self._class_char()
             if len(first) != 1 or len(last) != 1 or min(first) > min(last):
                 raise self._refusal("a range of characters has no beginning or ends before it")
-            chars |= {char for char in _ALPHABET if min(first) <= char <= min(last)}
+            chars |= {char for char in self._alphabet if min(first) <= char <= min(last)}
         self._next()
         if self._ignores_case:
             chars |= {each for char in chars for each in (char.lower(), char.upper())}
-        return _ALPHABET - chars if is_negated else frozenset(chars)
+        return self._alphabet - chars if is_negated else frozenset(chars)
 
     def _class_char(self) -> Chars:
         char = self._next()
@@ -464,4 +463,4 @@ class _Parser:
         found = _POSIX.get(name.removeprefix("^"))
         if found is None:
             raise self._refusal(f"[:{name}:] is not known")
-        return _ALPHABET - found if is_negated else found
+        return self._alphabet - found if is_negated else found

@@ -470,7 +470,6 @@ class TransactionShard:
         states: Collection[TransactionState] | None,
         producer_ids: Collection[int],
         longer_than_ms: int,
-        matches: Callable[[str], object] | None,
         ticket: Ticket,
         now_ms: int,
     ) -> Decision:
@@ -485,7 +484,6 @@ class TransactionShard:
             if (states is None or transaction.state in states)
             and (not producer_ids or transaction.producer_id in producer_ids)
             and (longer_than_ms < 0 or now_ms - transaction.start_ms > longer_than_ms)
-            and (matches is None or matches(transaction.transactional_id))
         ]
         return Decision(replies=[(ticket, found)])
 

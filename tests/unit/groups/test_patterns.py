@@ -147,6 +147,15 @@ def test_a_pattern_that_would_take_long_over_many_topics_is_refused() -> None:
         pattern.matching("".join(dice.choices("abcdefgh", k=150)) for _ in range(10_000))
 
 
+def test_names_of_another_alphabet_are_held_against_it() -> None:
+    names = ["shop/1", "shop 2", "Käse", "shop-3"]
+    alphabet = frozenset("".join(names))
+    assert TopicPattern(r"shop[^\w].", alphabet).matching(names) == {"shop/1", "shop 2", "shop-3"}
+    assert TopicPattern(r"shop\s\d", alphabet).matching(names) == {"shop 2"}
+    assert TopicPattern(r"shop[[:punct:]].*", alphabet).matching(names) == {"shop/1", "shop-3"}
+    assert TopicPattern(r"K.se|\W*", alphabet).matching(names) == {"Käse"}
+
+
 def test_thousands_of_topics_are_no_matter() -> None:
     names = [f"orders.region-{number}.events" for number in range(10_000)]
     assert len(TopicPattern(r"orders\.region-[0-4].*\.events").matching(names)) == 4445

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.coordinators import together
-from ottla.errors import ApiError, ErrorCode
-from ottla.protocol.messages.transactions import ListTransactionsRequest, ListTransactionsResponse
+from ottla.errors import ApiError
+from ottla.groups.patterns import TopicPattern
+from ottla.protocol.messages.transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ListTransactionsResponseTransactionState,
+)
 from ottla.transactions.coordinator import TransactionShard
 from ottla.transactions.state import STATES_BY_TITLE
 
@@ -16,41 +21,47 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
+Found = list[ListTransactionsResponseTransactionState]
+
 
 def handle(
     broker: Broker, request: ListTransactionsRequest, context: Context
 ) -> ListTransactionsResponse | Coroutine[Any, Any, ListTransactionsResponse]:
-    known = [title for title in request.state_filters if title in STATES_BY_TITLE]
-    unknown = [title for title in request.state_filters if title not in STATES_BY_TITLE]
-    states = {STATES_BY_TITLE[title] for title in known} if request.state_filters else None
+    known = {STATES_BY_TITLE[title] for title in request.state_filters if title in STATES_BY_TITLE}
+    states = known if request.state_filters else None
+    producer_ids = frozenset(request.producer_id_filters)
     try:
-        matches = _pattern(request.transactional_id_pattern)
         answers = [
-            runner.ask(
-                TransactionShard.list_transactions,
-                states,
-                frozenset(request.producer_id_filters),
-                request.duration_filter,
-                matches,
-            )
+            runner.ask(TransactionShard.list_transactions, states, producer_ids, request.duration_filter)
             for runner in broker.transactions.runners()
         ]
     except ApiError as error:
-        return ListTransactionsResponse(error_code=error.code, unknown_state_filters=unknown, transaction_states=[])
-    return together(
-        answers,
-        lambda shards: ListTransactionsResponse(
-            unknown_state_filters=unknown, transaction_states=[found for shard in shards for found in shard]
-        ),
+        return _refused(request, error)
+    return together(answers, partial(_answered, request))
+
+
+def _answered(request: ListTransactionsRequest, shards: Sequence[Found]) -> ListTransactionsResponse:
+    found = [one for shard in shards for one in shard]
+    if request.transactional_id_pattern:
+        try:
+            found = _matching(request.transactional_id_pattern, found)
+        except ApiError as error:
+            return _refused(request, error)
+    return ListTransactionsResponse(unknown_state_filters=_unknown(request), transaction_states=found)
+
+
+def _matching(pattern: str, found: Found) -> Found:
+    """Those whose transactional id matches as a whole; ApiError where the pattern is none, or takes too long."""
+    names = [one.transactional_id for one in found]
+    matching = TopicPattern(pattern, frozenset().union(*names)).matching(names)
+    return [one for one in found if one.transactional_id in matching]
+
+
+def _refused(request: ListTransactionsRequest, error: ApiError) -> ListTransactionsResponse:
+    return ListTransactionsResponse(
+        error_code=error.code, unknown_state_filters=_unknown(request), transaction_states=[]
     )
 
 
-def _pattern(pattern: str | None) -> Callable[[str], object] | None:
-    if not pattern:
-        return None
-    try:
-        return re.compile(pattern).fullmatch
-    except re.error as error:
-        raise ApiError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!r} is no regular expression: {error}"
-        ) from error
+def _unknown(request: ListTransactionsRequest) -> list[str]:
+    return [title for title in request.state_filters if title not in STATES_BY_TITLE]
