@@ -104,9 +104,10 @@ def test_only_the_columns_that_are_asked_for_are_there(
     assert frame.agg({"offset": "max"}).first()[0] == 4
 
 
-@pytest.fixture
-def pushdown(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set(PUSHDOWN, "true")
+@pytest.fixture(params=["true"])
+def pushdown(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spark's own setting, on unless a test says otherwise."""
+    spark.conf.set(PUSHDOWN, request.param)
     yield
     spark.conf.unset(PUSHDOWN)
 
@@ -145,6 +146,8 @@ def test_spark_mixes_up_the_filters_of_a_dataframe_and_so_none_is_taken_unasked(
     assert both(table(spark, broker, topic, pushFilters="true")) != list(range(10))
 
 
+@pytest.mark.usefixtures("pushdown")
+@pytest.mark.parametrize("pushdown", ["false"], indirect=True)
 def test_filters_are_not_asked_for_where_spark_does_not_allow_it(
     spark: SparkSession, broker: Broker, topic: str, create_topic: Create, send: Send
 ) -> None:

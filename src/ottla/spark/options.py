@@ -175,34 +175,32 @@ def _names(bound: Bound, place: int) -> bool:
 # -- single options ----------------------------------------------------------------------------------------------------
 
 
-# As Spark's documentation writes them; options reach a Python source in lower case.
-_SPELLINGS = {
-    name.lower(): name
-    for name in (
-        "assign",
-        "subscribe",
-        "subscribePattern",
-        "startingOffsets",
-        "startingOffsetsByTimestamp",
-        "startingTimestamp",
-        "startingOffsetsByTimestampStrategy",
-        "endingOffsets",
-        "endingOffsetsByTimestamp",
-        "endingTimestamp",
-        "failOnDataLoss",
-        "minPartitions",
-        "maxRecordsPerPartition",
-        "minOffsetsPerTrigger",
-        "maxOffsetsPerTrigger",
-        "maxTriggerDelay",
-        "includeHeaders",
-        "columns",
-        "pushFilters",
-        "rowsPerBatch",
-        "idleWaitMs",
-        "kafkaConsumer.pollTimeoutMs",
-    )
-}
+# As they are written; options reach a Python source in lower case.
+OPTION_NAMES: Final = (
+    "assign",
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "minOffsetsPerTrigger",
+    "maxOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "includeHeaders",
+    "columns",
+    "pushFilters",
+    "rowsPerBatch",
+    "idleWaitMs",
+    "kafkaConsumer.pollTimeoutMs",
+)
+_SPELLINGS = {name.lower(): name for name in OPTION_NAMES}
 
 
 def _spelled(name: str) -> str:
