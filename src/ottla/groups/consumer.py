@@ -35,7 +35,6 @@ from ottla.protocol.messages.group_records import (
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
     ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupPartitionMetadataValue,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
@@ -123,7 +122,6 @@ class ConsumerGroup(Group):
         "assignment_epoch",
         "assignment_timestamp_ms",
         "epoch",
-        "has_partition_metadata",
         "members",
         "metadata_hash",
         "owners",
@@ -146,8 +144,6 @@ class ConsumerGroup(Group):
         self.static_members: dict[str, str] = {}
         self.target: dict[str, Partitions] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
-        # Written by older brokers; to be deleted with the group.
-        self.has_partition_metadata = False
         # Who has a partition, or has yet to give it up.
         self.owners: dict[tuple[UUID, int], str] = {}
         self._subscribed_topics: frozenset[str] | None = None
@@ -272,8 +268,8 @@ class ConsumerGroup(Group):
             *(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id) for member_id in self.members),
             *(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex) for regex in self.regexes),
         ]
-        if self.has_partition_metadata:
-            keys.append(ConsumerGroupPartitionMetadataKey(group_id=group_id))
+        # Only older brokers wrote what follows first, and it must go as well.
+        keys.append(ConsumerGroupPartitionMetadataKey(group_id=group_id))
         keys.append(ConsumerGroupMetadataKey(group_id=group_id))
         return [CoordinatorRecord(key, None) for key in keys]
 
@@ -287,11 +283,6 @@ class ConsumerGroup(Group):
         assert value is not None, "the machine takes the group away"
         self.epoch = value.epoch
         self.metadata_hash = value.metadata_hash
-
-    def _apply_partition_metadata(
-        self, key: ConsumerGroupPartitionMetadataKey, value: ConsumerGroupPartitionMetadataValue | None
-    ) -> None:
-        self.has_partition_metadata = value is not None
 
     def _apply_member(
         self, key: ConsumerGroupMemberMetadataKey, value: ConsumerGroupMemberMetadataValue | None
@@ -396,7 +387,6 @@ class ConsumerGroup(Group):
 
 _WRITERS: Final[dict[type, Callable[[ConsumerGroup, Any, Any], None]]] = {
     ConsumerGroupMetadataKey: ConsumerGroup._apply_group,
-    ConsumerGroupPartitionMetadataKey: ConsumerGroup._apply_partition_metadata,
     ConsumerGroupMemberMetadataKey: ConsumerGroup._apply_member,
     ConsumerGroupRegularExpressionKey: ConsumerGroup._apply_regex,
     ConsumerGroupTargetAssignmentMetadataKey: ConsumerGroup._apply_assignment_epoch,

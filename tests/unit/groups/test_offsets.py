@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -87,7 +88,10 @@ def test_records_are_written_in_version_3_and_with_an_expiry_in_version_1(driver
     assert decode_key(GROUP_RECORDS, key) == OffsetCommitKey(group="g", topic="a", partition=0)
     assert (value[:2], with_expiry[:2]) == (b"\0\3", b"\0\1")
     assert decode_value(GROUP_RECORDS[1], value) == OffsetCommitValue(
-        offset=5, leader_epoch=2, metadata="m", commit_timestamp=driver.now_ms
+        offset=5,
+        leader_epoch=2,
+        metadata="m",
+        commit_timestamp=driver.now_ms,
     )
     assert decode_value(GROUP_RECORDS[1], with_expiry).expire_timestamp == driver.now_ms + 1000
 
@@ -115,21 +119,27 @@ def test_a_stored_offset_is_the_bytes_of_its_record(committed: CommittedOffset) 
 
 
 @pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("metadata", ["", "x"])
+@pytest.mark.parametrize("topic_id", [UUID(int=0), UUID(int=7)])
 @pytest.mark.parametrize("key", [OffsetCommitKey, LegacyOffsetCommitKey])
-def test_offsets_of_every_format_are_loaded(make_driver: Callable[..., Any], version: int, key: type) -> None:
-    driver = make_driver()
-    value = OffsetCommitValue(offset=9, metadata="x", commit_timestamp=1)
+def test_offsets_of_every_format_are_loaded(
+    driver: Any, version: int, metadata: str, topic_id: UUID, key: type
+) -> None:
+    value = OffsetCommitValue(offset=9, leader_epoch=4, metadata=metadata, commit_timestamp=1 << 40, topic_id=topic_id)
     driver.log.append((encode_key(key(group="g", topic="a", partition=300)), encode_value(value, version), -1))
     driver.restart()
-    assert driver.fetch() == {("a", 300): 9}
+    found = driver.machine._shard.offsets.get("g", TopicPartition("a", 300))
+    assert found == CommittedOffset(9, 4 if version >= 3 else -1, metadata, 1 << 40)
 
 
 def test_a_value_that_ends_early_is_not_loaded(driver: Any) -> None:
     key = encode_key(OffsetCommitKey(group="g", topic="a", partition=0))
-    whole = pack(CommittedOffset(1, 1, "", 1))
-    for end in range(len(whole)):
-        with pytest.raises(ProtocolError):
-            driver.machine.replay(key, whole[:end])
+    value = OffsetCommitValue(offset=1, metadata="", commit_timestamp=1)
+    for version in range(5):
+        whole = encode_value(value, version)
+        for end in range(len(whole)):
+            with pytest.raises(ProtocolError):
+                driver.machine.replay(key, whole[:end])
 
 
 def test_loading_the_log_gives_the_same_offsets(driver: Any) -> None:
