@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +12,10 @@ from uuid import UUID
 
 import pytest
 
+from ottla.broker.partition import Partition
 from ottla.broker.transaction_coordinator import Bell
 from ottla.errors import ErrorCode
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -21,10 +24,18 @@ from ottla.protocol.messages.group_offsets import (
 from ottla.protocol.messages.metadata import DescribeProducersRequest, DescribeProducersRequestTopicRequest
 from ottla.protocol.messages.topics import DeleteTopicsRequest
 from ottla.records import batch
+from ottla.replication.leader import Leader
 from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import create_topic, fetch, one_batch, produce
-from ottla.testing.raw_transactions import RawProducer, find_coordinator, list_request, marker_request
+from ottla.testing.raw_transactions import (
+    WAIT_S,
+    RawProducer,
+    end_request,
+    find_coordinator,
+    list_request,
+    marker_request,
+)
 
 NewTopic = Callable[..., tuple[str, UUID]]
 READ_COMMITTED = 1
@@ -215,6 +226,97 @@ def test_a_hanging_transaction_is_found_and_aborted() -> None:
         assert committed_values(client, "t") == []
 
 
+# -- replicas that lag behind ------------------------------------------------------------------------------------------
+
+
+class Follower:
+    """A second replica in sync, which has what the test lets it have: nothing is committed before that."""
+
+    def __init__(self, broker: Broker, topic: str, index: int) -> None:
+        self._broker = broker
+        self._name = topic, index
+
+    def _partition(self) -> Partition:
+        return self._broker.running.replicas.find(*self._name)
+
+    def join(self) -> None:
+        async def join() -> None:
+            partition = self._partition()
+            leader = partition.leader
+            both = (leader.node_id, 2)
+            end_offset, high_watermark = partition.log.end_offset, leader.high_watermark
+            partition.lead(
+                Leader(leader.node_id, leader.epoch, both, both, end_offset=end_offset, high_watermark=high_watermark)
+            )
+
+        self._broker.call(join())
+
+    def catch_up(self) -> None:
+        async def catch_up() -> None:
+            partition = self._partition()
+            leader = partition.leader
+            leader.record_end(leader.node_id, partition.log.end_offset)
+            leader.record_end(2, partition.log.end_offset)
+            partition.log.producers.passed_high_watermark(leader.high_watermark)
+            partition.moved.fire()
+
+        self._broker.call(catch_up())
+
+
+def is_answered(client: RawClient) -> bool:
+    client.socket.settimeout(0.3)
+    try:
+        return bool(client.socket.recv(1, socket.MSG_PEEK))
+    except TimeoutError:
+        return False
+    finally:
+        client.socket.settimeout(WAIT_S)
+
+
+def test_a_coordinator_tells_nothing_that_could_still_be_lost(restarted: Broker) -> None:
+    with RawClient(restarted.bootstrap_servers) as client, RawClient(restarted.bootstrap_servers) as other:
+        client.ask(create_topic("t"), 7)
+        producer = RawProducer(client, "tx")
+        producer.init()
+        follower = Follower(restarted, "__transaction_state", restarted.running.transactions.partition_of("tx"))
+        follower.join()
+        records = one_batch(
+            b"v", producer_id=producer.producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
+        )
+        client.send(produce("t", records, transactional_id="tx"), 12)
+        assert not is_answered(client), "the partition is not known to take part"
+        assert other.ask(fetch("t"), 11).responses[0].partitions[0].high_watermark == 0, "so nothing was appended"
+        follower.catch_up()
+        answer, _ = client.receive()
+        assert not answer.responses[0].partition_responses[0].error_code
+        client.send(end_request("tx", producer.producer_id, 0, commit=True), 5)
+        assert not is_answered(client)
+        assert stable_offset(other, "t") == 0, "no marker before the decision stands"
+        follower.catch_up()
+        answer, _ = client.receive()
+        assert (answer.error_code, answer.producer_epoch) == (ErrorCode.NONE, 1)
+        wait_until(lambda: stable_offset(other, "t") == 2)
+
+
+def test_a_transaction_is_complete_once_its_markers_are_committed(restarted: Broker) -> None:
+    with RawClient(restarted.bootstrap_servers) as client:
+        client.ask(create_topic("t", 2), 7)
+        producer = RawProducer(client, "tx")
+        producer.init()
+        producer.send("t", b"v", partition=0)
+        producer.send("t", b"v", partition=1)
+        follower = Follower(restarted, "t", 1)
+        follower.join()
+        follower.catch_up()
+        assert producer.end(commit=True) == ErrorCode.NONE
+        assert producer.describe().transaction_state == "PrepareCommit"
+        held_back = producer.send("t", b"w")
+        assert held_back.error_code == ErrorCode.CONCURRENT_TRANSACTIONS, "asked again for a while, in vain"
+        follower.catch_up()
+        producer.wait_for_state("CompleteCommit")
+        assert not producer.send("t", b"w").error_code
+
+
 # -- restarts ----------------------------------------------------------------------------------------------------------
 
 
@@ -352,6 +454,17 @@ def test_a_prepared_transaction_waits_for_its_outside_coordinator(restarted: Bro
         successor.send("t", b"next")
         assert successor.end(commit=True) == ErrorCode.NONE
         assert committed_values(client, "t")[-1] == b"next"
+
+
+def test_two_phase_commit_is_announced_where_it_is_allowed(restarted: Broker, broker: Broker) -> None:
+    highest = {}
+    for side, where in (("allowed", restarted), ("not", broker)):
+        with RawClient(where.bootstrap_servers) as client:
+            answer = client.ask(ApiVersionsRequest(client_software_name="raw", client_software_version="1"), 4)
+            highest[side] = next(one.max_version for one in answer.api_keys if one.api_key == 22)
+            features = {one.name: one.max_version_level for one in answer.finalized_features}
+            assert features["transaction.version"] == 2
+    assert highest == {"allowed": 6, "not": 5}
 
 
 def test_duplicates_are_recognised_after_a_restart_and_after_the_end(restarted: Broker) -> None:

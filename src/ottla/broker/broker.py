@@ -93,7 +93,9 @@ class Broker:
         self._on_failure = on_failure
         self.image = ClusterImage(cluster_id="")
         self.fetch_sessions = FetchSessions(self.dice, self.config.max_incremental_fetch_session_cache_slots)
-        self.advertised = advertised(list(HANDLERS))
+        self.advertised = advertised(
+            list(HANDLERS), has_two_phase_commit=self.config.transaction_two_phase_commit_enable
+        )
         self.groups = GroupCoordinator(self)
         self.transactions = TransactionCoordinator(self)
         self.dispatcher = Dispatcher(

@@ -52,14 +52,14 @@ def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> Api
     )
 
 
-def advertised(keys: list[int]) -> list[ApiVersion]:
+def advertised(keys: list[int], *, has_two_phase_commit: bool = False) -> list[ApiVersion]:
     """What to announce of the APIs that are served: every version that we read.
 
     Wider than a Kafka 4 broker, on purpose: librdkafka drops codecs silently where Produce does not start at 0, and
     sarama before 1.41 always sends OffsetCommit 1.
     """
-    # InitProducerId 6 (two-phase commit) is not final yet: its fields are read, and nobody is invited to send them.
-    last = {22: 5}
+    # InitProducerId 6 (two-phase commit) is not final yet: it is for those who were told that this broker has it.
+    last = {} if has_two_phase_commit else {22: 5}
     return [
         ApiVersion(
             api_key=key,

@@ -70,8 +70,17 @@ def handle(
         return _append_all(broker, request, context, None)
     checks = transaction_checks(broker, request, context.version)
     if type(checks) is CoroutineType:
+        _keep_records(request)
         return _append_later(broker, request, context, checks)
     return _append_all(broker, request, context, checks)  # type: ignore[arg-type]
+
+
+def _keep_records(request: ProduceRequest) -> None:
+    """The bytes of a request stand in the connection's buffer, which the next bytes overwrite: waiting takes a copy."""
+    for topic in request.topic_data:
+        for wish in topic.partition_data:
+            if wish.records is not None:
+                wish.records = memoryview(bytearray(wish.records))
 
 
 async def _append_later(
@@ -105,7 +114,9 @@ def _append_all(
                     else broker.replicas.find_by_id(topic.topic_id, wish.index)
                 )
                 if partition.name.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
-                    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.name.topic} is the broker's to write")
+                    raise ApiError(
+                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.name.topic} is the broker's to write"
+                    )
                 records = _checked_request(wish, acks, version)
                 if checks is not None:
                     checks.check(wish)
