@@ -9,7 +9,7 @@ Changes volatile state of groups; what is durable changes by `ClassicGroup.apply
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.decisions import Decision, Ticket
 from ottla.errors import ApiError, ErrorCode
@@ -43,6 +43,17 @@ _LEAVES_IN_BATCHES: Final = 3
 _CAN_REBALANCE: Final = (ClassicState.EMPTY, ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE)
 
 
+class _Joining(NamedTuple):
+    """A JoinGroup under way, and the decision that it leads to."""
+
+    request: JoinGroupRequest
+    caller: Caller
+    protocols: Protocols
+    ticket: Ticket
+    now_ms: int
+    decided: GroupDecision
+
+
 class ClassicRequests:
     """The decisions about classic groups of one shard."""
 
@@ -65,19 +76,16 @@ class ClassicRequests:
             )
 
     def join(self, request: JoinGroupRequest, caller: Caller, ticket: Ticket, now_ms: int) -> GroupDecision:
-        decided = GroupDecision()
+        joining = _Joining(request, caller, protocols_of(request.protocols), ticket, now_ms, GroupDecision())
         group = self._shard.classic_group(request.group_id)
         if group is None:
             if request.member_id:
                 raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {request.group_id}")
             group = ClassicGroup(request.group_id)
-        protocols = protocols_of(request.protocols)
         if not self._has_room_for(group, request.member_id):
-            self._remove(group, request.member_id, decided)
-            decided.replies.append((ticket, ErrorCode.GROUP_MAX_SIZE_REACHED))
-            self._complete_if_all_joined(group, now_ms, decided)
-            return decided
-        if not group.supports(request.protocol_type, protocols):
+            self._turn_away(group, joining)
+            return joining.decided
+        if not group.supports(request.protocol_type, joining.protocols):
             raise ApiError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
                 f"the group speaks {group.protocol_type} {sorted(group.supported or ())}",
@@ -85,12 +93,18 @@ class ClassicRequests:
         # Only now: a request that is refused must not leave a group behind.
         self._shard.groups.setdefault(group.group_id, group)
         if not request.member_id:
-            self._join_new(group, request, caller, protocols, ticket, now_ms, decided)
-        elif request.member_id in group.pending_members:
-            self._add(group, request.member_id, request, caller, protocols, ticket, now_ms, decided)
+            self._join_new(group, joining)
+        elif request.member_id in group.pending_members and request.group_instance_id is None:
+            self._add(group, request.member_id, joining)
         else:
-            self._rejoin(group, request, protocols, ticket, now_ms, decided)
-        return decided
+            self._rejoin(group, joining)
+        return joining.decided
+
+    def _turn_away(self, group: ClassicGroup, joining: _Joining) -> None:
+        """The group is full, also for a member that was there before the limit was lowered."""
+        self._remove(group, joining.request.member_id, joining.decided)
+        joining.decided.replies.append((joining.ticket, ErrorCode.GROUP_MAX_SIZE_REACHED))
+        self._complete_if_all_joined(group, joining.now_ms, joining.decided)
 
     def _has_room_for(self, group: ClassicGroup, member_id: str) -> bool:
         """Members that were given an id and have yet to come back with it count as well."""
@@ -103,100 +117,61 @@ class ClassicRequests:
             return group.awaiting_join_count + pending < self._shard.settings.max_size
         return member_id in group.members or len(group.members) + pending < self._shard.settings.max_size
 
-    def _join_new(
-        self,
-        group: ClassicGroup,
-        request: JoinGroupRequest,
-        caller: Caller,
-        protocols: Protocols,
-        ticket: Ticket,
-        now_ms: int,
-        decided: GroupDecision,
-    ) -> None:
+    def _join_new(self, group: ClassicGroup, joining: _Joining) -> None:
+        request, caller = joining.request, joining.caller
         instance_id = request.group_instance_id
         member_id = f"{caller.client_id if instance_id is None else instance_id}-{self._shard.new_id()}"
         if requires_member_id(request, caller):
             group.pending_members.add(member_id)
-            self._shard.touch(group.group_id, member_id, request.session_timeout_ms, now_ms)
-            decided.replies.append((ticket, member_id_required(member_id, caller)))
+            self._shard.touch(group.group_id, member_id, request.session_timeout_ms, joining.now_ms)
+            joining.decided.replies.append((joining.ticket, member_id_required(member_id, caller)))
         elif instance_id is not None and instance_id in group.static_members:
-            self._replace_static(group, member_id, request, caller, protocols, ticket, now_ms, decided)
+            self._replace_static(group, group.members[group.static_members[instance_id]], member_id, joining)
         else:
-            self._add(group, member_id, request, caller, protocols, ticket, now_ms, decided)
+            self._add(group, member_id, joining)
 
-    def _add(
-        self,
-        group: ClassicGroup,
-        member_id: str,
-        request: JoinGroupRequest,
-        caller: Caller,
-        protocols: Protocols,
-        ticket: Ticket,
-        now_ms: int,
-        decided: GroupDecision,
-    ) -> None:
+    def _add(self, group: ClassicGroup, member_id: str, joining: _Joining) -> None:
+        request = joining.request
         member = ClassicMember(
             member_id,
             request.group_instance_id,
-            caller.client_id,
-            caller.client_host,
+            joining.caller.client_id,
+            joining.caller.client_host,
             rebalance_timeout_ms(request),
             request.session_timeout_ms,
-            protocols,
+            joining.protocols,
         )
         member.is_new = True
-        member.join_ticket = ticket
+        member.join_ticket = joining.ticket
         group.has_new_member = group.initial_deadline_ms is not None
         group.add(member, request.protocol_type)
-        self._shard.touch(group.group_id, member_id, NEW_MEMBER_JOIN_TIMEOUT_MS, now_ms)
-        self._rebalance_or_complete(group, now_ms, decided)
+        self._shard.touch(group.group_id, member_id, NEW_MEMBER_JOIN_TIMEOUT_MS, joining.now_ms)
+        self._rebalance_or_complete(group, joining.now_ms, joining.decided)
 
-    def _rejoin(
-        self,
-        group: ClassicGroup,
-        request: JoinGroupRequest,
-        protocols: Protocols,
-        ticket: Ticket,
-        now_ms: int,
-        decided: GroupDecision,
-    ) -> None:
-        member = group.check_member(request.member_id, request.group_instance_id)
-        is_unchanged = member.protocols == protocols
-        is_leader = group.is_leader(member.member_id)
-        if (group.state == ClassicState.COMPLETING_REBALANCE and is_unchanged) or (
-            # A leader that joins again wants to assign anew: topics have changed, for example.
-            group.state == ClassicState.STABLE and is_unchanged and not is_leader
-        ):
-            decided.replies.append((ticket, _joined(group, member)))
+    def _rejoin(self, group: ClassicGroup, joining: _Joining) -> None:
+        member = group.check_member(joining.request.member_id, joining.request.group_instance_id)
+        is_unchanged = member.protocols == joining.protocols
+        # A leader that joins again wants to assign anew: topics have changed, for example.
+        is_content = group.state == ClassicState.STABLE and not group.is_leader(member.member_id)
+        if is_unchanged and (is_content or group.state == ClassicState.COMPLETING_REBALANCE):
+            joining.decided.replies.append((joining.ticket, _joined(group, member)))
             return
-        self._update(group, member, request, protocols)
-        self._park_join(member, ticket, decided)
-        self._rebalance_or_complete(group, now_ms, decided)
+        self._update(group, member, joining)
+        self._park_join(member, joining)
+        self._rebalance_or_complete(group, joining.now_ms, joining.decided)
 
-    def _replace_static(
-        self,
-        group: ClassicGroup,
-        member_id: str,
-        request: JoinGroupRequest,
-        caller: Caller,
-        protocols: Protocols,
-        ticket: Ticket,
-        now_ms: int,
-        decided: GroupDecision,
-    ) -> None:
+    def _replace_static(self, group: ClassicGroup, member: ClassicMember, member_id: str, joining: _Joining) -> None:
         """A static member is back, as another process perhaps. Whoever has its old member id is fenced."""
-        instance_id = request.group_instance_id
-        assert instance_id is not None
-        member = group.members[group.static_members[instance_id]]
+        decided = joining.decided
         old_id, old_leader_id = member.member_id, group.leader_id
         old_protocols = member.protocols
         old_timeouts = member.rebalance_timeout_ms, member.session_timeout_ms
         self._answer_parked(member, ErrorCode.FENCED_INSTANCE_ID, decided)
-        self._rename(group, member, member_id, now_ms)
-        self._update(group, member, request, protocols)
+        self._rename(group, member, member_id, joining.now_ms)
+        self._update(group, member, joining)
         if group.state != ClassicState.STABLE or self._changes_group(group, member, old_protocols):
-            self._park_join(member, ticket, decided)
-            self._rebalance_or_complete(group, now_ms, decided)
+            self._park_join(member, joining)
+            self._rebalance_or_complete(group, joining.now_ms, decided)
             return
 
         def take_back(at_ms: int) -> Decision:
@@ -208,13 +183,13 @@ class ClassicRequests:
         decided.undo = take_back
         decided.records.append(group.record())
         reply = _joined(group, member)
-        if caller.api_version >= _SKIPS_ASSIGNMENT:
+        if joining.caller.api_version >= _SKIPS_ASSIGNMENT:
             reply.skip_assignment = group.is_leader(member_id)
         else:
             # Older clients assign when they find themselves leading; by its old id the leader does not.
             reply.leader = old_leader_id or ""
             reply.members = []
-        decided.replies.append((ticket, reply))
+        decided.replies.append((joining.ticket, reply))
 
     @staticmethod
     def _changes_group(group: ClassicGroup, member: ClassicMember, old_protocols: Protocols) -> bool:
@@ -227,17 +202,17 @@ class ClassicRequests:
         self._shard.touch(group.group_id, member_id, member.session_timeout_ms, now_ms)
 
     @staticmethod
-    def _update(group: ClassicGroup, member: ClassicMember, request: JoinGroupRequest, protocols: Protocols) -> None:
-        group.update_protocols(member, protocols)
-        member.rebalance_timeout_ms = rebalance_timeout_ms(request)
-        member.session_timeout_ms = request.session_timeout_ms
+    def _update(group: ClassicGroup, member: ClassicMember, joining: _Joining) -> None:
+        group.update_protocols(member, joining.protocols)
+        member.rebalance_timeout_ms = rebalance_timeout_ms(joining.request)
+        member.session_timeout_ms = joining.request.session_timeout_ms
 
     @staticmethod
-    def _park_join(member: ClassicMember, ticket: Ticket, decided: GroupDecision) -> None:
+    def _park_join(member: ClassicMember, joining: _Joining) -> None:
         if member.join_ticket is not None:
             # The same member asks again, over another connection perhaps: the newer request gets the answer.
-            decided.replies.append((member.join_ticket, ErrorCode.REBALANCE_IN_PROGRESS))
-        member.join_ticket = ticket
+            joining.decided.replies.append((member.join_ticket, ErrorCode.REBALANCE_IN_PROGRESS))
+        member.join_ticket = joining.ticket
 
     # --- rebalances
 

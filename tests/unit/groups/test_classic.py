@@ -514,6 +514,14 @@ def test_the_replaced_member_is_stored_and_taken_back_if_that_fails(driver: Any)
     assert driver.heartbeat(reply.member_id, 1, instance="i2") == OK
 
 
+def test_an_id_that_was_given_to_a_dynamic_member_is_not_for_a_static_one(driver: Any) -> None:
+    leader, _ = static_group(driver, "i1", "i2")
+    driver.join()
+    assert driver.join(driver.given_id, instance="i3") == UNKNOWN
+    assert driver.join(driver.given_id, instance="i1") == ErrorCode.FENCED_INSTANCE_ID
+    assert driver.heartbeat(leader, 1, instance="i1") == OK
+
+
 def test_static_members_that_do_not_rejoin_stay_until_their_session_ends(driver: Any) -> None:
     _leader, _follower = static_group(driver, "i1", "i2", rebalance_ms=10_000, session_ms=60_000)
     driver.join(version=3, rebalance_ms=10_000)
