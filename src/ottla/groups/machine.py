@@ -50,6 +50,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from ottla.config.group import GroupConfig
@@ -95,6 +96,7 @@ Parked: TypeAlias = list[tuple[Ticket, ErrorCode]]
 # A look for old offsets gives others their turn after so many, and writes at most so many tombstones at a time.
 OFFSETS_LOOKED_AT_MAX: Final = 10_000
 TOMBSTONES_MAX: Final = 1000
+FORGET_RETRY_MS: Final = 1000
 
 # What an append that was refused for its size means to a client; other codes are passed on as they are.
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
@@ -123,6 +125,8 @@ class GroupMachine:
         }
         # Groups that the look for old offsets has yet to come to.
         self._to_look_at: list[str] = []
+        # Deleted topics of which there are offsets left.
+        self._gone_topics: set[str] = set()
 
     # --- offsets
 
@@ -354,6 +358,8 @@ class GroupMachine:
         match key.kind:
             case TimerKind.OFFSETS:
                 return Decision(self._look_for_old_offsets(now_ms))
+            case TimerKind.TOPICS:
+                return self._forget_gone_topics(now_ms)
             case TimerKind.MIGRATION:
                 return self._migration.migrate(key.group_id, now_ms)
         group = self._shard.groups.get(key.group_id)
@@ -418,7 +424,23 @@ class GroupMachine:
             for name, info in before.topics.items()
             if name not in topics.topics or topics.topics[name].topic_id != info.topic_id
         ]
-        return Decision(self._offsets.tombstones_of_topics(gone) if gone else [])
+        self._gone_topics.update(gone)
+        return self._forget_gone_topics(now_ms)
+
+    def _forget_gone_topics(self, now_ms: int) -> GroupDecision:
+        """Takes away offsets of deleted topics, some at a time: there may be more than a batch can hold."""
+        gone = frozenset(self._gone_topics)
+        records = [*islice(self._offsets.tombstones_of_topics(gone), TOMBSTONES_MAX)]
+        if len(records) == TOMBSTONES_MAX:
+            self._shard.timers.set(TimerKey(TimerKind.TOPICS), now_ms)
+        else:
+            self._gone_topics.clear()
+        return GroupDecision(records, undo=partial(self._forget_later, gone))
+
+    def _forget_later(self, gone: frozenset[str], now_ms: int) -> Decision:
+        self._gone_topics |= gone
+        self._shard.timers.set(TimerKey(TimerKind.TOPICS), now_ms + FORGET_RETRY_MS)
+        return Decision()
 
     def configure(self, settings: GroupSettings) -> None:
         self._shard.settings = settings

@@ -252,15 +252,9 @@ class OffsetRequests:
         """Takes away every offset of a group, also those of open transactions."""
         return [tombstone(group_id, key) for key in self._shard.offsets.keys_of(group_id)]
 
-    def tombstones_of_topics(self, topics: Iterable[str]) -> list[CoordinatorRecord]:
+    def tombstones_of_topics(self, topics: Iterable[str]) -> Iterator[CoordinatorRecord]:
         """Takes away the offsets of topics that were deleted."""
-        gone = frozenset(topics)
-        return [
-            tombstone(group_id, key)
-            for group_id in self._shard.groups
-            for key in self._shard.offsets.keys_of(group_id)
-            if key.topic in gone
-        ]
+        return (tombstone(group_id, key) for group_id, key in self._shard.offsets.of_topics(topics))
 
     # --- expiry
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import chain
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -182,6 +183,21 @@ class OffsetStore:
             keys.update(dict.fromkeys(self._pending[producer][group_id]))
         return keys
 
+    def of_topics(self, topics: Iterable[str]) -> Iterator[tuple[str, TopicPartition]]:
+        """Groups and their partitions of these topics, committed or pending."""
+        keys = [key for topic in topics for key in self._keys.get(topic, {}).values()]
+        if not keys:
+            return
+        for group_id, offsets in self._committed.items():
+            for key in keys:
+                if key in offsets:
+                    yield group_id, key
+        for groups in self._pending.values():
+            for group_id, entries in groups.items():
+                for key in keys:
+                    if key in entries and key not in self._committed.get(group_id, ()):
+                        yield group_id, key
+
     def snapshot(self) -> tuple[object, ...]:
         """All of it, to compare two stores by."""
         pending = {
@@ -242,9 +258,10 @@ class OffsetStore:
         self._last_head = b""
         self._committed = {group_id: offsets for group_id, offsets in self._committed.items() if offsets}
         self._keys = {}
-        for offsets in self._committed.values():
-            for key in offsets:
-                self._keys.setdefault(key.topic, {})[key.partition] = key
+        pending = (entries for groups in self._pending.values() for entries in groups.values())
+        used: Iterator[Iterable[TopicPartition]] = chain(self._committed.values(), pending)
+        for key in chain.from_iterable(used):
+            self._keys.setdefault(key.topic, {})[key.partition] = key
 
     def _shared_key(self, topic: str, partition: int) -> TopicPartition:
         keys = self._keys.get(topic)

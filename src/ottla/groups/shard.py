@@ -44,11 +44,12 @@ class TimerKind(IntEnum):
     """What a deadline is for."""
 
     OFFSETS = 0  # look for offsets that are too old
-    SESSION = 1  # a member is silent
-    JOIN = 2  # a rebalance waits for members no longer
-    SYNC = 3  # members have not asked for their assignment
-    REVOCATION = 4  # a member of a consumer group has not given up its partitions
-    MIGRATION = 5  # a consumer group whose members all speak the classic protocol becomes a classic one
+    TOPICS = 1  # take away offsets of deleted topics, those that are left
+    SESSION = 2  # a member is silent
+    JOIN = 3  # a rebalance waits for members no longer
+    SYNC = 4  # members have not asked for their assignment
+    REVOCATION = 5  # a member of a consumer group has not given up its partitions
+    MIGRATION = 6  # a consumer group whose members all speak the classic protocol becomes a classic one
 
 
 class TimerKey(NamedTuple):

@@ -11,6 +11,7 @@ import pytest
 from ottla.errors import ErrorCode, ProtocolError
 from ottla.groups.machine import TOMBSTONES_MAX, GroupMachine
 from ottla.groups.offsets import CommittedOffset, OffsetStore, pack, unpack
+from ottla.groups.shard import TopicsView
 from ottla.ids import TopicPartition
 from ottla.protocol.coordinator_records import (
     GROUP_RECORDS,
@@ -180,6 +181,35 @@ def test_the_offsets_of_a_deleted_topic_go(driver: Any) -> None:
     driver.create_topics(a=0)
     assert driver.fetch() == {B0: 7}
     assert driver.fetch(group="h") == {}
+
+
+def test_the_offsets_of_a_deleted_topic_that_many_groups_read_go_a_part_at_a_time(driver: Any) -> None:
+    driver.create_topics(a=10, b=1)
+    for group in range(TOMBSTONES_MAX // 4):
+        driver.commit({("a", partition): 1 for partition in range(10)} | {B0: 1}, group=f"g{group}")
+    driver.commit_in_transaction({A0: 5}, group="g")
+    assert len(driver.machine.topics_changed(TopicsView(), driver.now_ms).records) == TOMBSTONES_MAX
+    driver.restart()
+    written = len(driver.log)
+    driver.create_topics(a=0)
+    assert len(driver.log) == written + TOMBSTONES_MAX
+    driver.pass_time(0)
+    assert len(driver.log) == written + 10 * TOMBSTONES_MAX // 4 + 1
+    driver.end_transaction(7, True)
+    assert driver.fetch() == {}
+    assert driver.fetch(group="g7") == {B0: 1}
+
+
+def test_offsets_of_a_deleted_topic_that_could_not_be_taken_away_go_later(driver: Any) -> None:
+    driver.create_topics(a=1)
+    driver.commit({A0: 5})
+    driver.refuse = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    driver.create_topics(a=0)
+    driver.pass_time(1500)
+    assert driver.fetch() == {A0: 5}
+    driver.refuse = None
+    driver.pass_time(1000)
+    assert driver.fetch() == {}
 
 
 # --- expiry
