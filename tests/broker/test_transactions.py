@@ -190,6 +190,8 @@ def test_records_of_a_transaction_are_refused_on_a_connection_that_repeats_itsel
     answer = client.ask(sneaky, 9).responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert stable_offset(client, topic) == 1
+    cut_off = client.ask(produce(topic, one_batch(b"v")[:20]), 9).responses[0].partition_responses[0]
+    assert cut_off.error_code, "shorter than what is looked at"
 
 
 # -- what ends without its producer ------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from ottla.protocol.codec import encode
 from ottla.protocol.headers import encode_response_header
 from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.wire import encode_uvarint
-from ottla.records.layout import ATTRIBUTES_AT, MAGIC, MAGIC_AT, TRANSACTIONAL_BIT
+from ottla.records.layout import ATTRIBUTES_AT, HEADER_BYTES, MAGIC, MAGIC_AT, TRANSACTIONAL_BIT
 
 PRODUCE_KEY = 0
 FIRST_VERSION = 7  # before it, the codec of the records has to be looked at
@@ -67,7 +67,7 @@ class RepeatedProduce:
         target, records = located
         partition = target.partition
         # Records of a transaction need its coordinator's word, which is asked for on the general way.
-        if not partition.is_led_alone or records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT:
+        if not partition.is_led_alone or len(records) < HEADER_BYTES or records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT:
             return None
         try:
             first_offset, _, append_time_ms, _ = partition.append(records, acks=target.acks, now_ms=now_ms)
