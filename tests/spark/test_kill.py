@@ -1,0 +1,205 @@
+"""A stream from a topic into a table and into a topic, and a part of it killed in the middle.
+
+Afterwards every input is in the table exactly once, and in the other topic at least once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ottla.testing.broker import Broker
+from ottla.testing.spark_cluster import SparkCluster
+
+pytestmark = pytest.mark.usefixtures("java")
+
+DRIVER = Path(__file__).parent / "drivers" / "copy_topic.py"
+FIRST, MORE = 6000, 1000
+# Of 30 batches of 200: enough to be in the middle.
+BATCHES_BEFORE = 3
+WAIT_S = 240.0
+OUTPUTS = ("table", "topic")
+
+
+class Copy:
+    """Copies `source` into `home/table` and into `target`, by drivers that come and go."""
+
+    def __init__(self, broker: Broker, home: Path, master: str = "local[2]", **config: str) -> None:
+        self.broker = broker
+        self.home = home
+        self.source, self.target = "source", "target"
+        self._master = master
+        self._config = config
+        self._console = home / "driver.log"
+
+    @contextmanager
+    def driver(self, *, drain: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+        job = {
+            "master": self._master,
+            "servers": self.broker.bootstrap_servers,
+            "source": self.source,
+            "target": self.target,
+            "home": str(self.home),
+            "drain": drain,
+            "config": self._config,
+        }
+        with self._console.open("ab") as console:
+            process = subprocess.Popen(
+                [sys.executable, DRIVER, json.dumps(job)],
+                stdin=subprocess.PIPE,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+                start_new_session=True,  # Java and Python end together when the group is killed
+            )
+        assert process.stdin is not None
+        try:
+            yield process
+            process.stdin.close()
+            assert process.wait(WAIT_S) in (0, -signal.SIGKILL), self.console()
+        finally:
+            kill(process)
+            process.stdin.close()
+
+    def console(self) -> str:
+        return self._console.read_text(errors="replace")[-4000:]
+
+    def batch_count(self, output: str) -> int:
+        """How many batches of an output are committed."""
+        return len(list((self.home / f"{output}-checkpoint" / "commits").glob("[0-9]*")))
+
+    def committed(self, output: str) -> int:
+        """How many records of the source an output has committed."""
+        batches = self.batch_count(output)
+        if batches == 0:
+            return 0
+        planned = self.home / f"{output}-checkpoint" / "offsets" / str(batches - 1)
+        return sum(json.loads(planned.read_text().splitlines()[-1])[self.source].values())
+
+    def wait_until(self, condition: Callable[[], bool], driver: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not condition():
+            assert driver.poll() is None, f"the driver ended: {self.console()}"
+            done = {output: self.batch_count(output) for output in OUTPUTS}
+            assert time.monotonic() < deadline, f"after {WAIT_S:.0f} s only {done} batches: {self.console()}"
+            time.sleep(0.05)
+
+    def wait_for_the_middle(self, driver: subprocess.Popen[bytes]) -> None:
+        self.wait_until(lambda: all(self.batch_count(output) >= BATCHES_BEFORE for output in OUTPUTS), driver)
+        assert all(self.committed(output) < FIRST for output in OUTPUTS), "it was over before anything was killed"
+
+    def wait_for_the_end(self, driver: subprocess.Popen[bytes]) -> None:
+        self.wait_until(lambda: all(self.committed(output) == FIRST + MORE for output in OUTPUTS), driver)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """The driver, its Java and whatever they have started in their group."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    finally:
+        process.wait()
+
+
+@pytest.fixture
+def own_broker(create_topic: Callable[..., None], send: Callable[..., None]) -> Iterator[Broker]:
+    with Broker(in_process=False) as broker:
+        for topic in ("source", "target"):
+            create_topic(broker.bootstrap_servers, topic)
+        send(broker.bootstrap_servers, "source", range(FIRST))
+        yield broker
+
+
+@pytest.fixture
+def verify(spark: SparkSession, receive: Callable[[str, str], list[tuple[bytes, bytes]]]) -> Callable[[Copy], None]:
+    def check(copy: Copy) -> None:
+        everything = {b"%d" % number: b"value %d" % number for number in range(FIRST + MORE)}
+        table = [(bytes(row.key), bytes(row.value)) for row in spark.read.parquet(str(copy.home / "table")).collect()]
+        assert len(table) == len(everything), "exactly once"
+        assert dict(table) == everything
+        topic = receive(copy.broker.bootstrap_servers, copy.target)
+        assert len(topic) >= len(everything)
+        assert dict(topic) == everything
+
+    return check
+
+
+def test_a_killed_driver_is_followed_by_another_that_goes_on(
+    own_broker: Broker, tmp_path: Path, send: Callable[..., None], verify: Callable[[Copy], None]
+) -> None:
+    copy = Copy(own_broker, tmp_path)
+    with copy.driver() as driver:
+        copy.wait_for_the_middle(driver)
+        kill(driver)
+    before = {output: copy.committed(output) for output in OUTPUTS}
+    send(own_broker.bootstrap_servers, copy.source, range(FIRST, FIRST + MORE))
+    with copy.driver(drain=True) as driver:
+        assert driver.wait(WAIT_S) == 0, copy.console()
+    assert all(copy.committed(output) == FIRST + MORE > before[output] for output in OUTPUTS)
+    verify(copy)
+
+
+def test_a_stream_outlives_a_killed_broker(
+    own_broker: Broker, tmp_path: Path, send: Callable[..., None], verify: Callable[[Copy], None]
+) -> None:
+    copy = Copy(own_broker, tmp_path)
+    with copy.driver() as driver:
+        copy.wait_for_the_middle(driver)
+        own_broker.kill()
+        own_broker.restart()
+        send(own_broker.bootstrap_servers, copy.source, range(FIRST, FIRST + MORE))
+        copy.wait_for_the_end(driver)
+    verify(copy)
+
+
+@pytest.fixture(scope="module")
+def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    with SparkCluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+EXECUTORS = {"spark.executor.memory": "512m", "spark.executor.cores": "1"}
+
+
+def test_a_stream_runs_on_the_workers_of_a_cluster(
+    cluster: SparkCluster,
+    own_broker: Broker,
+    tmp_path: Path,
+    send: Callable[..., None],
+    verify: Callable[[Copy], None],
+) -> None:
+    send(own_broker.bootstrap_servers, "source", range(FIRST, FIRST + MORE))
+    copy = Copy(own_broker, tmp_path, cluster.url, **EXECUTORS)
+    with copy.driver(drain=True) as driver:
+        copy.wait_until(lambda: len(cluster.executor_pids()) == 2, driver)
+        assert driver.wait(WAIT_S) == 0, copy.console()
+    verify(copy)
+
+
+def test_a_stream_outlives_a_killed_executor(
+    cluster: SparkCluster,
+    own_broker: Broker,
+    tmp_path: Path,
+    send: Callable[..., None],
+    verify: Callable[[Copy], None],
+) -> None:
+    copy = Copy(own_broker, tmp_path, cluster.url, **EXECUTORS)
+    with copy.driver() as driver:
+        copy.wait_for_the_middle(driver)
+        killed = cluster.executor_pids()[0]
+        os.kill(killed, signal.SIGKILL)
+        copy.wait_until(lambda: killed not in cluster.executor_pids(), driver)
+        send(own_broker.bootstrap_servers, copy.source, range(FIRST, FIRST + MORE))
+        copy.wait_for_the_end(driver)
+    verify(copy)
