@@ -319,6 +319,42 @@ def test_a_transaction_is_complete_once_its_markers_are_committed(restarted: Bro
         assert not producer.send("t", b"w").error_code
 
 
+# -- producers that are silent -----------------------------------------------------------------------------------------
+
+
+def test_silent_producers_are_forgotten_and_those_with_open_transactions_are_not() -> None:
+    settings = {"producer.id.expiration.ms": "300", "producer.id.expiration.check.interval.ms": "50"}
+    with Broker(settings) as broker, RawClient(broker.bootstrap_servers) as client:
+        client.ask(create_topic("t"), 7)
+        producer = RawProducer(client, "tx")
+        producer.init()
+        producer.send("t", b"open")
+
+        def plain(sequence: int) -> Any:
+            records = one_batch(
+                b"v",
+                timestamps=int(time.time() * 1000),
+                producer_id=900_000,
+                producer_epoch=0,
+                base_sequence=sequence,
+            )
+            return client.ask(produce("t", records), 9).responses[0].partition_responses[0]
+
+        assert not plain(0).error_code
+        assert plain(7).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+        def known() -> set[int]:
+            wish = DescribeProducersRequestTopicRequest(name="t", partition_indexes=[0])
+            found = client.ask(DescribeProducersRequest(topics=[wish]), 0).topics[0].partitions[0]
+            return {one.producer_id for one in found.active_producers}
+
+        wait_until(lambda: 900_000 not in known())
+        assert known() == {producer.producer_id}
+        assert not plain(7).error_code, "whoever is not known may start anywhere"
+        assert not producer.send("t", b"goes on").error_code
+        assert producer.end(commit=True) == ErrorCode.NONE
+
+
 # -- restarts ----------------------------------------------------------------------------------------------------------
 
 

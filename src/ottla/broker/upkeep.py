@@ -59,7 +59,9 @@ class Upkeep:
         )
         tasks.every("unlink", lambda: UNLINK_CHECK_S, self.unlink_due)
         tasks.every("compaction", lambda: config().log_cleaner_backoff_ms / 1000, self.compact)
-        tasks.every("producer ids", lambda: 600.0, self.expire_producers)
+        tasks.every(
+            "producer ids", lambda: config().producer_id_expiration_check_interval_ms / 1000, self.expire_producers
+        )
 
     def _led(self) -> list[Partition]:
         return [partition for partition in self._replicas if partition.is_leader]

@@ -504,10 +504,13 @@ class TransactionSettings:
         Kind.INT, 604_800_000, "How long a transactional id that is silent is remembered.", minimum=1
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
-        Kind.INT, 10_000, "How often transactions are looked at for those that took too long.", minimum=1
+        Kind.INT,
+        10_000,
+        "Has no use here: a transaction that takes too long is aborted when its time is up.",
+        minimum=1,
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
-        Kind.INT, 3_600_000, "How often silent transactional ids are looked for.", minimum=1
+        Kind.INT, 3_600_000, "Has no use here: a silent transactional id is forgotten when its time is up.", minimum=1
     )
     transaction_partition_verification_enable: bool = setting(
         Kind.BOOLEAN,
