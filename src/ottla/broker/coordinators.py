@@ -131,8 +131,8 @@ class Coordinator(Generic[MachineType]):
         return self._running(shard)
 
     def runners(self) -> list[Runner[MachineType]]:
-        """All machines on this broker; COORDINATOR_LOAD_IN_PROGRESS as long as one is missing."""
-        return [self._running(shard) for shard in self._shards.values()]
+        """All machines on this broker, without those that failed; COORDINATOR_LOAD_IN_PROGRESS while one is loaded."""
+        return [self._running(shard) for shard in self._shards.values() if not shard.has_failed]
 
     def _running(self, shard: Shard[MachineType]) -> Runner[MachineType]:
         if shard.runner is not None and shard.partition.is_leader:
