@@ -33,7 +33,6 @@ START_MS = 1_700_000_000_000
 HISTORY = settings(
     max_examples=EXAMPLES,
     stateful_step_count=80,
-    deadline=None,
     phases=[Phase.generate],  # making a failing history shorter takes minutes: add Phase.shrink to look for a bug
     derandomize=True,
     database=None,

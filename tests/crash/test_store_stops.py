@@ -204,7 +204,7 @@ COMMITS: st.SearchStrategy[list[Operation]] = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     commits=st.lists(COMMITS, max_size=25),
     stop=st.integers(min_value=0, max_value=80),

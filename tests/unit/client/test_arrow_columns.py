@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client.partitioning import RecordColumns
@@ -12,9 +12,6 @@ from ottla.client.retrying import UnknownTopicError
 pa = pytest.importorskip("pyarrow")
 from ottla.client.arrow_columns import arrow_columns  # noqa: E402 (after pyarrow was found)
 from ottla.records import arrow  # noqa: E402
-
-settings.register_profile("columns", deadline=None)
-settings.load_profile("columns")
 
 T = 1_700_000_000_000
 cells = st.none() | st.binary(max_size=40)

@@ -39,7 +39,7 @@ def again(members: Mapping[str, MemberSpec], assignment: Assignment) -> dict[str
 
 
 @pytest.mark.parametrize("assign", ASSIGNORS.values(), ids=ASSIGNORS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(topics=sizes, members=st.dictionaries(st.sampled_from([f"m{number}" for number in range(8)]), subscriptions))
 def test_every_partition_that_is_read_has_one_owner_who_reads_it(
     assign: object, topics: dict[UUID, int], members: dict[str, frozenset[UUID]]
@@ -52,7 +52,7 @@ def test_every_partition_that_is_read_has_one_owner_who_reads_it(
     assert set(assignment) == set(members)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(topics=sizes, members=names)
 def test_uniform_shares_differ_by_one_at_most(topics: dict[UUID, int], members: set[str]) -> None:
     spec = MemberSpec(frozenset(topics))
@@ -60,7 +60,7 @@ def test_uniform_shares_differ_by_one_at_most(topics: dict[UUID, int], members: 
     assert max(found) - min(found) <= 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(topics=sizes, before=names, after=names)
 def test_uniform_moves_no_more_than_it_must(topics: dict[UUID, int], before: set[str], after: set[str]) -> None:
     spec = MemberSpec(frozenset(topics))
@@ -77,7 +77,7 @@ def test_uniform_moves_no_more_than_it_must(topics: dict[UUID, int], before: set
     assert sum(now[partition] == member for partition, member in was.items()) == kept_at_most
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     topics=sizes,
     members=st.dictionaries(st.sampled_from([f"m{number}" for number in range(8)]), subscriptions, min_size=1),

@@ -161,7 +161,7 @@ def test_thousands_of_topics_are_no_matter() -> None:
     assert len(TopicPattern(r"orders\.region-[0-4].*\.events").matching(names)) == 4445
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.recursive(
         st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\w", r"\b"]),

@@ -1,7 +1,7 @@
 """The compiled core does what the reference does, on sound, damaged and random input."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.errors import RecordsError
@@ -9,10 +9,6 @@ from ottla.records import reference
 from ottla.records.layout import BatchHeader
 
 native = pytest.importorskip("ottla.records._native")
-
-# A busy machine and the address sanitizer are slow, and nothing here is about time.
-settings.register_profile("records", deadline=None)
-settings.load_profile("records")
 
 nullable = st.none() | st.binary(max_size=200) | st.sampled_from([b"a", b"b", b""])
 header_lists = st.lists(

@@ -29,7 +29,7 @@ COMMITS = st.lists(OPERATIONS, max_size=4)
 HISTORIES = st.lists(st.none() | st.lists(COMMITS, min_size=1, max_size=4), max_size=12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(HISTORIES)
 def test_the_stores_do_what_the_model_does(history: list[list[list[Operation]] | None]) -> None:
     asyncio.run(play(history))
