@@ -320,3 +320,122 @@ def test_what_clients_were_told_is_so(tmp_path: Path) -> None:
     assert counts["failed"] >= 3, counts
     findings = check(history)
     assert findings == [], "\n".join(map(str, findings[:20]))
+
+
+# -- a copy with the offsets of its group ------------------------------------------------------------------------------
+
+COPIED = 3000
+COPY_S = 100.0
+
+
+class Copier(threading.Thread):
+    """Copies a topic in transactions, with the offsets of its group; whatever fails, it starts anew from these."""
+
+    def __init__(self, bootstrap_servers: str, stopping: threading.Event) -> None:
+        super().__init__(name="copier")
+        self.bootstrap = {"bootstrap.servers": bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 200}
+        self.stopping = stopping
+        self.lives = 0
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.stopping.is_set():
+                self.lives += 1
+                self._live()
+        except BaseException as error:
+            self.failure = error
+
+    def _live(self) -> None:
+        consumer = Consumer(
+            {
+                **self.bootstrap,
+                "group.id": "copier",
+                "session.timeout.ms": 6000,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+            }
+        )
+        producer = Producer(
+            {
+                **self.bootstrap,
+                "transactional.id": "copier",
+                "transaction.timeout.ms": 10_000,
+                "message.timeout.ms": 10_000,
+            }
+        )
+        try:
+            producer.init_transactions(CALL_S)
+            consumer.subscribe(["source"])
+            while not self.stopping.is_set():
+                messages = [message for message in consumer.consume(4, 0.2) if message.error() is None]
+                if messages:
+                    producer.begin_transaction()
+                    for message in messages:
+                        producer.produce("target", message.value(), partition=message.partition())
+                    offsets = consumer.position(consumer.assignment())
+                    producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), CALL_S)
+                    producer.commit_transaction(CALL_S)
+        except KafkaException:
+            pass  # what was not committed comes again in the next life
+        finally:
+            consumer.close()
+
+
+def test_a_copy_with_its_offsets_has_every_record_once(tmp_path: Path) -> None:
+    dice = random.Random(SEED)
+    stopping = threading.Event()
+    settings = {
+        "transaction.state.log.num.partitions": "3",
+        "offsets.topic.num.partitions": "3",
+        "group.min.session.timeout.ms": "1000",
+    }
+    with Broker(settings, directory=tmp_path / "data", in_process=False) as broker:
+        address = broker.bootstrap_servers
+        admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+        for made in admin.create_topics([NewTopic("source", 2), NewTopic("target", 2)]).values():
+            made.result(CALL_S)
+        plain = Producer({"bootstrap.servers": address, "log_level": 0})
+        for number in range(COPIED):
+            plain.produce("source", b"%d" % number, partition=number % 2)
+        assert plain.flush(30) == 0
+        copier = Copier(address, stopping)
+        copier.start()
+        try:
+            for _ in range(6):
+                time.sleep(1 + dice.random())
+                harm(broker, dice)
+            found = read_target(address)
+        finally:
+            stopping.set()
+            copier.join(60)
+    assert copier.failure is None
+    print(f"{copier.lives} lives")
+    for partition, values in found.items():
+        assert values == list(range(partition, COPIED, 2)), "each once, in order"
+
+
+def read_target(address: str) -> dict[int, list[int]]:
+    """What a reader of committed data finds, once all of it is there."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "log_level": 0,
+            "group.id": "unused",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([TopicPartition("target", partition, OFFSET_BEGINNING) for partition in range(2)])
+    found: dict[int, list[int]] = {0: [], 1: []}
+    deadline = time.monotonic() + COPY_S
+    try:
+        while sum(map(len, found.values())) < COPIED:
+            assert time.monotonic() < deadline, {partition: len(values) for partition, values in found.items()}
+            for message in consumer.consume(500, 0.5):
+                if message.error() is None:
+                    found[message.partition()].append(int(message.value()))
+    finally:
+        consumer.close()
+    return found
