@@ -25,7 +25,8 @@ from ottla.client.retrying import TimedOutError
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.spark import options as source_options
-from ottla.spark.lookup import MissingTopicsError
+from ottla.spark import workers
+from ottla.spark.lookup import Lookup, MissingTopicsError
 from ottla.spark.losses import DataLossError
 from ottla.spark.option_reader import OptionError
 from ottla.spark.schema import spark_schema
@@ -40,6 +41,7 @@ WAIT_S = 30.0
 def running() -> Iterator[Broker]:
     with Broker() as broker:
         yield broker
+        workers._clients.close()  # a worker of Spark keeps them; this process goes on
 
 
 @pytest.fixture(scope="module")
@@ -456,6 +458,34 @@ def test_a_deleted_topic_is_a_loss(orders: Topic) -> None:
     with pytest.raises(DataLossError, match=f"{orders.name}-0 is gone; it was read up to 2"):
         reader.partitions(start, end)
     assert orders.stream(failOnDataLoss="false").partitions(start, end) == []
+
+
+def test_a_topic_that_goes_between_two_questions_is_gone_and_not_waited_for(
+    orders: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.create(1)
+    ask = Lookup.partitions
+
+    def deleted_after_it_was_seen(lookup: Lookup, known: Any = ()) -> list[TopicPartition]:
+        seen = ask(lookup, known)
+        if seen:
+            orders.delete()
+        return seen
+
+    monkeypatch.setattr(Lookup, "partitions", deleted_after_it_was_seen)
+    began = time.monotonic()
+    assert orders.stream().latestOffset(orders.offsets(0), ReadAllAvailable()) == {}
+    assert time.monotonic() - began < 20
+
+
+def test_a_topic_that_goes_before_a_task_reads_it_is_a_loss(orders: Topic) -> None:
+    orders.create(1)
+    orders.send(2)
+    orders.delete()
+    patience = {"kafka.default.api.timeout.ms": "500"}
+    with pytest.raises(DataLossError, match="does not exist, and 0 to 1 were to be read"):
+        rows(orders.stream(**patience), orders.offsets(0), orders.offsets(2))
+    assert rows(orders.stream(failOnDataLoss="false", **patience), orders.offsets(0), orders.offsets(2)) == []
 
 
 def test_a_topic_that_was_made_anew_is_a_loss(orders: Topic) -> None:

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from ottla.client.metadata import Cluster, ClusterView
-from ottla.client.retrying import error_of, is_passing
+from ottla.client.retrying import Deadline, error_of, is_passing
 from ottla.errors import ApiError, OttlaError
 from ottla.ids import ZERO_TOPIC_ID, TopicPartition
 from ottla.net.client import Address, ConnectionFailedError
@@ -424,8 +424,9 @@ async def list_offsets(
     cluster: Cluster,
     specs: Mapping[TopicPartition, int],
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    timeout_s: float | None = None,
 ) -> dict[TopicPartition, FoundOffset]:
-    """The offset of each partition at an `OffsetSpec` or at a time."""
+    """The offset of each partition at an `OffsetSpec` or at a time; `timeout_s` in place of the client's."""
 
     async def ask(node_id: int, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, FoundOffset | ApiError]:
         topics = [
@@ -453,7 +454,7 @@ async def list_offsets(
             for each in topic.partitions
         }
 
-    return await ask_leaders(cluster, specs, ask)
+    return await ask_leaders(cluster, specs, ask, timeout_s)
 
 
 async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -513,9 +514,10 @@ async def ask_leaders(
     cluster: Cluster,
     partitions: Iterable[TopicPartition],
     ask: Callable[[int, Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, Item | ApiError]]],
+    timeout_s: float | None = None,
 ) -> dict[TopicPartition, Item]:
     """Asks the leader of every partition; those that have moved are asked for again at the new one."""
-    deadline = cluster.deadline()
+    deadline = cluster.deadline() if timeout_s is None else Deadline.after(timeout_s)
     pauses = iter(cluster.options.pauses)
     outcomes: dict[TopicPartition, Item] = {}
     missing = list(partitions)

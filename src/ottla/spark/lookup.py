@@ -16,6 +16,7 @@ from ottla.client.admin import OffsetSpec
 from ottla.client.blocking import Blocking
 from ottla.client.fetching import Fetcher, FetchOptions
 from ottla.client.metadata import ClusterView
+from ottla.client.retrying import TimedOutError
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import TopicPartition
 from ottla.spark.offsets import EARLIEST, LATEST, OffsetRange, Offsets
@@ -25,11 +26,17 @@ from ottla.spark.options import Bound, NoMatch, SourceOptions
 _log = logging.getLogger(__name__)
 
 BEHIND_PAUSES_S: Final = (0.1, 0.3, 1.0)
+VANISHED_AFTER_S: Final = 2.0  # partitions whose leaders do not answer for so long are looked for again
 _NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 class MissingTopicsError(OttlaError):
     """What is to be read does not exist."""
+
+
+def is_gone(error: TimedOutError) -> bool:
+    """Whether what was tried in vain is not there, as opposed to a broker that does not answer."""
+    return isinstance(error.cause, ApiError) and error.cause.code in _NOT_THERE
 
 
 class Lookup:
@@ -90,8 +97,7 @@ class Lookup:
 
         An end before `begin` is most often a new leader that is about to learn more: it is asked again, a few times.
         """
-        partitions = self.partitions(begin)
-        found = self.latest(partitions)
+        found = self._present_ends(begin)
         for pause_s in BEHIND_PAUSES_S:
             behind = [partition for partition, end in found.items() if end < begin.get(partition, 0)]
             if not behind:
@@ -99,6 +105,17 @@ class Lookup:
             time.sleep(pause_s)
             found |= self.latest(behind)
         return found
+
+    def _present_ends(self, begin: Offsets) -> dict[TopicPartition, int]:
+        """A topic may go after it was seen, and its leaders are asked in vain: then it is looked for again."""
+        deadline = time.monotonic() + self._options.client.timeout_ms / 1000
+        while True:
+            partitions = self.partitions(begin)
+            try:
+                return self._at(dict.fromkeys(partitions, int(OffsetSpec.LATEST)), VANISHED_AFTER_S)
+            except TimedOutError:
+                if time.monotonic() > deadline:
+                    raise
 
     def wait_for_records(self, client: Blocking, offsets: Offsets, wait_ms: int) -> None:
         """Until some broker has a record at these offsets, or the time is over."""
@@ -129,11 +146,12 @@ class Lookup:
             if first[each.partition] != LATEST and first[each.partition] < each.end_offset
         ]
 
-    def _at(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _at(self, places: Mapping[TopicPartition, int], timeout_s: float | None = None) -> dict[TopicPartition, int]:
         """The offset at a place or time; -1 where no record is that late."""
         if not places:
             return {}
-        found = self._client.wait(admin.list_offsets(self._client.cluster, places, self._options.client.isolation))
+        isolation = self._options.client.isolation
+        found = self._client.wait(admin.list_offsets(self._client.cluster, places, isolation, timeout_s))
         return {partition: each.offset for partition, each in found.items()}
 
     def made_concrete(self, offsets: Offsets) -> dict[TopicPartition, int]:

@@ -15,11 +15,12 @@ import pyarrow as pa
 
 from ottla.client.blocking import Blocking
 from ottla.client.fetching import FetchedBatch, Fetcher, FetchOptions, OffsetOutOfRangeError
+from ottla.client.retrying import TimedOutError
 from ottla.ids import TopicPartition
 from ottla.records import arrow
 from ottla.records.codec import ColumnsDecoder
 from ottla.spark.connections import client_options
-from ottla.spark.lookup import Lookup
+from ottla.spark.lookup import Lookup, is_gone
 from ottla.spark.losses import bear
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
@@ -62,6 +63,11 @@ def _fetched(part: OffsetRange, options: SourceOptions) -> Iterator[FetchedBatch
             try:
                 yield from _to_the_end(fetcher, client, part, options)
                 start = end
+            except TimedOutError as error:
+                if not is_gone(error):
+                    raise
+                bear([f"{error}, and {start} to {end - 1} were to be read"], options.fail_on_data_loss)
+                return
             except OffsetOutOfRangeError as error:
                 start = _start_after(error, fetcher.positions[partition], part, options)
             finally:
