@@ -178,6 +178,25 @@ def test_a_version_1_batch_that_no_coordinator_knows_of_is_refused(client: RawCl
     assert codes == [ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE]
 
 
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (5, -1), (-(2**63), -(2**15))])
+def test_a_marker_of_nobody_is_refused(client: RawClient, new_topic: NewTopic, producer_id: int, epoch: int) -> None:
+    topic, _ = new_topic()
+    (marker,) = client.ask(marker_request(producer_id, epoch, topic, 0, -1, commit=False), 1).markers
+    codes = [one.error_code for one in marker.topics[0].partitions]
+    assert codes == [ErrorCode.INVALID_REQUEST] * 2
+    assert stable_offset(client, topic) == 0
+
+
+def test_partitions_that_are_none_cannot_take_part(
+    client: RawClient, new_topic: NewTopic, producer: RawProducer
+) -> None:
+    topic, _ = new_topic()
+    assert producer.add(topic, -1) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert producer.add(topic, 2**31 - 1) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert producer.send(topic, b"v", partition=-1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert producer.describe().transaction_state == "Empty"
+
+
 def test_records_of_a_transaction_are_refused_on_a_connection_that_repeats_itself(
     client: RawClient, new_topic: NewTopic
 ) -> None:

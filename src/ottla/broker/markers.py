@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.group_coordinator import OFFSETS_TOPIC
 from ottla.broker.partition import Partition
+from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 from ottla.records.control import EndTransactionMarker
 from ottla.transactions.state import FIRST_VERSION_WITH_BUMPS, ProducerIdAndEpoch
@@ -36,6 +37,8 @@ def write_marker(
 
     Offsets that were committed in the transaction count from here on, or never.
     """
+    if producer.producer_id < 0 or producer.epoch < 0:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{producer.producer_id} with epoch {producer.epoch} is no producer")
     partition = broker.replicas.find(name.topic, name.partition)
     appended = partition.append_marker(
         producer.producer_id,

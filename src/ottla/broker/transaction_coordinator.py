@@ -33,7 +33,8 @@ logger = logging.getLogger(__name__)
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 MARKERS_AT_ONCE_MAX = 64  # written in one turn; others have theirs in between
-RETRY_S = 0.1  # until partitions that could not take a marker are tried again
+RETRY_S = 0.1  # until partitions that could not take a marker are tried again; twice as long each time
+RETRY_S_MAX = 5.0
 # Nothing is left to tell these: the partition is gone, or knows of a later transaction of the producer.
 SETTLED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH)
 
@@ -122,6 +123,7 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
     async def _tell_all(self, shard: Shard[TransactionShard]) -> None:
         """Goes on until every partition knows, or somebody else coordinates."""
         index = shard.partition.name.partition
+        pause_s = RETRY_S
         try:
             while self._shards.get(index) is shard and shard.runner is not None:
                 due = shard.runner.ask(TransactionShard.due_markers)
@@ -132,8 +134,11 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
                 is_progress = False
                 for one in due:
                     is_progress |= await self._tell(shard, one)
-                if not is_progress:
-                    await asyncio.sleep(RETRY_S)
+                if is_progress:
+                    pause_s = RETRY_S
+                else:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, RETRY_S_MAX)
         except ApiError as error:
             logger.info("%s: the markers of transactions are left to the next leader: %s", shard.partition.name, error)
         finally:
