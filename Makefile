@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= 2
 SEEDS  ?= 2000
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test java check format lint types unit crash sim chaos fuzz interop spark asan bench clean
+.PHONY: help setup demo tour test java check format lint types unit crash sim chaos fuzz interop spark asan bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +23,12 @@ $(STAMP): $(SOURCES)
 	@$(BIN)/python -m pip install --quiet --editable '.[arrow]' --group test --group lint
 	@touch $@
 
-demo: $(STAMP) ## Run the main job: a broker, a million records, a kill and a recovery
+# The archive of Java's classes is part of the set-up: it is made once and makes Spark start faster from then on.
+demo: $(STAMP) java ## Run the main job: events in topics, a pipeline on Spark, results in a table and topics, all counted
+	@$(BIN)/python -c "from ottla.spark.class_archive import find_or_make; find_or_make()"
+	$(BIN)/python examples/demo.py
+
+tour: $(STAMP) ## Run a tour of the broker: a million records through a Kafka client, a kill and a recovery
 	$(BIN)/python examples/broker_tour.py
 
 test: $(STAMP) java check ## Run every test
