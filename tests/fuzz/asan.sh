@@ -31,4 +31,5 @@ export PYTHONPATH="$copy/src" PYTHONDONTWRITEBYTECODE=1
     { echo "asan.sh: the sanitized core was not loaded" >&2; exit 1; }
 # pytest must not catch the report that the sanitizer writes as it dies.
 exec "$PYTHON" -m pytest -q -p no:cacheprovider --capture=sys tests/unit/records tests/wire/test_record_vectors.py \
-    tests/wire/test_record_clients.py tests/fuzz/test_records_decoders.py tests/unit/net tests/unit/broker/test_repeat_twins.py "$@"
+    tests/wire/test_record_clients.py tests/fuzz/test_records_decoders.py \
+    tests/fuzz/test_records_columns.py tests/unit/net tests/unit/broker/test_repeat_twins.py "$@"

@@ -354,7 +354,8 @@ cdef class _BinaryWriter:
                     return TOO_LARGE
                 if self.reserve(self.size + size + (self.size >> 1) + 4096):
                     return MISFIT
-            memcpy(self.data + self.size, data, size)
+            if size:  # nothing may have been reserved yet, and memcpy takes no NULL
+                memcpy(self.data + self.size, data, size)
             self.size += size
             self.validity[row >> 3] |= <uint8_t>(1 << (row & 7))
         end = <int32_t>self.size
