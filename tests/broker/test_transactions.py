@@ -260,17 +260,33 @@ class Follower:
     def _partition(self) -> Partition:
         return self._broker.running.replicas.find(*self._name)
 
-    def join(self) -> None:
+    def join(self, *, is_in_sync: bool = True) -> None:
+        """One that is not in sync keeps the partition from taking anything: two replicas are asked for."""
+
         async def join() -> None:
             partition = self._partition()
             leader = partition.leader
             both = (leader.node_id, 2)
+            isr = both if is_in_sync else both[:1]
             end_offset, high_watermark = partition.log.end_offset, leader.high_watermark
             partition.lead(
-                Leader(leader.node_id, leader.epoch, both, both, end_offset=end_offset, high_watermark=high_watermark)
+                Leader(leader.node_id, leader.epoch, both, isr, end_offset=end_offset, high_watermark=high_watermark)
             )
 
         self._broker.call(join())
+
+    def leave(self) -> None:
+        """The leader is the only replica again."""
+
+        async def leave() -> None:
+            partition = self._partition()
+            leader = partition.leader
+            end_offset, alone = partition.log.end_offset, (leader.node_id,)
+            partition.lead(
+                Leader(leader.node_id, leader.epoch, alone, alone, end_offset=end_offset, high_watermark=end_offset)
+            )
+
+        self._broker.call(leave())
 
     def catch_up(self) -> None:
         async def catch_up() -> None:
@@ -338,6 +354,46 @@ def test_a_transaction_is_complete_once_its_markers_are_committed(restarted: Bro
         assert not producer.send("t", b"w").error_code
 
 
+def test_a_partition_that_lags_behind_holds_up_no_other_transaction(restarted: Broker) -> None:
+    with RawClient(restarted.bootstrap_servers) as client:
+        client.ask(create_topic("slow"), 7)
+        client.ask(create_topic("t"), 7)
+        producers = [RawProducer(client, f"tx-{number}") for number in range(8)]
+        for producer in producers:
+            producer.init()
+            producer.send("t", b"v")
+        producers[0].send("slow", b"v")
+        follower = Follower(restarted, "slow", 0)
+        follower.join()
+        for producer in producers:
+            assert producer.end(commit=True) == ErrorCode.NONE
+        for producer in producers[1:]:
+            producer.wait_for_state("CompleteCommit")
+        assert producers[0].describe().transaction_state == "PrepareCommit"
+        follower.catch_up()
+        producers[0].wait_for_state("CompleteCommit")
+
+
+def test_a_completion_that_could_not_be_written_is_written_later(restarted: Broker) -> None:
+    with RawClient(restarted.bootstrap_servers) as client:
+        client.ask(create_topic("t"), 7)
+        producer = RawProducer(client, "tx")
+        producer.init()
+        producer.send("t", b"v")
+        data = Follower(restarted, "t", 0)
+        data.join()
+        data.catch_up()
+        assert producer.end(commit=True) == ErrorCode.NONE
+        state = Follower(restarted, "__transaction_state", restarted.running.transactions.partition_of("tx"))
+        state.join(is_in_sync=False)
+        data.catch_up()
+        wait_until(lambda: stable_offset(client, "t") == 2)
+        time.sleep(0.2)  # long enough for an attempt in vain
+        assert producer.describe().transaction_state == "PrepareCommit"
+        state.leave()
+        producer.wait_for_state("CompleteCommit")
+
+
 # -- producers that are silent -----------------------------------------------------------------------------------------
 
 
@@ -397,7 +453,7 @@ def silence_markers(broker: Broker) -> None:
         for runner in broker.running.transactions.runners():
             bell = runner.machine.marker_ticket
             assert isinstance(bell, Bell)
-            bell.ring = lambda: None
+            bell.ring = lambda reply: None
 
     broker.call(silence())
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from types import CoroutineType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.controller import NewTopic
 from ottla.broker.coordinators import Coordinator, Shard
@@ -25,6 +25,7 @@ from ottla.records.control import EndTransactionMarker
 from ottla.runtime.signal import wait_any
 from ottla.transactions.coordinator import DueMarkers, TransactionShard
 from ottla.transactions.settings import TransactionSettings
+from ottla.transactions.state import PREPARED
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -40,23 +41,21 @@ SETTLED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOC
 
 
 class Bell:
-    """The ticket of a machine that has markers to send: rings, whatever the reply."""
+    """The ticket for the ends of transactions: rings with the markers that are due, or with an error."""
 
     __slots__ = ("ring",)
 
     def __init__(self) -> None:
-        self.ring: Callable[[], None] = lambda: None
+        self.ring: Callable[[Any], None] = lambda reply: None
 
     def fill(self, reply: object) -> None:
-        self.ring()
+        self.ring(reply)
 
 
 class Unheard:
-    """The ticket of a request that nobody asked."""
+    """The ticket of a request whose answer nobody needs: whether it worked is seen from the state."""
 
-    def fill(self, reply: object) -> None:
-        if isinstance(reply, ErrorCode):
-            logger.warning("the end of a transaction was not written down: %s; it will be tried again", reply.name)
+    def fill(self, reply: object) -> None: ...
 
 
 class TransactionCoordinator(Coordinator[TransactionShard]):
@@ -71,7 +70,8 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
             new_topic=transactions_topic,
         )
         self._settings = TransactionSettings.of(broker.config)
-        self._in_background: set[int] = set()  # partitions of the topic whose markers a task is sending
+        # The transactional ids whose markers a task is sending: one that has to wait holds up no other.
+        self._told_later: set[str] = set()
 
     def configure(self, config: BrokerConfig) -> None:
         """Settings changed: machines take them at once."""
@@ -80,72 +80,79 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
     def _start(self, shard: Shard[TransactionShard]) -> None:
         bell = shard.machine.marker_ticket
         assert isinstance(bell, Bell)
-        bell.ring = lambda: self._markers_due(shard)
+        bell.ring = lambda reply: self._end_decided(shard, reply)
         super()._start(shard)
 
     # -- markers -------------------------------------------------------------------------------------------------------
 
-    def _markers_due(self, shard: Shard[TransactionShard]) -> None:
-        """Tells what can be told at once, and leaves the rest to a task."""
-        index = shard.partition.name.partition
-        if shard.runner is None or not shard.partition.is_leader or index in self._in_background:
-            return
-        due = shard.runner.ask(TransactionShard.due_markers)
-        if type(due) is CoroutineType:
-            due.close()  # a task will ask again
-        elif self._can_tell_at_once(due):
-            unwritten: set[TopicPartition] = set()
-            for one in due:
-                _, failed = self._write(shard, one, one.partitions)
-                self._written(shard, one, [name for name in one.partitions if name not in failed])
-                unwritten |= failed
-            if not unwritten:
-                return
-        self._in_background.add(index)
-        self._broker.in_background(f"markers of {shard.partition.name}", self._tell_all(shard))
+    def _end_decided(self, shard: Shard[TransactionShard], due: DueMarkers | ErrorCode) -> None:
+        """The end of a transaction stands: tells what can be told at once, and leaves the rest to a task."""
+        if not shard.partition.is_leader:
+            return  # the next leader finds it in the log
+        if isinstance(due, ErrorCode):
+            # Nobody can say yet whether it stands: whoever asks for what is due waits until that is known.
+            self._broker.in_background(f"decisions of {shard.partition.name}", self._tell_decided(shard))
+        elif not self._is_told_at_once(shard, due):
+            self._tell_later(shard, due.transactional_id)
 
-    def _can_tell_at_once(self, due: list[DueMarkers]) -> bool:
-        """Whether all partitions are few, here, and commit what they are given."""
-        if sum(len(one.partitions) for one in due) > MARKERS_AT_ONCE_MAX:
+    def _is_told_at_once(self, shard: Shard[TransactionShard], due: DueMarkers) -> bool:
+        """Whether the transaction is complete already: its partitions are few, here, and commit what they are given."""
+        if len(due.partitions) > MARKERS_AT_ONCE_MAX or not all(map(self._commits_at_once, due.partitions)):
             return False
-        for one in due:
-            for name in one.partitions:
-                try:
-                    partition = self._broker.replicas.find(name.topic, name.partition)
-                except ApiError as error:
-                    if error.code not in SETTLED:
-                        return False
-                else:
-                    if not partition.is_led_alone:
-                        return False
-        return True
+        _, unwritten = self._write(shard, due, due.partitions)
+        self._written(shard, due, [name for name in due.partitions if name not in unwritten])
+        transaction = shard.machine.transaction(due.transactional_id)
+        return transaction is None or transaction.state not in PREPARED
 
-    async def _tell_all(self, shard: Shard[TransactionShard]) -> None:
-        """Goes on until every partition knows, or somebody else coordinates."""
-        index = shard.partition.name.partition
+    def _commits_at_once(self, name: TopicPartition) -> bool:
+        try:
+            return self._broker.replicas.find(name.topic, name.partition).is_led_alone
+        except ApiError as error:
+            return error.code in SETTLED
+
+    def _tell_later(self, shard: Shard[TransactionShard], transactional_id: str) -> None:
+        if transactional_id not in self._told_later:
+            self._told_later.add(transactional_id)
+            self._broker.in_background(f"markers of {transactional_id}", self._tell_all(shard, transactional_id))
+
+    async def _tell_decided(self, shard: Shard[TransactionShard]) -> None:
+        try:
+            for due in await self._due(shard):
+                self._tell_later(shard, due.transactional_id)
+        except ApiError as error:
+            logger.warning("%s: it is not known which ends of transactions stand: %s", shard.partition.name, error)
+
+    @staticmethod
+    async def _due(shard: Shard[TransactionShard]) -> list[DueMarkers]:
+        """Everything that stands and is not told, once it is known to stand."""
+        if shard.runner is None:
+            return []
+        due: Any = shard.runner.ask(TransactionShard.due_markers)
+        found: list[DueMarkers] = await due if type(due) is CoroutineType else due
+        return found
+
+    async def _tell_all(self, shard: Shard[TransactionShard], transactional_id: str) -> None:
+        """Goes on until every partition of a transaction knows, or somebody else coordinates."""
         pause_s = RETRY_S
         try:
-            while self._shards.get(index) is shard and shard.runner is not None:
-                due = shard.runner.ask(TransactionShard.due_markers)
-                if type(due) is CoroutineType:
-                    due = await due
-                if not due:
+            while self._shards.get(shard.partition.name.partition) is shard:
+                due = next((one for one in await self._due(shard) if one.transactional_id == transactional_id), None)
+                if due is None:
                     return
-                is_progress = False
-                for one in due:
-                    is_progress |= await self._tell(shard, one)
-                if is_progress:
+                if await self._tell(shard, due):
                     pause_s = RETRY_S
                 else:
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, RETRY_S_MAX)
         except ApiError as error:
-            logger.info("%s: the markers of transactions are left to the next leader: %s", shard.partition.name, error)
+            logger.info("the markers of %s are left to the next leader: %s", transactional_id, error)
         finally:
-            self._in_background.discard(index)
+            self._told_later.discard(transactional_id)
 
     async def _tell(self, shard: Shard[TransactionShard], due: DueMarkers) -> bool:
         """Tells the partitions of one transaction; whether any of them has heard."""
+        if not due.partitions:  # all know; what could not be written is that they do
+            self._written(shard, due, ())
         is_progress = False
         for start in range(0, len(due.partitions), MARKERS_AT_ONCE_MAX):
             some = due.partitions[start : start + MARKERS_AT_ONCE_MAX]

@@ -2,7 +2,8 @@
 
 What is decided about a transaction is written before anybody hears of it, and then carried out: markers go to every
 partition that took part, and the last of them completes it. Which markers are still due follows from the state alone:
-a coordinator that crashed in between goes on where it stopped. `marker_ticket` is filled whenever some become due.
+a coordinator that crashed in between goes on where it stopped. `marker_ticket` gets the DueMarkers of each end, once
+the decision is committed, and again after a load.
 
 New producer ids come from the outside: ask `wants_producer_id` or `is_exhausted` first and pass one in. One that turns
 out not to be needed is lost, which harms nobody.
@@ -95,8 +96,11 @@ class TransactionShard:
         """Goes on with the ends that were decided and not carried out."""
         without_partitions = [tid for tid, partitions in self._unmarked.items() if not partitions]
         decision = Decision([self._completed(self._transactions[tid], now_ms).record() for tid in without_partitions])
-        if len(self._unmarked) > len(without_partitions):
-            decision.replies.append((self.marker_ticket, None))
+        decision.replies += [
+            (self.marker_ticket, _due(self._transactions[tid], partitions))
+            for tid, partitions in self._unmarked.items()
+            if partitions
+        ]
         return decision
 
     def refused(self, decision: Decision, error_code: ErrorCode, now_ms: int) -> Decision:
@@ -392,7 +396,7 @@ class TransactionShard:
         )
         decision.records.append(prepared.record())
         if prepared.partitions:
-            decision.replies.append((self.marker_ticket, None))
+            decision.replies.append((self.marker_ticket, _due(prepared, prepared.partitions)))
         else:
             decision.records.append(self._completed(prepared, now_ms).record())
         return prepared
@@ -414,18 +418,7 @@ class TransactionShard:
 
     def due_markers(self, ticket: Ticket, now_ms: int) -> Decision:
         """The reply: what has been decided and is not yet told to every partition, a list of DueMarkers."""
-        due = []
-        for transactional_id, partitions in self._unmarked.items():
-            transaction = self._transactions[transactional_id]
-            due.append(
-                DueMarkers(
-                    transactional_id,
-                    transaction.own,
-                    transaction.state == TransactionState.PREPARE_COMMIT,
-                    transaction.client_version,
-                    tuple(sorted(partitions)),
-                )
-            )
+        due = [_due(self._transactions[tid], partitions) for tid, partitions in self._unmarked.items()]
         return Decision(replies=[(ticket, due)])
 
     def markers_written(
@@ -492,6 +485,16 @@ class TransactionShard:
 
     def transaction(self, transactional_id: str) -> Transaction | None:
         return self._transactions.get(transactional_id)
+
+
+def _due(prepared: Transaction, partitions: Collection[TopicPartition]) -> DueMarkers:
+    return DueMarkers(
+        prepared.transactional_id,
+        prepared.own,
+        prepared.state == TransactionState.PREPARE_COMMIT,
+        prepared.client_version,
+        tuple(sorted(partitions)),
+    )
 
 
 def _refuse(ticket: Ticket, error: ErrorCode) -> Decision:
