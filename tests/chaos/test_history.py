@@ -116,6 +116,8 @@ class Reader(Process):
             operation.is_new_position, self.is_new = self.is_new, False
             poll_some(self.consumer, operation)
             operation.succeed()
+        if not operation.reads:
+            time.sleep(0.02)  # a client without a broker answers at once
 
     def close(self) -> None:
         self.consumer.close()
