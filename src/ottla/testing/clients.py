@@ -181,6 +181,11 @@ class Driver:
         ]
         return sorted(seen, key=lambda record: (record.partition, record.offset))
 
+    def read_in_group(self, topic: str, group: str, count: int) -> list[bytes]:
+        """The values that a member of a group reads before it commits and leaves."""
+        answer = self.do("read_in_group", topic=topic, group=group, count=count)
+        return [base64.b64decode(value) for value in answer["values"]]
+
     def _read_line(self, step: str) -> bytes:
         assert self._process.stdout is not None
         deadline = time.monotonic() + STEP_TIMEOUT_S
@@ -316,6 +321,8 @@ FEATURES: Final = (
     "record timestamps",
     "1 MiB records",
     "idempotent producer",
+    "read in a group, commit, go on",
+    "share partitions in a group",
     "transactions",
     "copy with offsets in a transaction",
     "read only what is committed",
@@ -369,6 +376,7 @@ CLIENTS: Final = (
             **_NO_NEWEST,
             **_NO_ADMIN,
             "record timestamps": "no option for it",
+            "share partitions in a group": "is one member, and does not tell what it is assigned",
             **dict.fromkeys(_NO_TRANSACTIONS, "makes one transaction of all its input, and only ends it at the end"),
         },
     ),

@@ -15,6 +15,7 @@ import java.util.Map;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
@@ -113,6 +114,10 @@ public final class KafkaClientsDriver {
                 return transact(topic, step);
             case "copy":
                 return copy(step);
+            case "read_in_group":
+                return readInGroup(topic, step);
+            case "share_in_group":
+                return shareInGroup(topic, step);
             default:
                 throw new IllegalArgumentException("no step " + step.get("do"));
         }
@@ -254,6 +259,63 @@ public final class KafkaClientsDriver {
             }
         }
         return null;
+    }
+
+    private Object readInGroup(String topic, JsonNode step) {
+        int count = step.get("count").asInt();
+        List<String> values = new ArrayList<>();
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(WAIT_S);
+        try (KafkaConsumer<byte[], byte[]> member = member(topic, step)) {
+            while (values.size() < count) {
+                if (System.nanoTime() > deadline) {
+                    throw new IllegalStateException("only " + values.size() + " of " + count + " records came");
+                }
+                member.poll(Duration.ofSeconds(1)).forEach(record -> values.add(text(record.value())));
+            }
+            member.commitSync();
+        }
+        return Map.of("values", values);
+    }
+
+    private Object shareInGroup(String topic, JsonNode step) {
+        int partitions = step.get("partitions").asInt();
+        List<Integer> shares;
+        try (KafkaConsumer<byte[], byte[]> one = member(topic, step)) {
+            try (KafkaConsumer<byte[], byte[]> two = member(topic, step)) {
+                pollUntil(List.of(one, two), () -> {
+                    int first = one.assignment().size();
+                    int second = two.assignment().size();
+                    return first > 0 && second > 0 && first + second == partitions;
+                });
+                shares = List.of(one.assignment().size(), two.assignment().size());
+            }
+            pollUntil(List.of(one), () -> one.assignment().size() == partitions);
+        }
+        return Map.of("shares", shares);
+    }
+
+    private static void pollUntil(List<KafkaConsumer<byte[], byte[]>> members, BooleanSupplier condition) {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(WAIT_S);
+        while (!condition.getAsBoolean()) {
+            if (System.nanoTime() > deadline) {
+                throw new IllegalStateException("the members did not come to terms");
+            }
+            members.forEach(member -> member.poll(Duration.ofMillis(50)));
+        }
+    }
+
+    private KafkaConsumer<byte[], byte[]> member(String topic, JsonNode step) {
+        KafkaConsumer<byte[], byte[]> member = new KafkaConsumer<>(Map.of(
+            "bootstrap.servers", bootstrap,
+            "group.id", step.get("group").asText(),
+            "enable.auto.commit", false,
+            "auto.offset.reset", "earliest",
+            "heartbeat.interval.ms", 200,
+            "session.timeout.ms", 10_000,
+            "key.deserializer", ByteArrayDeserializer.class,
+            "value.deserializer", ByteArrayDeserializer.class));
+        member.subscribe(List.of(topic));
+        return member;
     }
 
     private KafkaProducer<byte[], byte[]> transactional(JsonNode step) {

@@ -174,6 +174,28 @@ async def copy(source: str, target: str, group: str, transactional_id: str, coun
                 copied += len(records)
 
 
+async def read_in_group(topic: str, group: str, count: int) -> dict[str, list[Any]]:
+    values: list[Any] = []
+    async with member_client(topic, group) as member, asyncio.timeout(WAIT_S):
+        while len(values) < count:
+            for records in (await member.getmany(timeout_ms=1000)).values():
+                values += [encoded(record.value) for record in records]
+        await member.commit()
+    return {"values": values}
+
+
+async def share_in_group(topic: str, group: str, partitions: int) -> dict[str, list[int]]:
+    async with member_client(topic, group) as one, asyncio.timeout(WAIT_S):
+        async with member_client(topic, group) as two:
+            shares = [0, 0]
+            while 0 in shares or sum(shares) != partitions:
+                await asyncio.sleep(0.05)
+                shares = [len(one.assignment()), len(two.assignment())]
+        while len(one.assignment()) != partitions:
+            await asyncio.sleep(0.05)
+    return {"shares": shares}
+
+
 class admin_client:  # noqa: N801  used as a function
     """The admin client, closed at the end: it is no context manager itself."""
 
@@ -184,6 +206,18 @@ class admin_client:  # noqa: N801  used as a function
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
+
+
+def member_client(topic: str, group: str) -> AIOKafkaConsumer:
+    return AIOKafkaConsumer(
+        topic,
+        bootstrap_servers=BOOTSTRAP,
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=200,
+        session_timeout_ms=10_000,
+    )
 
 
 def consumer_client() -> AIOKafkaConsumer:
@@ -225,6 +259,8 @@ STEPS = (
     consume,
     transact,
     copy,
+    read_in_group,
+    share_in_group,
 )
 with asyncio.Runner() as runner:
     serve({step.__name__: _blocking(step, runner) for step in STEPS}, _code_of)

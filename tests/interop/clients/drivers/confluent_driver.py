@@ -191,6 +191,50 @@ def copy(source: str, target: str, group: str, transactional_id: str, count: int
     consumer.close()
 
 
+def read_in_group(topic: str, group: str, count: int) -> dict[str, list[Any]]:
+    member = _member(topic, group)
+    values: list[Any] = []
+    deadline = time.monotonic() + WAIT_S
+    while len(values) < count:
+        assert time.monotonic() < deadline, f"only {len(values)} of {count} records came"
+        values += [encoded(message.value()) for message in member.consume(20, 1) if message.error() is None]
+    member.commit(asynchronous=False)
+    member.close()
+    return {"values": values}
+
+
+def share_in_group(topic: str, group: str, partitions: int) -> dict[str, list[int]]:
+    one, two = _member(topic, group), _member(topic, group)
+    deadline = time.monotonic() + WAIT_S
+
+    def poll_until(condition: Any) -> None:
+        while not condition():
+            assert time.monotonic() < deadline, "the members did not come to terms"
+            for member in members:
+                member.poll(0.05)
+
+    members = [one, two]
+    poll_until(lambda: _owned(one) and _owned(two) and len(_owned(one)) + len(_owned(two)) == partitions)
+    shares = [len(_owned(one)), len(_owned(two))]
+    two.close()
+    members = [one]
+    poll_until(lambda: len(_owned(one)) == partitions)
+    one.close()
+    return {"shares": shares}
+
+
+def _owned(member: Consumer) -> set[int]:
+    return {each.partition for each in member.assignment()}
+
+
+def _member(topic: str, group: str) -> Consumer:
+    pace = {"heartbeat.interval.ms": 200, "session.timeout.ms": 10_000}
+    settings = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    member = Consumer({**BOOTSTRAP, **settings, **pace})
+    member.subscribe([topic])
+    return member
+
+
 def _transactional(transactional_id: str) -> Producer:
     producer = Producer({**BOOTSTRAP, "transactional.id": transactional_id})
     producer.init_transactions(WAIT_S)
@@ -226,5 +270,7 @@ STEPS = (
     consume,
     transact,
     copy,
+    read_in_group,
+    share_in_group,
 )
 serve({step.__name__: step for step in STEPS}, _code_of)

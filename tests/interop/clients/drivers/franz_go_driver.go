@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -256,6 +257,80 @@ func (d driver) copy(step Step) (any, error) {
 	return nil, nil
 }
 
+func member(step Step, options ...kgo.Opt) *kgo.Client {
+	return client(append(options,
+		kgo.ConsumerGroup(step.Group),
+		kgo.ConsumeTopics(step.Topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.DisableAutoCommit(),
+		kgo.HeartbeatInterval(200*time.Millisecond),
+		kgo.SessionTimeout(10*time.Second),
+	)...)
+}
+
+func (d driver) readInGroup(step Step) (any, error) {
+	reader := member(step)
+	defer reader.Close()
+	deadline, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	var values [][]byte
+	for len(values) < step.Count {
+		fetched := reader.PollFetches(deadline)
+		if err := fetched.Err(); err != nil {
+			return nil, err
+		}
+		fetched.EachRecord(func(record *kgo.Record) { values = append(values, record.Value) })
+	}
+	return result{"values": values}, reader.CommitUncommittedOffsets(deadline)
+}
+
+// owned is what a member has, told by its callbacks.
+type owned struct {
+	mutex      sync.Mutex
+	partitions map[int32]bool
+}
+
+func (o *owned) note(topic string, has bool) kgo.Opt {
+	change := func(_ context.Context, _ *kgo.Client, changed map[string][]int32) {
+		o.mutex.Lock()
+		defer o.mutex.Unlock()
+		for _, partition := range changed[topic] {
+			if has {
+				o.partitions[partition] = true
+			} else {
+				delete(o.partitions, partition)
+			}
+		}
+	}
+	if has {
+		return kgo.OnPartitionsAssigned(change)
+	}
+	return kgo.OnPartitionsRevoked(change)
+}
+
+func (o *owned) list() []int32 {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	var found []int32
+	for partition := range o.partitions {
+		found = append(found, partition)
+	}
+	return found
+}
+
+func (d driver) shareInGroup(step Step) (any, error) {
+	one, two := owned{partitions: map[int32]bool{}}, owned{partitions: map[int32]bool{}}
+	first := member(step, one.note(step.Topic, true), one.note(step.Topic, false))
+	defer first.Close()
+	second := member(step, two.note(step.Topic, true), two.note(step.Topic, false))
+	shares, err := shared(step, one.list, two.list)
+	second.Close()
+	if err != nil {
+		return nil, err
+	}
+	return result{"shares": shares}, until(func() bool { return len(one.list()) == int(step.partitionCount()) })
+}
+
 func codeOf(err error) *int16 {
 	var refused *kerr.Error
 	if errors.As(err, &refused) {
@@ -281,5 +356,7 @@ func main() {
 		"consume":          d.consume,
 		"transact":         d.transact,
 		"copy":             d.copy,
+		"read_in_group":    d.readInGroup,
+		"share_in_group":   d.shareInGroup,
 	}, codeOf)
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from typing import Any
 
@@ -218,6 +219,72 @@ def _consumer() -> KafkaConsumer:
     )
 
 
+def read_in_group(topic: str, group: str, count: int) -> dict[str, list[Any]]:
+    member = _member(topic, group)
+    values: list[Any] = []
+    deadline = time.monotonic() + WAIT_S
+    while len(values) < count:
+        assert time.monotonic() < deadline, f"only {len(values)} of {count} records came"
+        for records in member.poll(timeout_ms=1000).values():
+            values += [encoded(record.value) for record in records]
+    member.commit()
+    member.close()
+    return {"values": values}
+
+
+def share_in_group(topic: str, group: str, partitions: int) -> dict[str, list[int]]:
+    deadline = time.monotonic() + WAIT_S
+
+    def wait_until(condition: Any) -> None:
+        while not condition():
+            assert time.monotonic() < deadline, "the members did not come to terms"
+            time.sleep(0.02)
+
+    with _Polling(topic, group) as one:
+        with _Polling(topic, group) as two:
+            wait_until(lambda: one.owned and two.owned and len(one.owned) + len(two.owned) == partitions)
+            shares = [len(one.owned), len(two.owned)]
+        wait_until(lambda: len(one.owned) == partitions)
+    return {"shares": shares}
+
+
+class _Polling:
+    """A member in a thread of its own: in version 2.0.2 a poll lasts as long as its rebalance."""
+
+    def __init__(self, topic: str, group: str) -> None:
+        self._place = topic, group
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+        self.owned: set[TopicPartition] = set()
+
+    def _poll(self) -> None:
+        member = _member(*self._place)
+        while not self._is_over.is_set():
+            member.poll(timeout_ms=50)
+            self.owned = set(member.assignment())
+        member.close()
+
+    def __enter__(self) -> _Polling:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join(WAIT_S)
+
+
+def _member(topic: str, group: str) -> KafkaConsumer:
+    return KafkaConsumer(
+        topic,
+        bootstrap_servers=BOOTSTRAP,
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=200,
+        session_timeout_ms=10_000,
+    )
+
+
 def _raise_first(errors: list[tuple[Any, ...]]) -> None:
     for _topic, code, *message in errors:
         raise_for(code, message[0] if message else None)
@@ -244,5 +311,7 @@ STEPS = (
     consume,
     transact,
     copy,
+    read_in_group,
+    share_in_group,
 )
 serve({step.__name__: step for step in STEPS}, _code_of)

@@ -178,6 +178,53 @@ const steps = {
     }
   },
 
+  async read_in_group({ topic, group, count }) {
+    const member = await groupMember(topic, group)
+    try {
+      const values = []
+      const next = new Map()
+      await new Promise((resolve, reject) => {
+        setTimeout(() => reject(new Error(`only ${values.length} of ${count} records came`)), WAIT_MS).unref()
+        const eachMessage = async ({ partition, message }) => {
+          values.push(encoded(message.value))
+          next.set(partition, Number(message.offset) + 1)
+          if (values.length === count) resolve()
+        }
+        member.run({ autoCommit: false, eachMessage }).catch(reject)
+      })
+      await member.commitOffsets([...next].map(([partition, offset]) => ({ topic, partition, offset: String(offset) })))
+      return { values }
+    } finally {
+      await member.disconnect()
+    }
+  },
+
+  async share_in_group({ topic, group, partitions }) {
+    const owned = [[], []]
+    const members = []
+    const until = async condition => {
+      for (const deadline = Date.now() + WAIT_MS; !condition(); ) {
+        if (Date.now() > deadline) throw new Error('the members did not come to terms')
+        await new Promise(resolve => setTimeout(resolve, 20))
+      }
+    }
+    try {
+      for (const number of [0, 1]) {
+        const member = await groupMember(topic, group)
+        members.push(member)
+        member.on(member.events.GROUP_JOIN, ({ payload }) => (owned[number] = payload.memberAssignment[topic] || []))
+        await member.run({ eachMessage: async () => {} })
+      }
+      await until(() => owned.every(each => each.length > 0) && owned.flat().length === partitions)
+      const shares = owned.map(each => each.length)
+      await members.pop().disconnect()
+      await until(() => owned[0].length === partitions)
+      return { shares }
+    } finally {
+      for (const member of members) await member.disconnect()
+    }
+  },
+
   // A consumer of KafkaJS is always a member of a group, so partitions are read with its own Fetch beneath it.
   async consume({ topic, partitions, start, count }) {
     const cluster = new Cluster({
@@ -200,6 +247,14 @@ const steps = {
       await cluster.disconnect()
     }
   },
+}
+
+async function groupMember(topic, groupId) {
+  const pace = { heartbeatInterval: 200, sessionTimeout: 10000, maxWaitTimeInMs: 100 }
+  const member = kafka.consumer({ groupId, ...pace })
+  await member.connect()
+  await member.subscribe({ topics: [topic], fromBeginning: true })
+  return member
 }
 
 async function transactional(transactionalId) {

@@ -80,6 +80,12 @@ def consume(topic: str, partitions: list[int], start: dict[str, int], count: int
     return {"records": list(_records(output))}
 
 
+def read_in_group(topic: str, group: str, count: int) -> dict[str, list[Any]]:
+    settings = ("-X", "auto.offset.reset=earliest", "-X", "heartbeat.interval.ms=200")
+    output = _kcat("-G", group, "-q", "-c", str(count), "-f", "%p %o %T %K %S %k%s%h\\n", *settings, topic)
+    return {"values": [record["value"] for record in _records(output)]}
+
+
 def _run_of(record: dict[str, Any]) -> tuple[int, tuple[tuple[str, str | None], ...], bool]:
     headers = tuple((name, value) for name, value in record["headers"])
     return record["partition"], headers, record["key"] is None or record["value"] is None
@@ -129,5 +135,5 @@ def _kcat(*arguments: str, given: bytes = b"", with_broker: bool = True) -> byte
     return done.stdout
 
 
-STEPS = (hello, describe_topic, describe_cluster, list_offsets, produce, consume)
+STEPS = (hello, describe_topic, describe_cluster, list_offsets, produce, consume, read_in_group)
 serve({step.__name__: step for step in STEPS}, lambda error: None)

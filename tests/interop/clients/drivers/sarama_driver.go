@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -348,6 +349,120 @@ func (d driver) copy(step Step) (any, error) {
 	return nil, handler.failure
 }
 
+// groupReader reads until it has enough, then commits; without a count it only notes what it is assigned.
+type groupReader struct {
+	mutex  sync.Mutex
+	topic  string
+	count  int
+	owned  []int32
+	values [][]byte
+	done   context.CancelFunc
+}
+
+func (r *groupReader) Setup(session sarama.ConsumerGroupSession) error {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.owned = session.Claims()[r.topic]
+	return nil
+}
+
+func (r *groupReader) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+
+func (r *groupReader) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	for {
+		select {
+		case message, is := <-claim.Messages():
+			if !is {
+				return nil
+			}
+			if r.count > 0 {
+				r.take(session, message)
+			}
+		case <-session.Context().Done():
+			return nil
+		}
+	}
+}
+
+func (r *groupReader) take(session sarama.ConsumerGroupSession, message *sarama.ConsumerMessage) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.values = append(r.values, message.Value)
+	session.MarkMessage(message, "")
+	if len(r.values) == r.count {
+		session.Commit()
+		r.done()
+	}
+}
+
+func (r *groupReader) list() []int32 {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return r.owned
+}
+
+// join makes a member that works until the context ends; what is returned ends the membership.
+func (r *groupReader) join(work context.Context, step Step) (func(), error) {
+	config := settings()
+	config.Consumer.Offsets.Initial = sarama.OffsetOldest
+	config.Consumer.Offsets.AutoCommit.Enable = false
+	config.Consumer.Group.Heartbeat.Interval = 200 * time.Millisecond
+	group, err := sarama.NewConsumerGroup(bootstrap, step.Group, config)
+	if err != nil {
+		return nil, err
+	}
+	work, cancel := context.WithCancel(work)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for work.Err() == nil {
+			if err := group.Consume(work, []string{step.Topic}, r); err != nil {
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+		group.Close()
+	}, nil
+}
+
+func (d driver) readInGroup(step Step) (any, error) {
+	deadline, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	reader := &groupReader{topic: step.Topic, count: step.Count, done: cancel}
+	leave, err := reader.join(deadline, step)
+	if err != nil {
+		return nil, err
+	}
+	<-deadline.Done()
+	leave()
+	if len(reader.values) < step.Count {
+		return nil, fmt.Errorf("only %d of %d records came", len(reader.values), step.Count)
+	}
+	return result{"values": reader.values}, nil
+}
+
+func (d driver) shareInGroup(step Step) (any, error) {
+	one, two := &groupReader{topic: step.Topic}, &groupReader{topic: step.Topic}
+	leaveFirst, err := one.join(context.Background(), step)
+	if err != nil {
+		return nil, err
+	}
+	defer leaveFirst()
+	leaveSecond, err := two.join(context.Background(), step)
+	if err != nil {
+		return nil, err
+	}
+	shares, err := shared(step, one.list, two.list)
+	leaveSecond()
+	if err != nil {
+		return nil, err
+	}
+	return result{"shares": shares}, until(func() bool { return len(one.list()) == int(step.partitionCount()) })
+}
+
 func codeOf(err error) *int16 {
 	var several sarama.ProducerErrors
 	if errors.As(err, &several) {
@@ -382,5 +497,7 @@ func main() {
 		"consume":          d.consume,
 		"transact":         d.transact,
 		"copy":             d.copy,
+		"read_in_group":    d.readInGroup,
+		"share_in_group":   d.shareInGroup,
 	}, codeOf)
 }

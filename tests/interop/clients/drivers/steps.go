@@ -142,3 +142,21 @@ func must(err error) {
 		panic(fmt.Sprint("the test and its driver do not understand each other: ", err))
 	}
 }
+
+// shared waits until two members have all partitions of a topic between them, and tells how many each has.
+func shared(step Step, one, two func() []int32) ([]int, error) {
+	err := until(func() bool {
+		first, second := len(one()), len(two())
+		return first > 0 && second > 0 && first+second == int(step.partitionCount())
+	})
+	return []int{len(one()), len(two())}, err
+}
+
+func until(condition func() bool) error {
+	for deadline := time.Now().Add(wait); !condition(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return errors.New("the members did not come to terms")
+		}
+	}
+	return nil
+}
