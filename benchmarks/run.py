@@ -24,7 +24,7 @@ from ottla.records import codec
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-BENCHMARKS = ("codec", "protocol", "storage", "peers", "groups", "transactions")
+BENCHMARKS = ("codec", "protocol", "storage", "peers", "groups", "transactions", "spark")
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Goal:
 
 
 GROUP_RATIOS = ("groups", "ours_over_kafka")
+SPARK_RATIOS = ("spark", "on_ottla", "ours_over_official")
 
 GOALS = (
     Goal("append, 16 KiB batches", ("storage", "append_16k_cpu_s_per_gb"), 0.9, "CPU-s/GB", False),
@@ -70,6 +71,11 @@ GOALS = (
     Goal("100 members stable, time over Kafka's", (*GROUP_RATIOS, "time_until_100_members_are_stable"), 1, "×", False),
     Goal("10,000 groups × 100 offsets, memory over Kafka's", (*GROUP_RATIOS, "memory_of_many_groups"), 1, "×", False),
     Goal("a start with 1 M offsets", ("groups", "ottla", "many_groups", "start_to_loaded_s"), 5, "s", False),
+    Goal("Spark source, rows/s over the official one", (*SPARK_RATIOS, "source_rows_per_s"), 1.5, "×", True),
+    Goal("Spark source, CPU over the official one", (*SPARK_RATIOS, "source_cpu"), 1, "×", False),
+    Goal("Spark sink, rows/s over the official one", (*SPARK_RATIOS, "sink_rows_per_s"), 1, "×", True),
+    Goal("Spark micro-batch of 100 rows over the official one", (*SPARK_RATIOS, "micro_batch_ms"), 1, "×", False),
+    Goal("idle Spark query", ("spark", "on_ottla", "idle_percent_of_a_core", "ours", "spark"), 3, "% core", False),
 )
 
 
