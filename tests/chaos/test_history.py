@@ -232,6 +232,7 @@ class Watcher(Process):
 
     def step(self) -> None:
         partition = self.dice.randrange(PARTITIONS)
+        time.sleep(0.05)
         with self.history.operation(self.number) as operation:
             try:
                 _, end = self.consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=2)
@@ -239,7 +240,6 @@ class Watcher(Process):
                 return
             operation.saw("stable end", name_of(partition), end)
             operation.succeed()
-        time.sleep(0.05)
 
     def close(self) -> None:
         self.consumer.close()
