@@ -12,12 +12,6 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.protocol.messages.group_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -27,6 +21,7 @@ from ottla.protocol.messages.groups import FindCoordinatorRequest
 from ottla.protocol.messages.topics import DeleteTopicsRequest
 from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient
+from ottla.testing.raw_groups import commit, delete_offsets
 from ottla.testing.raw_requests import create_topic, metadata
 
 NewTopic = Callable[..., tuple[str, UUID]]
@@ -36,15 +31,6 @@ NEWEST_NAMED = 9  # the last version of commit and fetch in which topics have na
 @pytest.fixture(autouse=True)
 def _coordinated(client: RawClient) -> None:
     client.ask(FindCoordinatorRequest(coordinator_keys=["any"]), 6)
-
-
-def commit(group: str, topic: str, offsets: dict[int, int], metadata: str | None = "", **more: Any) -> object:
-    partitions = [
-        OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata=metadata)
-        for index, offset in offsets.items()
-    ]
-    by = {"topic_id": more.pop("topic_id")} if "topic_id" in more else {"name": topic}
-    return OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(partitions=partitions, **by)], **more)
 
 
 def codes(answer: Any) -> list[int]:
@@ -168,14 +154,11 @@ def test_several_groups_are_fetched_at_once_and_one_that_nobody_knows_is_empty(
 def test_offsets_are_deleted_one_by_one(client: RawClient, new_topic: NewTopic) -> None:
     topic, _ = new_topic(2)
     client.ask(commit("deleting", topic, {0: 1, 1: 2}), NEWEST_NAMED)
-    partitions = [OffsetDeleteRequestPartition(partition_index=index) for index in (0, 9)]
-    topics = [OffsetDeleteRequestTopic(name=topic, partitions=partitions)]
-    answer = client.ask(OffsetDeleteRequest(group_id="deleting", topics=topics), 0)
+    answer = client.ask(delete_offsets("deleting", {topic: [0, 9]}), 0)
     assert {each.partition_index: each.error_code for each in answer.topics[0].partitions} == {0: 0, 9: 3}
     assert all_offsets(client, "deleting") == {(topic, 1): 2}
-    topics = [OffsetDeleteRequestTopic(name=topic, partitions=partitions[:1])]
     for group, code in (("nobody", ErrorCode.GROUP_ID_NOT_FOUND), ("", ErrorCode.INVALID_GROUP_ID)):
-        assert client.ask(OffsetDeleteRequest(group_id=group, topics=topics), 0).error_code == code
+        assert client.ask(delete_offsets(group, {topic: [0]}), 0).error_code == code
 
 
 def test_the_offsets_of_a_deleted_topic_go_with_it(client: RawClient, new_topic: NewTopic) -> None:
@@ -224,15 +207,7 @@ def test_offsets_are_there_after_a_restart(is_killed: bool) -> None:
             for offset in range(100):
                 for group in ("g", "h"):
                     assert codes(client.ask(commit(group, "t", {offset % 3: offset}), 8)) == [0]
-            client.ask(
-                OffsetDeleteRequest(
-                    group_id="h",
-                    topics=[
-                        OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)])
-                    ],
-                ),
-                0,
-            )
+            client.ask(delete_offsets("h", {"t": [0]}), 0)
         if is_killed:
             broker.kill()
         broker.restart()
