@@ -14,6 +14,11 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, NewPartitions, NewTopic
 
+from ottla.protocol.messages.configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestAlterableConfig,
+    IncrementalAlterConfigsRequestAlterConfigsResource,
+)
 from ottla.protocol.messages.groups import (
     FindCoordinatorRequest,
     JoinGroupRequest,
@@ -23,6 +28,7 @@ from ottla.protocol.messages.groups import (
 )
 from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient
+from ottla.testing.raw_groups import beat, first_beat
 
 WAIT_S = 30.0
 # Members that die are missed within a second, and news reach members of either protocol in a tenth.
@@ -318,6 +324,23 @@ def test_new_partitions_are_noticed(
     poll_until(shares_are([4], member), member)
     admin.create_partitions([NewPartitions(topic, 6)])[topic].result(WAIT_S)
     poll_until(shares_are([6], member), member)
+
+
+def test_a_consumer_group_has_settings_of_its_own(broker: Broker, group: str, topic: str) -> None:
+    changed = IncrementalAlterConfigsRequestAlterableConfig(
+        name="consumer.heartbeat.interval.ms", config_operation=0, value="777"
+    )
+    resource = IncrementalAlterConfigsRequestAlterConfigsResource(
+        resource_type=32, resource_name=group, configs=[changed]
+    )
+    with RawClient(broker.bootstrap_servers) as client:
+        client.ask(FindCoordinatorRequest(key=group), 3)
+        answers = [client.ask(first_beat(group, "one", topic), 1)]
+        altered = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+        assert not altered.responses[0].error_code, altered
+        answers.append(client.ask(beat(group, "one", answers[0].member_epoch), 1))
+        answers.append(client.ask(first_beat(f"other-{group}", "one", topic), 1))
+    assert [answer.heartbeat_interval_ms for answer in answers] == [100, 777, 100]
 
 
 # -- the broker goes away and comes back -------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from ottla.broker.coordinators import Coordinator, Shard
 from ottla.broker.journal import Replay
 from ottla.cluster.image import ClusterImage, TopicState
 from ottla.config.broker import BrokerConfig
+from ottla.config.group import GroupConfig
 from ottla.groups.machine import GroupMachine
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import TopicInfo, TopicsView
@@ -38,7 +39,10 @@ class GroupCoordinator(Coordinator[GroupMachine]):
         self._view = TopicsView()
 
     def _new_machine(self) -> GroupMachine:
-        return GroupMachine(GroupSettings.of(self._broker.config), self._view, self._new_id)
+        return GroupMachine(GroupSettings.of(self._broker.config), self._view, self._new_id, self._config_of)
+
+    def _config_of(self, group: str) -> GroupConfig:
+        return self._broker.configs.group_config(group)
 
     def _new_id(self) -> str:
         return str(UUID(int=self._broker.dice.getrandbits(128), version=4))
