@@ -114,6 +114,22 @@ def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
     return [OffsetRange(whole.partition, first, last) for first, last in pairwise(edges)]
 
 
+def gathered(parts: Iterable[OffsetRange], together_max: int) -> list[tuple[OffsetRange, ...]]:
+    """The parts for tasks: neighbours that have at most `together_max` offsets in all are read by one.
+
+    Starting a task takes longer than reading a few hundred records, and most batches of a stream are small.
+    """
+    tasks: list[list[OffsetRange]] = []
+    room = 0
+    for part in parts:
+        if part.size > room or not tasks:
+            tasks.append([])
+            room = together_max
+        tasks[-1].append(part)
+        room -= part.size
+    return [tuple(task) for task in tasks]
+
+
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 

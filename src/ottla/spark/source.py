@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
@@ -31,6 +32,7 @@ from ottla.spark.offsets import (
     OffsetRange,
     Offsets,
     count_between,
+    gathered,
     limited,
     offsets_from_json,
     offsets_to_json,
@@ -48,14 +50,15 @@ _log = logging.getLogger(__name__)
 # The wait of a stream that has no records begins with this and doubles, up to `idleWaitMs`. Spark asks the sources
 # of a query one after the other: a long wait at once would hold up the others of a query that is busy.
 FIRST_WAIT_MS: Final = 10
+TOGETHER_MAX: Final = 1000  # offsets of several partitions that one task reads
 
 
 class Split(InputPartition):
-    """What one task reads."""
+    """What one task reads: a part of a partition, or several that are small."""
 
-    def __init__(self, part: OffsetRange) -> None:
-        super().__init__(part)
-        self.part = part
+    def __init__(self, parts: tuple[OffsetRange, ...]) -> None:
+        super().__init__(parts)
+        self.parts = parts
 
 
 def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -63,7 +66,7 @@ def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.Reco
 
     if not isinstance(partition, Split):  # Spark's stand-in where there is nothing to read
         return iter(())
-    return read_range(partition.part, options)
+    return chain.from_iterable(read_range(part, options) for part in partition.parts)
 
 
 @contextmanager
@@ -78,7 +81,10 @@ def _tell_ignored(options: SourceOptions) -> None:
 
 
 def _splits(ranges: Iterable[OffsetRange], options: SourceOptions) -> list[InputPartition]:
-    return [Split(part) for part in split(ranges, options.min_partitions, options.max_records_per_partition)]
+    parts = split(ranges, options.min_partitions, options.max_records_per_partition)
+    # Whoever asks for a number of tasks, or limits them, gets what was asked for.
+    is_asked_for = options.min_partitions is not None or options.max_records_per_partition is not None
+    return [Split(task) for task in gathered(parts, 0 if is_asked_for else TOGETHER_MAX)]
 
 
 class BatchReader(DataSourceReader):

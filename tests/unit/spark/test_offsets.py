@@ -1,6 +1,7 @@
 """Offsets in checkpoints, ranges, splits and limits."""
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from ottla.spark.offsets import (
     OffsetRange,
     Plan,
     count_between,
+    gathered,
     limited,
     offsets_from_json,
     offsets_to_json,
@@ -92,6 +94,18 @@ def test_large_ranges_are_cut_first() -> None:
 
 def test_without_wishes_a_partition_is_a_task() -> None:
     assert split([OffsetRange(A, 0, 5), OffsetRange(B, 2, 2)]) == [OffsetRange(A, 0, 5)]
+
+
+@given(sizes, st.integers(0, 3000))
+def test_small_parts_share_a_task_in_their_order(ranges: list[int], together_max: int) -> None:
+    parts = [OffsetRange(TopicPartition("t", number), 0, size) for number, size in enumerate(ranges)]
+    tasks = gathered(parts, together_max)
+    assert [part for task in tasks for part in task] == parts
+    for task in tasks:
+        assert len(task) == 1 or sum(part.size for part in task) <= together_max
+    for task, following in pairwise(tasks):
+        room = together_max - sum(part.size for part in task)
+        assert following[0].size > room, "it would have had room"
 
 
 def test_a_limit_is_shared_out_by_what_each_partition_has() -> None:
