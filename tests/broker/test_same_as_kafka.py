@@ -822,6 +822,17 @@ def api_versions(side: Side) -> None:
             side.ask(request, version, lambda answer: (answer.error_code, bool(answer.api_keys)))
     for version in range(3):
         side.ask(ApiVersionsRequest(), version, lambda answer: (answer.error_code, bool(answer.api_keys)))
+    for version in (3, 4):
+        side.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), version, features)
+
+
+def features(answer: Any) -> Any:
+    """Of the features, those that we have; Kafka has others, and knows share groups and KRaft by them."""
+    ours = ("metadata.version", "group.version", "transaction.version")
+    return (
+        {each.name: (each.min_version, each.max_version) for each in answer.supported_features if each.name in ours},
+        {each.name: each.max_version_level for each in answer.finalized_features if each.name in ours},
+    )
 
 
 @conversation

@@ -257,7 +257,7 @@ def test_features_are_told_from_version_3_on(client: RawClient) -> None:
     assert client.ask(ApiVersionsRequest(), 2).finalized_features == []
     for version in (3, 4):
         answer = client.ask(named, version)
-        assert {one.name: one.max_version_level for one in answer.finalized_features}["metadata.version"] == 25
+        assert {one.name: one.max_version_level for one in answer.finalized_features}["metadata.version"] == 30
         assert answer.finalized_features_epoch >= 0
         lowest = [one.min_version for one in answer.supported_features]
         assert (0 in lowest) == (version >= 4), "a reader of version 3 fails over a lowest version of 0"

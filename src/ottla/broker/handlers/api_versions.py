@@ -24,8 +24,8 @@ FIRST_NAMED_VERSION = 3
 FIRST_ZERO_MINIMUM_VERSION = 4  # earlier clients choke on a feature whose lowest version is 0 (KIP-1022)
 
 # Only what is announced here may be used by clients; the rest of Kafka's features comes with what they stand for.
-SUPPORTED_FEATURES = {"metadata.version": (7, 25), "group.version": (0, 1), "transaction.version": (0, 2)}
-FINALIZED_FEATURES = {"metadata.version": 25, "group.version": 1, "transaction.version": 2}
+SUPPORTED_FEATURES = {"metadata.version": (7, 30), "group.version": (0, 1), "transaction.version": (0, 2)}
+FINALIZED_FEATURES = {"metadata.version": 30, "group.version": 1, "transaction.version": 2}
 FINALIZED_EPOCH = 1
 
 
