@@ -14,14 +14,15 @@ from ottla.errors import ErrorCode
 from ottla.protocol.messages.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.protocol.messages.topics import DeleteTopicsRequest
 from ottla.records import batch
-from ottla.records.control import ControlType, EndTransactionMarker
 from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import create_topic, fetch, list_offsets, one_batch, produce
+from ottla.testing.raw_transactions import RawProducer
 
 NewTopic = Callable[..., tuple[str, UUID]]
 Connect = Callable[[], RawClient]
 LONG_MS = 15_000
+HUNDRED_YEARS_MS = 100 * 365 * 86_400_000
 
 
 def partition_of(client: RawClient, request: Any, version: int = 11) -> Any:
@@ -234,35 +235,21 @@ def test_a_full_cache_serves_readers_without_a_session() -> None:
 
 
 @pytest.fixture
-def transactions(broker: Broker, client: RawClient, new_topic: NewTopic) -> tuple[str, Callable[[int, bool], None]]:
-    """A topic, and a way to end transactions in it as their coordinator will."""
-    topic, _ = new_topic()
-
-    def end(producer_id: int, commits: bool) -> None:
-        async def append() -> None:
-            partition = broker.running.replicas.find(topic, 0)
-            kind = ControlType.COMMIT if commits else ControlType.ABORT
-            marker = EndTransactionMarker(kind, coordinator_epoch=0)
-            partition.log.append_marker(producer_id, 0, marker, leader_epoch=0, now_ms=1)
-            partition._end_moved(partition.leader)
-
-        broker.call(append())
-
-    return topic, end
-
-
-def write(client: RawClient, topic: str, producer_id: int, sequence: int, value: bytes) -> None:
-    options = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence, "is_transactional": True}
-    answer = client.ask(produce(topic, one_batch(value, **options), transactional_id="t"), 11)
-    assert not answer.responses[0].partition_responses[0].error_code
+def producer(client: RawClient, new_topic: NewTopic) -> tuple[str, RawProducer]:
+    """A topic, and a transactional producer that was let in."""
+    # Its records are old and the markers are not: by their times they would not stand in one segment.
+    topic, _ = new_topic(config={"segment.ms": str(HUNDRED_YEARS_MS)})
+    producer = RawProducer(client, f"producer of {topic}", version=1)
+    assert not producer.init().error_code
+    return topic, producer
 
 
 def test_committed_readers_stop_at_the_first_open_transaction(
-    client: RawClient, transactions: tuple[str, Callable[[int, bool], None]]
+    client: RawClient, producer: tuple[str, RawProducer]
 ) -> None:
-    topic, end = transactions
+    topic, transactional = producer
     client.ask(produce(topic, one_batch(b"plain")), 9)
-    write(client, topic, 71, 0, b"open")
+    transactional.send(topic, b"open")
     client.ask(produce(topic, one_batch(b"plain too")), 9)
     uncommitted = partition_of(client, fetch(topic))
     committed = partition_of(client, fetch(topic, isolation_level=1))
@@ -272,43 +259,44 @@ def test_committed_readers_stop_at_the_first_open_transaction(
     assert bytes(partition_of(client, fetch(topic, 1, isolation_level=1)).records) == b""
     assert client.ask(list_offsets(topic, -1, isolation_level=1), 7).topics[0].partitions[0].offset == 1
     assert client.ask(list_offsets(topic, -1), 7).topics[0].partitions[0].offset == 3
-    end(71, True)
+    transactional.end(commit=True)
     committed = partition_of(client, fetch(topic, 1, isolation_level=1))
     assert (committed.last_stable_offset, committed.aborted_transactions) == (4, [])
     assert bytes(committed.records)
 
 
 def test_the_end_of_a_transaction_ends_a_long_poll_of_committed_readers(
-    connect: Connect, client: RawClient, transactions: tuple[str, Callable[[int, bool], None]]
+    connect: Connect, producer: tuple[str, RawProducer]
 ) -> None:
-    topic, end = transactions
-    write(client, topic, 72, 0, b"open")
+    topic, transactional = producer
+    transactional.send(topic, b"open")
     reader = connect()
     reader.send(fetch(topic, isolation_level=1, max_wait_ms=LONG_MS), 11)
     time.sleep(0.1)
     started = time.monotonic()
-    end(72, True)
+    transactional.end(commit=True)
     answer, _ = reader.receive()
     assert time.monotonic() - started < 2
     assert bytes(answer.responses[0].partitions[0].records)
 
 
 def test_aborted_transactions_are_listed_for_those_who_read_into_them(
-    client: RawClient, transactions: tuple[str, Callable[[int, bool], None]]
+    client: RawClient, producer: tuple[str, RawProducer]
 ) -> None:
-    topic, end = transactions
-    write(client, topic, 73, 0, b"a")  # 0
-    end(73, False)  # 1
-    write(client, topic, 73, 1, b"b")  # 2
+    topic, transactional = producer
+    transactional.send(topic, b"a")  # 0
+    transactional.end(commit=False)  # 1
+    transactional.send(topic, b"b")  # 2
     client.ask(produce(topic, one_batch(b"plain")), 9)  # 3
-    end(73, False)  # 4
+    transactional.end(commit=False)  # 4
     client.ask(produce(topic, one_batch(b"last")), 9)  # 5
 
     def aborted(offset: int, isolation_level: int = 1) -> list[tuple[int, int]] | None:
         told = partition_of(client, fetch(topic, offset, isolation_level=isolation_level)).aborted_transactions
         return None if told is None else [(one.producer_id, one.first_offset) for one in told]
 
-    assert aborted(0) == [(73, 0), (73, 2)]
-    assert aborted(2) == aborted(3) == [(73, 2)]
+    producer_id = transactional.producer_id
+    assert aborted(0) == [(producer_id, 0), (producer_id, 2)]
+    assert aborted(2) == aborted(3) == [(producer_id, 2)]
     assert aborted(5) == [], "it ended before"
     assert aborted(0, isolation_level=0) is None
