@@ -392,6 +392,8 @@ def kafka_python_member(broker: Broker, group: str, topic: str) -> Iterator[Any]
         session_timeout_ms=10_000,
     )
     try:
+        # Known before it joins: kafka-python may lead a group sooner than it knows the topic, and assigns nothing then.
+        assert consumer.partitions_for_topic(topic)
         yield consumer
     finally:
         consumer.close()

@@ -476,8 +476,6 @@ def test_an_interrupt_ends_it_quietly(tool, command):
 
 
 def test_read_committed_hides_what_was_aborted(tool):
-    if tool.is_ours:
-        pytest.skip("our broker has no transactions yet")
     name = tool.new_topic()
     producer = Producer({"bootstrap.servers": tool.bootstrap, "transactional.id": name})
     producer.init_transactions(WAIT_S)
