@@ -89,7 +89,8 @@ class Reader(OffsetAsker):
         super().__init__(soak, name)
         self._version = self.dice.choice(FETCH_VERSIONS)
         self._positions: dict[PartitionKey, int] = {}
-        self._lost: list[tuple[Topic, PartitionKey]] = []  # where the log begins behind our position
+        # Where the log begins behind our position, and in which life of the broker it said so.
+        self._lost: list[tuple[Topic, PartitionKey, int]] = []
         self._losses = 0
         self._leave_session()
 
@@ -101,6 +102,7 @@ class Reader(OffsetAsker):
         losses, asked_at = self.soak.ledger.losses, self.soak.time()
         if losses != self._losses:
             self._positions.clear()  # offsets may mean other records now
+            self._lost.clear()
             self._losses = losses
             self._leave_session()
         while self._lost:
@@ -130,9 +132,9 @@ class Reader(OffsetAsker):
                 self._take(topic, key, data, known[key], asked_at)
         assert epoch_sent > 0 or answered == wanted.keys(), f"a full fetch of {wanted} was answered with {answered}"
 
-    async def _find_start(self, topic: Topic, key: PartitionKey) -> None:
+    async def _find_start(self, topic: Topic, key: PartitionKey, starts: int) -> None:
         """Our position is not in the log: it must have passed us by."""
-        position, starts, losses = self._positions.get(key, 0), self.soak.process.starts, self.soak.ledger.losses
+        position, losses = self._positions.get(key, 0), self.soak.ledger.losses
         asked_at = self.soak.time()
         answer = await self.list_offset(topic, key.partition, EARLIEST, max(LIST_OFFSETS_VERSIONS))
         if self.refuses(answer.error_code, asked_at, topic) or topic.is_doomed or losses != self.soak.ledger.losses:
@@ -198,7 +200,7 @@ class Reader(OffsetAsker):
 
     def _take(self, topic: Topic, key: PartitionKey, data: PartitionData, known: int, asked_at: float) -> None:
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._lost.append((topic, key))
+            self._lost.append((topic, key, self.soak.process.starts))
         elif not self.refuses(data.error_code, asked_at):
             self._positions[key] = self.soak.ledger.read(
                 key,
