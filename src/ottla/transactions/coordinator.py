@@ -268,6 +268,15 @@ class TransactionShard:
 
     # -- partitions join -----------------------------------------------------------------------------------------------
 
+    def _open_to(self, transactional_id: str, producer: ProducerIdAndEpoch) -> Transaction | ErrorCode:
+        """The transaction that a producer may add to, or why it may not."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return transaction.why_not_add(producer) or transaction
+
     def add_partitions(
         self,
         transactional_id: str,
@@ -278,14 +287,9 @@ class TransactionShard:
         now_ms: int,
     ) -> Decision:
         """Partitions take part in a transaction, which begins with the first. The reply is None, or an error."""
-        transaction = self._transactions.get(transactional_id)
-        if not transactional_id:
-            return _refuse(ticket, ErrorCode.INVALID_REQUEST)
-        if transaction is None:
-            return _refuse(ticket, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        error = transaction.why_not_add(producer)
-        if error is not None:
-            return _refuse(ticket, error)
+        transaction = self._open_to(transactional_id, producer)
+        if isinstance(transaction, ErrorCode):
+            return _refuse(ticket, transaction)
         if transaction.state == TransactionState.ONGOING and transaction.partitions.issuperset(partitions):
             return Decision(replies=[(ticket, None)])
         after = replace(
@@ -308,14 +312,9 @@ class TransactionShard:
         now_ms: int,
     ) -> Decision:
         """Whether these partitions take part in a transaction of that producer: an error code for each."""
-        transaction = self._transactions.get(transactional_id)
-        if not transactional_id:
-            return _refuse(ticket, ErrorCode.INVALID_REQUEST)
-        if transaction is None:
-            return _refuse(ticket, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        error = transaction.why_not_add(producer)
-        if error is not None:
-            return _refuse(ticket, error)
+        transaction = self._open_to(transactional_id, producer)
+        if isinstance(transaction, ErrorCode):
+            return _refuse(ticket, transaction)
         codes = {
             partition: ErrorCode.NONE if partition in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
             for partition in partitions
