@@ -15,6 +15,7 @@ from ottla.client.retrying import TimedOutError
 from ottla.errors import ApiError, ErrorCode, OttlaError, RecordsError
 from ottla.net.client import (
     CannotConnectError,
+    ClosedUnansweredError,
     ConnectionFailedError,
     ConnectionOptions,
     NotABrokerError,
@@ -132,7 +133,7 @@ def command_error(error: OttlaError) -> CommandError:
             return CommandError(exit_code, str(error), _HINTS.get(code, ""))
         case RequestTimedOutError() | TimedOutError():
             return CommandError(ExitCode.TIMED_OUT, str(error), "look at the broker's log, or give more --timeout")
-        case NotABrokerError():
+        case NotABrokerError() | ClosedUnansweredError():
             return CommandError(ExitCode.UNREACHABLE, str(error), "name a plaintext listener with --bootstrap-server")
         case CannotConnectError():
             return CommandError(

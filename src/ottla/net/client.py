@@ -65,6 +65,14 @@ class ConnectionLostError(ConnectionFailedError):
     """The connection ended while answers were due."""
 
 
+class ClosedUnansweredError(ConnectionLostError):
+    """The connection ended before it told its versions.
+
+    A listener that speaks something else ends so, and a broker that goes down at this moment: another try tells them
+    apart.
+    """
+
+
 class RequestTimedOutError(ConnectionFailedError):
     """The broker did not answer in time. Its connection is closed: a late answer would be taken for the next one."""
 
@@ -298,7 +306,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 buffer, position = await self._exchange(request, API_VERSIONS_KEY, version, timeout_s)
             response = decode(ApiVersionsResponse, buffer, version, position)
         except ConnectionLostError as error:
-            raise NotABrokerError(self.address, "the connection was closed when versions were asked for") from error
+            raise ClosedUnansweredError(
+                self.address, "the connection was closed when versions were asked for"
+            ) from error
         except ProtocolError as error:
             raise NotABrokerError(self.address, f"the answer is not Kafka's: {error}") from error
         if response.error_code:

@@ -13,7 +13,14 @@ from ottla.cli.remote import command_error
 from ottla.client.admin import OffsetSpec
 from ottla.client.retrying import TimedOutError, UnknownTopicError
 from ottla.errors import ApiError, ErrorCode, RecordsError
-from ottla.net.client import Address, CannotConnectError, ConnectionLostError, NotABrokerError, RequestTimedOutError
+from ottla.net.client import (
+    Address,
+    CannotConnectError,
+    ClosedUnansweredError,
+    ConnectionLostError,
+    NotABrokerError,
+    RequestTimedOutError,
+)
 
 HERE = Address("127.0.0.1", 9092)
 
@@ -23,6 +30,7 @@ HERE = Address("127.0.0.1", 9092)
     [
         (CannotConnectError(HERE, "refused"), ExitCode.UNREACHABLE, "ottla serve"),
         (NotABrokerError(HERE, "HTTP"), ExitCode.UNREACHABLE, "plaintext listener"),
+        (ClosedUnansweredError(HERE, "closed"), ExitCode.UNREACHABLE, "plaintext listener"),
         (ConnectionLostError(HERE, "closed"), ExitCode.UNREACHABLE, "try again"),
         (RequestTimedOutError(HERE, "late"), ExitCode.TIMED_OUT, "--timeout"),
         (TimedOutError(3, ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)), ExitCode.TIMED_OUT, "--timeout"),

@@ -14,6 +14,7 @@ from ottla.net.client import (
     Address,
     BrokerConnection,
     CannotConnectError,
+    ClosedUnansweredError,
     ConnectionLostError,
     ConnectionOptions,
     NotABrokerError,
@@ -277,3 +278,13 @@ def test_a_broker_that_accepts_and_says_nothing_is_given_up(network):
 def test_an_address_with_colons_stands_in_brackets():
     assert str(Address("::1", 9092)) == "[::1]:9092"
     assert str(Address("localhost", 1)) == "localhost:1"
+
+
+def test_a_connection_that_ends_before_it_tells_its_versions_is_told_as_such(network):
+    network.add(1).hang_ups = 1
+
+    async def main() -> None:
+        with pytest.raises(ClosedUnansweredError, match="closed when versions were asked for"):
+            await connect(network.address(1), ConnectionOptions(), network.door)
+
+    asyncio.run(main())

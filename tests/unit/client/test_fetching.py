@@ -207,6 +207,23 @@ def test_a_broken_connection_is_made_again_and_nothing_comes_twice(network, opti
     assert read(network, options, {0: 0}, {0: 20}) == {0: list(range(20))}
 
 
+def test_a_broker_that_dies_while_a_connection_is_made_is_asked_again(network, options):
+    log = Log({0: [batch_at(number, 1) for number in range(3)]})
+    broker = network.add(1)
+    log.install(broker)
+
+    def fetch(request: FetchRequest, version: int) -> object:
+        if len(broker.requests(FetchRequest)) == 1:
+            broker.hang_ups = 2
+            broker.pipes[-1].close()
+            return None
+        return log.fetch(request, version)
+
+    broker.scripts[FetchRequest] = fetch
+    assert read(network, options, {0: 0}, {0: 3}) == {0: [0, 1, 2]}
+    assert network.connections_made == 4
+
+
 def test_an_offset_that_is_not_there_is_an_error_that_says_what_is(network, options):
     log = Log({0: [batch_at(0, 10)]})
     log.install(network.add(1))
