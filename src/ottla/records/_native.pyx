@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The record core, compiled: `reference.py` says what each function means, the same tests run on both.
+"""The record core, compiled: `reference/` says what each function means, the same tests run on both.
 
 Three rules keep it safe. Every byte is read through a pointer that was compared with the end of its buffer. A field is
 read once: the buffer may belong to a file that someone else writes, so nothing is checked first and read again later.
