@@ -23,10 +23,16 @@ VERSIONS = range(7, 14)
 
 
 def request(
-    topic: tuple[str, UUID], version: int, values: list[bytes], *, acks: int = -1, **options: Any
+    topic: tuple[str, UUID],
+    version: int,
+    values: list[bytes],
+    *,
+    keys: list[bytes | None] | None = None,
+    acks: int = -1,
+    **options: Any,
 ) -> ProduceRequest:
     name, topic_id = topic
-    records = bytes(batch.build(None, values, batch_time(), **options))
+    records = bytes(batch.build(keys, values, batch_time(), **options))
     return ProduceRequest(
         acks=acks,
         timeout_ms=10_000,
@@ -109,21 +115,36 @@ def test_names_of_more_lengths_than_are_remembered_still_work(
             assert answer_of(client.ask(request((name, ZERO_UUID), 9, [b"v"]), 9)).base_offset == turn
 
 
-def test_what_is_refused_is_refused_in_the_general_words(
-    client: RawClient, new_topic: NewTopic, repeated: Counted
-) -> None:
-    topic = new_topic(config={"max.message.bytes": "1000"})
-    client.ask(request(topic, 9, [b"v"]), 9)
-    too_large = answer_of(client.ask(request(topic, 9, [b"v" * 2000]), 9))
-    assert too_large.error_code == ErrorCode.MESSAGE_TOO_LARGE
-    assert "max.message.bytes" in too_large.error_message
-    damaged = request(topic, 9, [b"value"])
-    records = bytearray(damaged.topic_data[0].partition_data[0].records or b"")
+def damaged(sound: ProduceRequest) -> ProduceRequest:
+    wish = sound.topic_data[0].partition_data[0]
+    records = bytearray(wish.records or b"")
     records[-2] ^= 1
-    damaged.topic_data[0].partition_data[0].records = bytes(records)
-    assert answer_of(client.ask(damaged, 9)).error_code == ErrorCode.CORRUPT_MESSAGE
-    assert answer_of(client.ask(request(topic, 9, [b"v"]), 9)).base_offset == 1
-    assert repeated.count == 1
+    wish.records = bytes(records)
+    return sound
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_refused_is_refused_in_the_general_words(
+    broker: Broker, client: RawClient, new_topic: NewTopic, repeated: Counted, version: int
+) -> None:
+    topic = new_topic(config={"max.message.bytes": "1000", "cleanup.policy": "compact"})
+    of_producer = {"keys": [b"k"], "producer_id": 7, "producer_epoch": 0}
+    client.ask(request(topic, version, [b"v"], keys=[b"k"]), version)
+    refused = {
+        ErrorCode.MESSAGE_TOO_LARGE: request(topic, version, [b"v" * 2000], keys=[b"k"]),
+        ErrorCode.CORRUPT_MESSAGE: damaged(request(topic, version, [b"value"], keys=[b"k"])),
+        ErrorCode.INVALID_RECORD: request(topic, version, [b"a value without a key"]),
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: request(topic, version, [b"v"], **of_producer, base_sequence=9),
+    }
+    client.ask(request(topic, version, [b"v"], **of_producer, base_sequence=0), version)
+    before = repeated.count
+    for code, wrong in refused.items():
+        with RawClient(broker.bootstrap_servers) as stranger:
+            in_general = stranger.ask(wrong, version)
+        assert answer_of(in_general).error_code == code
+        assert client.ask(wrong, version) == in_general
+    assert repeated.count - before == len(refused)
+    assert answer_of(client.ask(request(topic, version, [b"v"], keys=[b"k"]), version)).base_offset == 2
 
 
 def test_an_idempotent_duplicate_is_recognised_on_the_short_way(
@@ -138,7 +159,16 @@ def test_an_idempotent_duplicate_is_recognised_on_the_short_way(
     assert [answer.base_offset for answer in answers] == [0, 1, 2, 1]
     gap = answer_of(client.ask(request(topic, 9, [b"v"], producer_id=7, producer_epoch=0, base_sequence=9), 9))
     assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert repeated.count == 3
+    assert repeated.count == 4
+
+
+def test_a_gap_is_a_gap_where_the_broker_sets_the_time(client: RawClient, new_topic: NewTopic) -> None:
+    """The time is stamped before sequences are looked at: such bytes must not be judged a second time."""
+    topic = new_topic(config={"message.timestamp.type": "LogAppendTime"})
+    of_producer = {"producer_id": 7, "producer_epoch": 0}
+    client.ask(request(topic, 9, [b"v"], **of_producer, base_sequence=0), 9)
+    gap = answer_of(client.ask(request(topic, 9, [b"v"], **of_producer, base_sequence=9), 9))
+    assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_topic_that_was_deleted_is_not_written_to_any_more(

@@ -4,7 +4,8 @@ Clients send one partition per Produce request, again and again: between the cor
 same bytes every time. The first such request of a connection goes the general way, and what it came to is remembered
 under those bytes: the partition, and the answer around its three offsets. A request with the same bytes skips decoding,
 lookup and encoding; everything that decides about records is still asked, in `Partition.append`. Whatever is not just
-as remembered goes the general way again.
+as remembered goes the general way again. But what was appended or refused here has been judged: an append stamps the
+bytes where they stand, so they are no longer what was sent, and nobody may look at them a second time.
 """
 
 from __future__ import annotations
@@ -14,16 +15,25 @@ import struct
 from contextlib import suppress
 
 from ottla.broker.partition import Partition
+from ottla.broker.produce_refusals import refuse
 from ottla.errors import ApiError
 from ottla.protocol.codec import encode
 from ottla.protocol.headers import encode_response_header
-from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from ottla.protocol.wire import encode_uvarint
 from ottla.records.layout import ATTRIBUTES_AT, HEADER_BYTES, MAGIC, MAGIC_AT, TRANSACTIONAL_BIT
+from ottla.storage.admission import TakesLongError
 
 PRODUCE_KEY = 0
 FIRST_VERSION = 7  # before it, the codec of the records has to be looked at
 FIRST_FLEXIBLE_VERSION = 9
+VERSION_AT = 3  # its lower byte
+CORRELATION_ID_AT = 4
 KEY_START = 8  # behind API key, version and correlation id
 NO_TAGS = b"\0\0\0"  # of partition, topic and request
 TARGETS_MAX = 256  # partitions remembered for one connection
@@ -71,8 +81,10 @@ class RepeatedProduce:
             return None
         try:
             first_offset, _, append_time_ms, _ = partition.append(records, acks=target.acks, now_ms=now_ms)
-        except ApiError:
-            return None  # nothing was appended: the general way finds the same and has the words for it
+        except TakesLongError:
+            return None  # not a byte was stamped: the general way has a thread look at it
+        except ApiError as error:
+            return _refused(target, frame, records, error)
         return _fill(
             target.answer, target.offsets_at, frame, first_offset, append_time_ms, partition.log.log_start_offset
         )
@@ -111,7 +123,7 @@ def locate(frame: memoryview, targets: dict[int, dict[bytes, Target]]) -> tuple[
     for key_end, by_key in targets.items():
         target = by_key.get(bytes(frame[KEY_START:key_end]))
         if target is not None and frame[:4] == target.head:
-            records = _records(frame, key_end, target.head[3] >= FIRST_FLEXIBLE_VERSION)
+            records = _records(frame, key_end, target.head[VERSION_AT] >= FIRST_FLEXIBLE_VERSION)
             return None if records is None else (target, records)
     return None
 
@@ -150,6 +162,20 @@ def fill(
     filled[4:8] = frame[4:8]
     _OFFSETS.pack_into(filled, offsets_at, base_offset, time_ms, log_start_offset)
     return bytes(filled)
+
+
+def _refused(target: Target, frame: memoryview, records: memoryview, error: ApiError) -> bytes:
+    """The framed answer that says why nothing was appended, as the general way would."""
+    (correlation_id,) = _INT32.unpack_from(frame, CORRELATION_ID_AT)
+    version = target.head[VERSION_AT]
+    partition = target.partition
+    answer = PartitionProduceResponse(index=partition.name.partition, base_offset=-1)
+    refuse(answer, error, records)
+    topic = TopicProduceResponse(name=partition.name.topic, topic_id=partition.topic_id, partition_responses=[answer])
+    body = encode_response_header(correlation_id, PRODUCE_KEY, version) + encode(
+        ProduceResponse(responses=[topic]), version
+    )
+    return _INT32.pack(len(body)) + body
 
 
 def _answer_around_offsets(response: ProduceResponse, version: int) -> tuple[bytes, bytes]:

@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 
 SNAPSHOT_SUFFIX = ".snapshot"
 PRODUCER_EXPIRATION_MS = 86_400_000
-NOT_PLAIN = -1  # instead of an offset
 
 
 class Appended(NamedTuple):
@@ -158,18 +157,19 @@ class Log:
     def append(self, data: Buffer, *, leader_epoch: int, now_ms: int, at_once: bool = False) -> Appended:
         """As the leader: checks, stamps and writes one batch of a producer. `data` is stamped in place if writable.
 
+        So the bytes are used up, even where they could not be written: who tries again takes a fresh copy.
         With `at_once` a batch that takes long to check is a TakesLongError: it goes the way of `admission`.
         """
-        first_offset = self._append_plain(data, leader_epoch, now_ms)
-        if first_offset != NOT_PLAIN:
-            return Appended(first_offset, self.end_offset - 1, NO_TIMESTAMP)
+        appended = self._append_plain(data, leader_epoch, now_ms)
+        if appended is not None:
+            return appended
         admitted = self.admission.admit(data, now_ms, at_once=at_once)
         return self.append_admitted(admitted, leader_epoch=leader_epoch, now_ms=now_ms)
 
-    def _append_plain(self, data: Buffer, leader_epoch: int, now_ms: int) -> int:
-        """The same in few steps for a batch that is plain, as most are: its first offset.
+    def _append_plain(self, data: Buffer, leader_epoch: int, now_ms: int) -> Appended | None:
+        """The same in few steps for a batch that is plain, as most are.
 
-        `NOT_PLAIN` where the admission has to look closer, for whatever reason; nothing has been written then.
+        None where the admission has to look closer, for whatever reason; not a byte has been touched then.
         """
         rules = self.admission
         first_offset = self.end_offset
@@ -177,15 +177,18 @@ class Log:
             data, first_offset, leader_epoch, rules.plain_bytes_max, now_ms + rules.after_max_ms, rules.needs_keys
         )
         if stamped is None:
-            return NOT_PLAIN
+            return None
         record_count, max_timestamp, header = stamped
-        if header is not None and self.producers.check(header) is not None:
-            return NOT_PLAIN  # sent again: what became of it the first time is to be told
-        self._write_batch(data, first_offset, first_offset + record_count - 1, max_timestamp, leader_epoch, now_ms)
+        if header is not None:
+            produced = self.producers.check(header)
+            if produced is not None:
+                return Appended(produced.first_offset, produced.last_offset, NO_TIMESTAMP, is_duplicate=True)
+        last_offset = first_offset + record_count - 1
+        self._write_batch(data, first_offset, last_offset, max_timestamp, leader_epoch, now_ms)
         if header is not None:
             self.producers.record(header, max_timestamp)
             self.producers.end_offset = self.end_offset
-        return first_offset
+        return Appended(first_offset, last_offset, NO_TIMESTAMP)
 
     def append_admitted(self, admitted: Admitted, *, leader_epoch: int, now_ms: int) -> Appended:
         """The same with a batch that `admission` has let in, in whatever thread."""

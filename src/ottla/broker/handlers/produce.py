@@ -6,18 +6,17 @@ waits, as for any answer, so what the same producer sends next is appended behin
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Coroutine
 from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.partition import Partition
+from ottla.broker.produce_refusals import refuse
 from ottla.broker.transactional_produce import TransactionChecks, has_transactional_batches, transaction_checks
 from ottla.cluster.image import INTERNAL_TOPICS
 from ottla.errors import ApiError, ErrorCode, ProtocolError, RecordsError
 from ottla.protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -42,8 +41,6 @@ FIRST_BATCH_VERSION = 3  # from here on only batches of format 2 are sent
 FIRST_ZSTD_VERSION = 7
 NO_OFFSET = -1
 ADMIN_CLIENT_ID = "__admin_client"  # who may write even to the topics of coordinators, as in Kafka
-LENGTH = struct.Struct(">i")
-LENGTH_AT = 8  # in a batch; it counts the bytes behind itself
 
 
 class Waiting(NamedTuple):
@@ -125,7 +122,7 @@ def _append_all(
             except TakesLongError:
                 unchecked.append(Unchecked(partition, wish, bytearray(records), answer))
             except ApiError as error:
-                _refuse(answer, error, wish.records)
+                refuse(answer, error, wish.records)
             partitions.append(answer)
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
     response = ProduceResponse(responses=responses)
@@ -175,7 +172,7 @@ async def _checked(
             appended = partition.append_admitted(admitted, acks=acks, now_ms=broker.clock.now_ms())
             _accept(answer, partition, appended, acks, uncommitted)
         except ApiError as error:
-            _refuse(answer, error, records)
+            refuse(answer, error, records)
     if acks == 0:
         _check_unanswered(response)
         return None
@@ -191,26 +188,6 @@ def _accept(
     end_offset = appended.last_offset + 1
     if acks == -1 and partition.leader.high_watermark < end_offset:
         uncommitted.append(Waiting(partition, end_offset, answer))
-
-
-def _refuse(answer: PartitionProduceResponse, error: ApiError, records: Buffer | None) -> None:
-    code = error.code
-    if code == ErrorCode.CORRUPT_MESSAGE and _is_cut(records):
-        code = ErrorCode.INVALID_RECORD  # no whole batch: sending the same bytes again would not help
-    answer.error_code = code
-    answer.error_message = error.message or None
-    if isinstance(error, RecordsError) and error.record_index is not None:
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=error.record_index, batch_index_error_message=error.message)
-        ]
-
-
-def _is_cut(records: Buffer | None) -> bool:
-    view = memoryview(records or b"")
-    return (
-        len(view) < LENGTH_AT + LENGTH.size
-        or LENGTH.unpack_from(view, LENGTH_AT)[0] > len(view) - LENGTH_AT - LENGTH.size
-    )
 
 
 def _check_unanswered(response: ProduceResponse) -> None:
