@@ -31,7 +31,9 @@ stands for the whole request.
     list(states, types, ticket, now_ms)                        -> list[ListedGroup]; empty filters let all pass
     delete(group_id, ticket, now_ms)                           -> DeletableGroupResult
 
-Topic ids of the newest versions are the handler's: it fills in the names before it asks, and finds both in the reply.
+Topic ids and names are the handler's: it fills in whichever the version lacks before it asks for a commit, and the name
+before it asks for a fetch. An offset is kept with the id: who fetches by id does not see offsets of another topic that
+had the name before.
 
 Not requests:
 
@@ -48,10 +50,11 @@ Not requests:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 from ottla.config.group import GroupConfig
 from ottla.decisions import CoordinatorRecord, Decision, Ticket
@@ -125,8 +128,8 @@ class GroupMachine:
         }
         # Groups that the look for old offsets has yet to come to.
         self._to_look_at: list[str] = []
-        # Deleted topics of which there are offsets left.
-        self._gone_topics: set[str] = set()
+        # Deleted topics of which there may be offsets left, and the ids that they had.
+        self._gone_topics: dict[str, frozenset[UUID]] = {}
 
     # --- offsets
 
@@ -419,17 +422,22 @@ class GroupMachine:
     def topics_changed(self, topics: TopicsView, now_ms: int) -> Decision:
         shard = self._shard
         before, shard.topics = shard.topics, topics
-        gone = [
-            name
-            for name, info in before.topics.items()
-            if name not in topics.topics or topics.topics[name].topic_id != info.topic_id
-        ]
-        self._gone_topics.update(gone)
+        self._note_gone(
+            {
+                name: frozenset((info.topic_id,))
+                for name, info in before.topics.items()
+                if name not in topics.topics or topics.topics[name].topic_id != info.topic_id
+            }
+        )
         return self._forget_gone_topics(now_ms)
+
+    def _note_gone(self, gone: Mapping[str, frozenset[UUID]]) -> None:
+        for name, topic_ids in gone.items():
+            self._gone_topics[name] = self._gone_topics.get(name, frozenset()) | topic_ids
 
     def _forget_gone_topics(self, now_ms: int) -> GroupDecision:
         """Takes away offsets of deleted topics, some at a time: there may be more than a batch can hold."""
-        gone = frozenset(self._gone_topics)
+        gone = dict(self._gone_topics)
         records = [*islice(self._offsets.tombstones_of_topics(gone), TOMBSTONES_MAX)]
         if len(records) == TOMBSTONES_MAX:
             self._shard.timers.set(TimerKey(TimerKind.TOPICS), now_ms)
@@ -437,8 +445,8 @@ class GroupMachine:
             self._gone_topics.clear()
         return GroupDecision(records, undo=partial(self._forget_later, gone))
 
-    def _forget_later(self, gone: frozenset[str], now_ms: int) -> Decision:
-        self._gone_topics |= gone
+    def _forget_later(self, gone: Mapping[str, frozenset[UUID]], now_ms: int) -> Decision:
+        self._note_gone(gone)
         self._shard.timers.set(TimerKey(TimerKind.TOPICS), now_ms + FORGET_RETRY_MS)
         return Decision()
 

@@ -5,7 +5,7 @@ Reads the groups and offsets of a shard and returns decisions; owns nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -78,6 +78,7 @@ class OffsetRequests:
                         partition.committed_metadata or "",
                         now_ms if timestamp == -1 else timestamp,
                         expire_timestamp_ms,
+                        topic.topic_id,
                     )
                     key = TopicPartition(topic.name, partition.partition_index)
                     records.append(commit_record(request.group_id, key, committed))
@@ -187,7 +188,7 @@ class OffsetRequests:
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[
-                    self._fetched(request.group_id, TopicPartition(topic.name, index), require_stable)
+                    self._fetched(request.group_id, TopicPartition(topic.name, index), topic.topic_id, require_stable)
                     for index in topic.partition_indexes
                 ],
             )
@@ -201,7 +202,9 @@ class OffsetRequests:
             by_topic.setdefault(key.topic, []).append(key.partition)
         return [OffsetFetchRequestTopics(name=topic, partition_indexes=found) for topic, found in by_topic.items()]
 
-    def _fetched(self, group_id: str, key: TopicPartition, require_stable: bool) -> OffsetFetchResponsePartitions:
+    def _fetched(
+        self, group_id: str, key: TopicPartition, topic_id: UUID, require_stable: bool
+    ) -> OffsetFetchResponsePartitions:
         if require_stable and self._shard.offsets.has_pending(group_id, key):
             return OffsetFetchResponsePartitions(
                 partition_index=key.partition,
@@ -210,7 +213,7 @@ class OffsetRequests:
                 error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
             )
         committed = self._shard.offsets.get(group_id, key)
-        if committed is None:
+        if committed is None or _are_different(committed.topic_id, topic_id):
             return OffsetFetchResponsePartitions(partition_index=key.partition, committed_offset=NO_OFFSET, metadata="")
         return OffsetFetchResponsePartitions(
             partition_index=key.partition,
@@ -252,8 +255,8 @@ class OffsetRequests:
         """Takes away every offset of a group, also those of open transactions."""
         return [tombstone(group_id, key) for key in self._shard.offsets.keys_of(group_id)]
 
-    def tombstones_of_topics(self, topics: Iterable[str]) -> Iterator[CoordinatorRecord]:
-        """Takes away the offsets of topics that were deleted."""
+    def tombstones_of_topics(self, topics: Mapping[str, Collection[UUID]]) -> Iterator[CoordinatorRecord]:
+        """Takes away the offsets of topics that were deleted: names, and the ids that they had."""
         return (tombstone(group_id, key) for group_id, key in self._shard.offsets.of_topics(topics))
 
     # --- expiry
@@ -279,3 +282,8 @@ class OffsetRequests:
         if expires_ms == NO_EXPIRY:
             expires_ms = unused_since_ms + self._shard.settings.offsets_retention_ms
         return now_ms >= expires_ms and not self._shard.offsets.has_pending(group.group_id, key)
+
+
+def _are_different(committed_id: UUID, wanted_id: UUID) -> bool:
+    """Whether an offset is of a topic that only had the same name. Who asks by name does not tell."""
+    return committed_id != wanted_id and ZERO_TOPIC_ID not in (committed_id, wanted_id)

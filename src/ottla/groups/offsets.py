@@ -1,38 +1,46 @@
 """Committed offsets of all groups of a shard, and those that wait for the end of a transaction.
 
-An offset is kept as the bytes of its record's value: version 3, or version 1 if it has an expiry of its own (commits of
-old clients). A million of them then cost a quarter of what objects would, the garbage collector has nothing to look
-at, and loading the log is a matter of storing slices of it. Keys are shared between the groups of a shard.
+An offset is kept as the bytes of its record's value: version 4, with the topic's id where it is known, or version 1 if
+it has an expiry of its own (commits of old clients). A million of them then cost a quarter of what objects would, the
+garbage collector has nothing to look at, and loading the log is a matter of storing slices of it. Keys are shared
+between the groups of a shard.
 
 State: the offsets, and the pending ones by producer id. Written only by `apply`, `replay` and `complete_transaction`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 from struct import Struct
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from ottla.decisions import CoordinatorRecord
-from ottla.ids import NO_PRODUCER_ID, TopicPartition
-from ottla.protocol.coordinator_records import GROUP_RECORDS, decode_key, decode_value, encode_key
+from ottla.ids import NO_PRODUCER_ID, ZERO_TOPIC_ID, TopicPartition
+from ottla.protocol.coordinator_records import GROUP_RECORDS, decode_key, decode_value, encode_key, encode_value
 from ottla.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
+from ottla.protocol.wire import encode_uvarint, read_uvarint, uuid_of
 
 # Record types of committed offsets: the oldest format, read only, and the one that is written.
 OFFSET_RECORD_TYPES: Final = (0, 1)
 _VERSION_WITH_EXPIRY: Final = 1
-_VERSION: Final = 3
+_VERSION: Final = 4
+_PREFIX: Final = b"\x00\x04"
+_PREFIX_V3: Final = b"\x00\x03"
 
-_V3_HEAD: Final = Struct(">hqih")  # version, offset, leader epoch, length of the metadata
-_V1_HEAD: Final = Struct(">hqh")  # version, offset, length of the metadata
-_V3_TAIL: Final = Struct(">q")  # commit timestamp
-_V1_TAIL: Final = Struct(">qq")  # commit timestamp, expire timestamp
-_V3_BARE: Final = Struct(">hqihq")  # version 3 with empty metadata, which is what nearly all are
-_V3_PREFIX: Final = b"\x00\x03"
-_V3_LENGTH: Final = _V3_BARE.size
-_V3_METADATA_LENGTH_AT: Final = _V3_HEAD.size - 2
+# Version 4: a head, the metadata as a compact string, and a tail. A topic id is a tagged field; zero is left out.
+_HEAD: Final = Struct(">hqi")  # version, offset, leader epoch
+_TAIL: Final = Struct(">qB")  # commit timestamp, number of tagged fields
+_TAIL_WITH_ID: Final = Struct(">q3s16s")  # commit timestamp, _TAG, topic id
+_TAG: Final = b"\x01\x00\x10"  # one tagged field: number 0, 16 bytes long
+# The same with empty metadata, which is what nearly all have.
+_BARE: Final = Struct(">hqiBqB")
+_BARE_WITH_ID: Final = Struct(">hqiBq3s16s")
+_NO_METADATA: Final = 1  # the length of an empty compact string
+_METADATA_AT: Final = _HEAD.size
+_TAGS_AT: Final = _BARE.size - 1
 
 NO_EXPIRY: Final = -1
 _KEY_HEADS_MAX: Final = 4096
@@ -46,6 +54,8 @@ class CommittedOffset(NamedTuple):
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_EXPIRY
+    # Zero where it is not known: older brokers did not write it, and transactions do not.
+    topic_id: UUID = ZERO_TOPIC_ID
 
 
 class _Pending(NamedTuple):
@@ -57,48 +67,84 @@ class _Pending(NamedTuple):
 
 def pack(committed: CommittedOffset) -> bytes:
     """The bytes of the value that Kafka writes for that offset."""
-    offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms = committed
+    offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id = committed
     if expire_timestamp_ms != NO_EXPIRY:
-        text = metadata.encode()
-        head = _V1_HEAD.pack(_VERSION_WITH_EXPIRY, offset, len(text))
-        return head + text + _V1_TAIL.pack(commit_timestamp_ms, expire_timestamp_ms)
+        with_expiry = OffsetCommitValue(
+            offset=offset,
+            metadata=metadata,
+            commit_timestamp=commit_timestamp_ms,
+            expire_timestamp=expire_timestamp_ms,
+        )
+        return encode_value(with_expiry, _VERSION_WITH_EXPIRY)
+    has_id = topic_id != ZERO_TOPIC_ID
     if not metadata:
-        return _V3_BARE.pack(_VERSION, offset, leader_epoch, 0, commit_timestamp_ms)
+        if has_id:
+            return _BARE_WITH_ID.pack(
+                _VERSION, offset, leader_epoch, _NO_METADATA, commit_timestamp_ms, _TAG, topic_id.bytes
+            )
+        return _BARE.pack(_VERSION, offset, leader_epoch, _NO_METADATA, commit_timestamp_ms, 0)
     text = metadata.encode()
-    return _V3_HEAD.pack(_VERSION, offset, leader_epoch, len(text)) + text + _V3_TAIL.pack(commit_timestamp_ms)
+    tail = (
+        _TAIL_WITH_ID.pack(commit_timestamp_ms, _TAG, topic_id.bytes) if has_id else _TAIL.pack(commit_timestamp_ms, 0)
+    )
+    return _HEAD.pack(_VERSION, offset, leader_epoch) + encode_uvarint(len(text) + 1) + text + tail
 
 
 def unpack(value: bytes) -> CommittedOffset:
-    if len(value) == _V3_LENGTH and value.startswith(_V3_PREFIX):
-        _, offset, leader_epoch, _, commit_timestamp_ms = _V3_BARE.unpack(value)
-        return CommittedOffset(offset, leader_epoch, "", commit_timestamp_ms)
-    if value.startswith(_V3_PREFIX):
-        _, offset, leader_epoch, length = _V3_HEAD.unpack_from(value)
-        (commit_timestamp_ms,) = _V3_TAIL.unpack_from(value, _V3_HEAD.size + length)
-        metadata = value[_V3_HEAD.size : _V3_HEAD.size + length].decode()
-        return CommittedOffset(offset, leader_epoch, metadata, commit_timestamp_ms)
-    _, offset, length = _V1_HEAD.unpack_from(value)
-    commit_timestamp_ms, expire_timestamp_ms = _V1_TAIL.unpack_from(value, _V1_HEAD.size + length)
-    metadata = value[_V1_HEAD.size : _V1_HEAD.size + length].decode()
-    return CommittedOffset(offset, -1, metadata, commit_timestamp_ms, expire_timestamp_ms)
+    """The offset that a value in its stored form tells."""
+    if not value.startswith(_PREFIX):
+        return _of_record(decode_value(GROUP_RECORDS[1], value))
+    metadata, topic_id = "", ZERO_TOPIC_ID
+    if value[_METADATA_AT] == _NO_METADATA:
+        if len(value) == _BARE_WITH_ID.size:
+            _, offset, leader_epoch, _, commit_timestamp_ms, _, raw_id = _BARE_WITH_ID.unpack(value)
+            topic_id = uuid_of(raw_id)
+        else:
+            _, offset, leader_epoch, _, commit_timestamp_ms, _ = _BARE.unpack(value)
+    else:
+        _, offset, leader_epoch = _HEAD.unpack_from(value)
+        length, start = read_uvarint(value, _METADATA_AT)
+        end = start + length - 1
+        metadata = value[start:end].decode()
+        if len(value) == end + _TAIL_WITH_ID.size:
+            commit_timestamp_ms, _, raw_id = _TAIL_WITH_ID.unpack_from(value, end)
+            topic_id = uuid_of(raw_id)
+        else:
+            commit_timestamp_ms, _ = _TAIL.unpack_from(value, end)
+    return CommittedOffset(offset, leader_epoch, metadata, commit_timestamp_ms, NO_EXPIRY, topic_id)
 
 
-def _pack_record(value: OffsetCommitValue) -> bytes:
-    if not value.metadata and value.expire_timestamp == NO_EXPIRY:
-        return _V3_BARE.pack(_VERSION, value.offset, value.leader_epoch, 0, value.commit_timestamp)
-    return pack(
-        CommittedOffset(
-            value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp
-        )
+def _is_of_topic(value: bytes, topic_ids: Collection[UUID]) -> bool:
+    """Whether a stored value is of a topic with one of these ids, as far as it tells."""
+    topic_id = unpack(value).topic_id
+    return topic_id == ZERO_TOPIC_ID or topic_id in topic_ids
+
+
+def _of_record(value: OffsetCommitValue) -> CommittedOffset:
+    return CommittedOffset(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id,
     )
 
 
 def _stored_form(value: bytes) -> bytes:
     """The value of a record in the form in which it is kept, which is nearly always its own."""
-    has_length = len(value) == _V3_LENGTH and value.startswith(_V3_PREFIX)
-    if has_length and value[_V3_METADATA_LENGTH_AT : _V3_METADATA_LENGTH_AT + 2] == b"\0\0":
-        return value
-    return _pack_record(decode_value(GROUP_RECORDS[1], value))
+    size = len(value)
+    if size == _BARE_WITH_ID.size:
+        is_bare = value.startswith(_PREFIX) and value[_TAGS_AT : _TAGS_AT + len(_TAG)] == _TAG
+        if is_bare and value[_METADATA_AT] == _NO_METADATA:
+            return value
+    elif size == _BARE.size:
+        if value.startswith(_PREFIX) and value[_METADATA_AT] == _NO_METADATA and not value[_TAGS_AT]:
+            return value
+        # Version 3 without metadata, of which the logs of older brokers are full: no longer, a byte more of length.
+        if value.startswith(_PREFIX_V3) and value[_METADATA_AT : _METADATA_AT + 2] == b"\0\0":
+            return value
+    return pack(_of_record(decode_value(GROUP_RECORDS[1], value)))
 
 
 def commit_record(group_id: str, key: TopicPartition, committed: CommittedOffset) -> CoordinatorRecord:
@@ -183,19 +229,26 @@ class OffsetStore:
             keys.update(dict.fromkeys(self._pending[producer][group_id]))
         return keys
 
-    def of_topics(self, topics: Iterable[str]) -> Iterator[tuple[str, TopicPartition]]:
-        """Groups and their partitions of these topics, committed or pending."""
+    def of_topics(self, topics: Mapping[str, Collection[UUID]]) -> Iterator[tuple[str, TopicPartition]]:
+        """Groups and their partitions of these topics, committed or pending.
+
+        An offset of another topic that had or has the same name is not among them, if its id is known.
+        """
         keys = [key for topic in topics for key in self._keys.get(topic, {}).values()]
         if not keys:
             return
         for group_id, offsets in self._committed.items():
             for key in keys:
-                if key in offsets:
+                value = offsets.get(key)
+                if value is not None and _is_of_topic(value, topics[key.topic]):
                     yield group_id, key
         for groups in self._pending.values():
             for group_id, entries in groups.items():
                 for key in keys:
-                    if key in entries and key not in self._committed.get(group_id, ()):
+                    entry = entries.get(key)
+                    if entry is None or not entry.value or key in self._committed.get(group_id, ()):
+                        continue
+                    if _is_of_topic(entry.value, topics[key.topic]):
                         yield group_id, key
 
     def snapshot(self) -> tuple[object, ...]:
@@ -213,7 +266,7 @@ class OffsetStore:
         if value is None:
             self._remove(key.group, partition)
         else:
-            self._put(key.group, partition, _pack_record(value), producer_id)
+            self._put(key.group, partition, pack(_of_record(value)), producer_id)
 
     def replay(self, key: bytes, value: bytes | None, producer_id: int) -> str:
         """Applies a record of the log as its bytes, and tells whose it is. This is how a million offsets are loaded."""

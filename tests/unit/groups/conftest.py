@@ -16,6 +16,7 @@ from ottla.groups.group import Caller
 from ottla.groups.machine import GroupMachine
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import TopicInfo, TopicsView
+from ottla.ids import ZERO_TOPIC_ID
 from ottla.protocol.codec import encode
 from ottla.protocol.coordinator_records import encode_key, encode_value
 from ottla.protocol.messages.consumer_groups import (
@@ -151,6 +152,16 @@ class Driver:
         self.topics = TopicsView.of(topics)
         self.carry_out(self.machine.topics_changed(self.topics, self.now_ms))
 
+    def recreate_topic(self, name: str, topic_id: UUID) -> None:
+        """Deletes a topic and makes another of that name; the machine hears of both at once."""
+        topics = {**self.topics.topics, name: TopicInfo(topic_id, self.topics.topics[name].partition_count)}
+        self.topics = TopicsView.of(topics)
+        self.carry_out(self.machine.topics_changed(self.topics, self.now_ms))
+
+    def id_of(self, topic: str) -> UUID:
+        known = self.topics.topics.get(topic)
+        return ZERO_TOPIC_ID if known is None else known.topic_id
+
     # --- offsets
 
     def commit(
@@ -177,6 +188,7 @@ class Driver:
             topics=[
                 OffsetCommitRequestTopic(
                     name=topic,
+                    topic_id=self.id_of(topic),
                     partitions=[
                         OffsetCommitRequestPartition(
                             partition_index=partition,
@@ -233,12 +245,16 @@ class Driver:
         stable: bool = False,
         member: str | None = None,
         epoch: int = -1,
+        by_id: bool = False,
     ) -> Any:
         """The offsets by topic and partition; a code in place of an offset that has one."""
         topics = None
         if wanted is not None:
             topics = [
-                OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in wanted.items()
+                OffsetFetchRequestTopics(
+                    name=name, topic_id=self.id_of(name) if by_id else ZERO_TOPIC_ID, partition_indexes=indexes
+                )
+                for name, indexes in wanted.items()
             ]
         request = OffsetFetchRequestGroup(group_id=group, member_id=member, member_epoch=epoch, topics=topics)
         reply = self.ask(self.machine.fetch_offsets, request, stable)

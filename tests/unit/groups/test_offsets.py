@@ -11,7 +11,7 @@ import pytest
 from ottla.errors import ErrorCode, ProtocolError
 from ottla.groups.machine import TOMBSTONES_MAX, GroupMachine
 from ottla.groups.offsets import CommittedOffset, OffsetStore, pack, unpack
-from ottla.groups.shard import TopicsView
+from ottla.groups.shard import TopicInfo, TopicsView
 from ottla.ids import TopicPartition
 from ottla.protocol.coordinator_records import (
     GROUP_RECORDS,
@@ -82,17 +82,19 @@ def test_metadata_that_is_too_long_is_refused_for_its_partition_only(make_driver
 # --- the log
 
 
-def test_records_are_written_in_version_3_and_with_an_expiry_in_version_1(driver: Any) -> None:
+def test_records_are_written_in_version_4_and_with_an_expiry_in_version_1(driver: Any) -> None:
+    driver.create_topics(a=2)
     driver.commit({A0: 5}, leader_epoch=2, metadata="m")
     driver.commit({A1: 6}, retention_ms=1000, version=3)
     (key, value, _), (_, with_expiry, _) = driver.log
     assert decode_key(GROUP_RECORDS, key) == OffsetCommitKey(group="g", topic="a", partition=0)
-    assert (value[:2], with_expiry[:2]) == (b"\0\3", b"\0\1")
+    assert (value[:2], with_expiry[:2]) == (b"\0\4", b"\0\1")
     assert decode_value(GROUP_RECORDS[1], value) == OffsetCommitValue(
         offset=5,
         leader_epoch=2,
         metadata="m",
         commit_timestamp=driver.now_ms,
+        topic_id=driver.id_of("a"),
     )
     assert decode_value(GROUP_RECORDS[1], with_expiry).expire_timestamp == driver.now_ms + 1000
 
@@ -102,6 +104,9 @@ def test_records_are_written_in_version_3_and_with_an_expiry_in_version_1(driver
     [
         CommittedOffset(5, 2, "", 77),
         CommittedOffset(5, 2, "é" * 100, 77),
+        CommittedOffset(5, 2, "", 77, topic_id=UUID(int=1 << 100)),
+        CommittedOffset(5, 2, "é" * 100, 77, topic_id=UUID(int=7)),
+        CommittedOffset(5, 2, "x" * 9, 77),  # as long as the one with an id and without metadata
         CommittedOffset(1 << 60, -1, "", 77, 1000),
         CommittedOffset(0, -1, "note", 77, 1000),
     ],
@@ -113,8 +118,9 @@ def test_a_stored_offset_is_the_bytes_of_its_record(committed: CommittedOffset) 
         metadata=committed.metadata,
         commit_timestamp=committed.commit_timestamp_ms,
         expire_timestamp=committed.expire_timestamp_ms,
+        topic_id=committed.topic_id,
     )
-    version = 3 if committed.expire_timestamp_ms == -1 else 1
+    version = 4 if committed.expire_timestamp_ms == -1 else 1
     assert pack(committed) == encode_value(value, version)
     assert unpack(pack(committed)) == committed
 
@@ -130,17 +136,30 @@ def test_offsets_of_every_format_are_loaded(
     driver.log.append((encode_key(key(group="g", topic="a", partition=300)), encode_value(value, version), -1))
     driver.restart()
     found = driver.machine._shard.offsets.get("g", TopicPartition("a", 300))
-    assert found == CommittedOffset(9, 4 if version >= 3 else -1, metadata, 1 << 40)
+    expected = CommittedOffset(9, 4 if version >= 3 else -1, metadata, 1 << 40)
+    assert found == (expected._replace(topic_id=topic_id) if version >= 4 else expected)
 
 
 def test_a_value_that_ends_early_is_not_loaded(driver: Any) -> None:
     key = encode_key(OffsetCommitKey(group="g", topic="a", partition=0))
-    value = OffsetCommitValue(offset=1, metadata="", commit_timestamp=1)
-    for version in range(5):
-        whole = encode_value(value, version)
-        for end in range(len(whole)):
-            with pytest.raises(ProtocolError):
-                driver.machine.replay(key, whole[:end])
+    for topic_id in (UUID(int=0), UUID(int=7)):
+        value = OffsetCommitValue(offset=1, metadata="", commit_timestamp=1, topic_id=topic_id)
+        for version in range(5):
+            whole = encode_value(value, version)
+            for end in range(len(whole)):
+                with pytest.raises(ProtocolError):
+                    driver.machine.replay(key, whole[:end])
+
+
+def test_tagged_fields_of_newer_brokers_do_not_stand_in_the_way(driver: Any) -> None:
+    key = encode_key(OffsetCommitKey(group="g", topic="a", partition=0))
+    value = encode_value(OffsetCommitValue(offset=1, metadata="", commit_timestamp=1, topic_id=UUID(int=7)), 4)
+    # A tag that nobody knows yet, of a length that makes the whole as long as a value with a topic id.
+    without_tags = value[: -len(b"\1\0\x10") - 16]
+    for tags in (b"\1\x05\x10" + bytes(16), b"\2\0\x10" + UUID(int=7).bytes + b"\x05\1x"):
+        driver.machine.replay(key, without_tags + tags)
+        expected = CommittedOffset(1, -1, "", 1, topic_id=UUID(int=7 if tags[0] == 2 else 0))
+        assert driver.machine._shard.offsets.get("g", TopicPartition("a", 0)) == expected
 
 
 def test_loading_the_log_gives_the_same_offsets(driver: Any) -> None:
@@ -181,6 +200,44 @@ def test_the_offsets_of_a_deleted_topic_go(driver: Any) -> None:
     driver.create_topics(a=0)
     assert driver.fetch() == {B0: 7}
     assert driver.fetch(group="h") == {}
+
+
+def test_offsets_of_a_topic_do_not_go_with_the_one_that_had_its_name(driver: Any) -> None:
+    driver.create_topics(a=2)
+    old_id = driver.id_of("a")
+    driver.commit({A0: 5, A1: 6})
+    # Only now does the coordinator hear that the topic was made anew; an offset of the new one is there already.
+    driver.refuse = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    driver.recreate_topic("a", UUID(int=99))
+    driver.refuse = None
+    driver.commit({A0: 1})
+    driver.pass_time(2000)
+    assert driver.fetch() == {A0: 1}
+    assert old_id != driver.id_of("a")
+
+
+def test_offsets_without_a_topic_id_go_with_the_topic_of_their_name(driver: Any) -> None:
+    driver.commit({A0: 5})
+    driver.create_topics(a=2)
+    driver.commit_in_transaction({A1: 6})
+    driver.create_topics(a=0)
+    driver.end_transaction(7, True)
+    assert driver.fetch() == {}
+
+
+def test_who_asks_by_id_does_not_get_the_offsets_of_another_topic_of_the_same_name(driver: Any) -> None:
+    driver.create_topics(a=2)
+    driver.commit({A0: 5})
+    driver.commit_in_transaction({A1: 6})
+    driver.end_transaction(7, True)
+    assert driver.fetch({"a": [0, 1]}, by_id=True) == {A0: 5, A1: 6}
+    # The shard was not loaded when the topic was deleted and made anew: nobody took the offsets away.
+    driver.topics = TopicsView.of({"a": TopicInfo(UUID(int=99), 2)})
+    driver.restart()
+    assert driver.fetch({"a": [0, 1]}) == {A0: 5, A1: 6}
+    assert driver.fetch() == {A0: 5, A1: 6}
+    # One of a transaction does not say of which topic it is.
+    assert driver.fetch({"a": [0, 1]}, by_id=True) == {A0: -1, A1: 6}
 
 
 def test_the_offsets_of_a_deleted_topic_that_many_groups_read_go_a_part_at_a_time(driver: Any) -> None:

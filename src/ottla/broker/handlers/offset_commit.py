@@ -45,7 +45,7 @@ def _refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitRespo
 
 
 def _take_unknown_out(broker: Broker, request: OffsetCommitRequest, version: int) -> list[OffsetCommitResponseTopic]:
-    """Leaves in the request what there is, by name; what is said about the rest."""
+    """Leaves in the request what there is, by name and id; what is said about the rest."""
     image = broker.image
     refused: list[OffsetCommitResponseTopic] = []
     known: list[OffsetCommitRequestTopic] = []
@@ -57,7 +57,9 @@ def _take_unknown_out(broker: Broker, request: OffsetCommitRequest, version: int
                 continue
             topic.name = name
         state = image.topics.get(topic.name)
-        count = 0 if state is None else len(state.partitions)
+        count = 0
+        if state is not None:
+            count, topic.topic_id = len(state.partitions), state.topic_id
         missing = [each for each in topic.partitions if not 0 <= each.partition_index < count]
         if missing:
             refused.append(_failed(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
