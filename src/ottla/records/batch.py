@@ -23,6 +23,7 @@ from ottla.records.layout import (
     HEADER_BYTES,
     INT32_MAX,
     LEADER_EPOCH_AT,
+    LENGTH_AT,
     LENGTH_PREFIX,
     LOG_APPEND_TIME_BIT,
     MAGIC,
@@ -284,15 +285,10 @@ def _finish(batch: bytearray, header: BatchHeader, compression: Compression, lev
         batch += compressed
     if len(batch) - LENGTH_PREFIX > INT32_MAX:
         raise refusal(Problem.TOO_LARGE)
-    HEADER.pack_into(
-        batch,
-        0,
-        *header._replace(
-            batch_length=len(batch) - LENGTH_PREFIX,
-            crc=0,
-            attributes=header.attributes & ~COMPRESSION_MASK | compression,
-        ),
-    )
+    # What is known only now is put over the header's own: another header would take longer than all the rest.
+    HEADER.pack_into(batch, 0, *header)
+    _INT32.pack_into(batch, LENGTH_AT, len(batch) - LENGTH_PREFIX)
+    _INT16.pack_into(batch, ATTRIBUTES_AT, header.attributes & ~COMPRESSION_MASK | compression)
     _seal(batch)
     return batch
 
