@@ -205,6 +205,24 @@ def test_a_stream_with_a_limit_ends_with_what_was_there(
     assert json.loads(written) == {topic: {"0": 500, "1": 500}}
 
 
+@pytest.mark.parametrize("small", ["0", "1000"], ids=["by executors", "with the plan"])
+def test_small_batches_have_the_rows_of_the_table_whoever_reads_them(
+    spark: SparkSession, broker: Broker, topic: str, create_topic: Create, send: Send, small: str
+) -> None:
+    create_topic(broker.bootstrap_servers, topic)
+    send(broker.bootstrap_servers, topic, range(250))
+    options = {"includeHeaders": "true", "maxOffsetsPerTrigger": "100", "smallBatchOffsets": small}
+    frame = stream(spark, broker, topic, **options).load()
+    query = frame.writeStream.format("memory").queryName(f"small{small}").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert [progress.numInputRows for progress in query.recentProgress] == [100, 100, 50]
+    (source,) = query.recentProgress[0].sources
+    assert json.loads(source.latestOffset) == {topic: {"0": 125, "1": 125}}
+    order = ("partition", "offset")
+    found = spark.table(f"small{small}").orderBy(*order).collect()
+    assert found == table(spark, broker, topic, includeHeaders="true").orderBy(*order).collect()
+
+
 def test_a_stream_goes_on_from_its_checkpoint(
     spark: SparkSession, broker: Broker, topic: str, create_topic: Create, send: Send, checkpoint: str, tmp_path: Path
 ) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,22 +17,24 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming import python_streaming_source_runner as sparks_runner
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from ottla.client import admin
 from ottla.client.admin import NewTopic
 from ottla.client.blocking import Blocking
-from ottla.client.fetching import Fetcher
+from ottla.client.fetching import BYTES_PER_OFFSET, Fetcher
 from ottla.client.retrying import TimedOutError
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.spark import options as source_options
-from ottla.spark import workers
+from ottla.spark import reading, workers
+from ottla.spark.datasource import OttlaDataSource
 from ottla.spark.lookup import Lookup, MissingTopicsError
 from ottla.spark.losses import DataLossError
 from ottla.spark.option_reader import OptionError
 from ottla.spark.schema import spark_schema
-from ottla.spark.source import BatchReader, FilteringReader, StreamReader
+from ottla.spark.source import BatchReader, FilteringReader, Split, StreamReader
 from ottla.testing.broker import Broker
 
 T = 1_700_000_000_000
@@ -551,3 +555,115 @@ def test_arrow_batches_are_as_large_as_asked_for(orders: Topic) -> None:
     assert sum(counts) == 1000
     assert all(300 <= count < 400 for count in counts[:-1])
     assert isinstance(next(reader.read(part)), pa.RecordBatch)
+
+
+# -- small batches of streams ------------------------------------------------------------------------------------------
+
+
+def planned(reader: StreamReader, start: object, end: object) -> tuple[int, list[dict[str, Any]] | None]:
+    """How many tasks Spark is told of, and the rows that it gets with them: None where executors are to read."""
+    question, answer = io.BytesIO(), io.BytesIO()
+    for offsets in (start, end):
+        text = json.dumps(offsets).encode()
+        question.write(struct.pack(">i", len(text)) + text)
+    question.seek(0)
+    schema = spark_schema(reader.options.columns)
+    sparks_runner.partitions_func(reader, OttlaDataSource({}), schema, 10_000, question, answer)
+    answer.seek(0)
+    (task_count,) = struct.unpack(">i", answer.read(4))
+    for _ in range(task_count):
+        (size,) = struct.unpack(">i", answer.read(4))
+        assert isinstance(pickle.loads(answer.read(size)), Split)
+    (status,) = struct.unpack(">i", answer.read(4))
+    if status == sparks_runner.PREFETCHED_RECORDS_NOT_FOUND:
+        return task_count, None
+    if status == sparks_runner.EMPTY_PYARROW_RECORD_BATCHES:
+        return task_count, []
+    answer.read(4)  # what begins a stream of Arrow
+    return task_count, pa.ipc.open_stream(answer).read_all().to_pylist()
+
+
+def test_a_small_batch_travels_with_its_plan(orders: Topic) -> None:
+    orders.create(3)
+    for partition in (0, 2):
+        orders.send(5, partition)
+    reader = orders.stream(startingOffsets="earliest", includeHeaders="true")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    task_count, found = planned(reader, start, end)
+    assert task_count == 1
+    assert places(found) == [(0, number) for number in range(5)] + [(2, number) for number in range(5)]
+    assert found == rows(reader, start, end)
+    assert reader.reportLatestOffset() == end
+    # A batch that is planned again after a restart, without a question for its end.
+    assert planned(orders.stream(includeHeaders="true"), start, end) == (1, found)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"smallBatchOffsets": "9"}, {"smallBatchOffsets": "0"}, {"minPartitions": "1"}, {"maxRecordsPerPartition": "100"}],
+    ids=str,
+)
+def test_executors_read_what_is_not_small_or_has_its_tasks_named(orders: Topic, options: dict[str, str]) -> None:
+    orders.create(1)
+    orders.send(10)
+    reader = orders.stream(startingOffsets="earliest", **options)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert planned(reader, start, end) == (1, None)
+    assert len(rows(reader, start, end)) == 10
+
+
+def test_executors_read_records_that_are_few_and_large(orders: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SMALL_BYTES_MAX", 8 * BYTES_PER_OFFSET)  # by a guess, eight records are small
+    orders.create(1)
+    orders.send(8)
+    assert planned(orders.stream(), orders.offsets(0), orders.offsets(8))[1] is not None
+    assert planned(orders.stream(), orders.offsets(0), orders.offsets(9)) == (1, None)
+    monkeypatch.setattr(reading, "SMALL_BYTES_MAX", 100)  # and known to be more
+    reading._sizes.clear()
+    monkeypatch.setattr(reading, "BYTES_PER_OFFSET", 0)
+    assert planned(orders.stream(), orders.offsets(0), orders.offsets(8)) == (1, None)
+
+
+def test_a_small_batch_whose_records_are_gone_is_left_to_the_executors_which_say_so(orders: Topic) -> None:
+    orders.create(2)
+    orders.send(5, 0)
+    orders.send(5, 1)
+    orders.forget_before(3, 1)
+    start, end = orders.offsets(0, 0), orders.offsets(5, 5)
+    assert planned(orders.stream(), start, end) == (1, None)
+    with pytest.raises(DataLossError, match=f"{orders.name}-1 does not have offset 0"):
+        rows(orders.stream(), start, end)
+    found = rows(orders.stream(failOnDataLoss="false"), start, end)
+    assert places(found) == [*((0, number) for number in range(5)), (1, 3), (1, 4)]
+
+
+def test_a_small_batch_of_aborted_records_is_empty(orders: Topic) -> None:
+    orders.create(1)
+    producer = Producer({"bootstrap.servers": orders.servers, "transactional.id": orders.name})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(orders.name, b"never", partition=0)
+    producer.flush(WAIT_S)
+    producer.abort_transaction()
+    reader = orders.stream(**{"kafka.isolation.level": "read_committed"})
+    assert planned(reader, orders.offsets(0), orders.offsets(2)) == (1, [])
+
+
+def test_small_ranges_of_many_partitions_are_one_request(orders: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders.create(20)
+    for partition in range(20):
+        orders.send(3, partition)
+    asked: list[int] = []
+    ask = Fetcher._ask
+
+    async def counted(fetcher: Fetcher, node_id: int, partitions: list[TopicPartition]) -> object:
+        asked.append(len(partitions))
+        return await ask(fetcher, node_id, partitions)
+
+    monkeypatch.setattr(Fetcher, "_ask", counted)
+    reader = orders.stream(smallBatchOffsets="0")
+    found = rows(reader, orders.offsets(*[0] * 20), orders.offsets(*[3] * 20))
+    assert places(found) == [(partition, offset) for partition in range(20) for offset in range(3)]
+    assert asked == [20]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from ottla.client.metadata import ClientOptions, Cluster, parse_addresses
@@ -43,12 +43,16 @@ class Blocking:
 
     def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Runs a coroutine of the client to its end. Interrupting the wait cancels the work."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self.start(work)
         try:
             return future.result()
         except (KeyboardInterrupt, CancelledError):
             future.cancel()
             raise
+
+    def start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Begins a coroutine of the client, which runs while the caller does other things."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -26,6 +26,7 @@ HEADERS_COLUMN: Final = "headers"
 MAX_TRIGGER_DELAY_MS: Final = 15 * 60_000
 ROWS_PER_BATCH: Final = 65_536  # of an Arrow batch, about
 IDLE_WAIT_MS: Final = 500  # how long a stream waits for records before it tells Spark that there are none
+SMALL_BATCH_OFFSETS: Final = 1000  # a batch of a stream with at most so many is read by the driver
 
 # What Spark's source refuses, and what to do instead.
 REFUSED: Final = {
@@ -113,8 +114,14 @@ class SourceOptions:
     columns: tuple[str, ...] = COLUMNS
     rows_per_batch: int = ROWS_PER_BATCH
     idle_wait_ms: int = IDLE_WAIT_MS
+    small_batch_offsets: int = SMALL_BATCH_OFFSETS
     client: ClientSettings = field(default_factory=ClientSettings)
     ignored: tuple[str, ...] = ()  # names that mean nothing to this source
+
+    @property
+    def names_tasks(self) -> bool:
+        """Whether the query says how many tasks it wants, or how large."""
+        return self.min_partitions is not None or self.max_records_per_partition is not None
 
 
 def parse(options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
@@ -141,6 +148,7 @@ def parse(options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
         columns=_columns(reader),
         rows_per_batch=reader.take("rowsperbatch", read_count, ROWS_PER_BATCH),
         idle_wait_ms=reader.take("idlewaitms", read_natural, IDLE_WAIT_MS),
+        small_batch_offsets=reader.take("smallbatchoffsets", read_natural, SMALL_BATCH_OFFSETS),
         client=_client_settings(reader),
         ignored=tuple(sorted(reader.left() - WITHOUT_MEANING)),
     )
@@ -198,6 +206,7 @@ OPTION_NAMES: Final = (
     "pushFilters",
     "rowsPerBatch",
     "idleWaitMs",
+    "smallBatchOffsets",
     "kafkaConsumer.pollTimeoutMs",
 )
 _SPELLINGS = {name.lower(): name for name in OPTION_NAMES}

@@ -1,21 +1,29 @@
-"""Reading a range of a partition on an executor: Arrow batches straight from what brokers send.
+"""Reading ranges of partitions: Arrow batches straight from what brokers send.
 
 The records of an answer are decoded by the compiled core into the buffers of Arrow columns, many batches of a producer
 into one batch for Spark; none becomes a Python object. The request for what comes next is under way meanwhile. What is
 held is one answer in hand, one on its way and one batch in the making.
+
+Ranges that are small together take a short way: one request to each broker brings them all. Whatever is not as it
+should be there, too many bytes, records that are gone or a broker that is silent, is left to the long way.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 import pyarrow as pa
 
 from ottla.client.blocking import Blocking
-from ottla.client.fetching import FetchedBatch, Fetcher, FetchOptions, OffsetOutOfRangeError
+from ottla.client.fetching import BYTES_PER_OFFSET, FetchedBatch, Fetcher, FetchOptions, OffsetOutOfRangeError
+from ottla.client.metadata import Cluster
 from ottla.client.retrying import TimedOutError
+from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.records import arrow
 from ottla.records.codec import ColumnsDecoder
@@ -27,12 +35,23 @@ from ottla.spark.options import SourceOptions
 from ottla.spark.schema import HEADERS, TICKS_PER_MS, TIMESTAMP, arrow_schema
 from ottla.spark.workers import client_for
 
+_log = logging.getLogger(__name__)
+
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024  # of keys, values and headers in an Arrow batch, about
 # A new leader may know less for a moment than the one that told where the log ends. Beyond that, records are lost.
 SHORT_LOG_PATIENCE_S: Final = 10.0
+SMALL_BYTES_MAX: Final = 4 * 1024 * 1024  # of what goes the short way
+SMALL_PATIENCE_S: Final = 5.0
 SIZES_KEPT_MAX: Final = 4096
 # How large the records of a partition were when this process last read it: the next task asks for as much as it needs.
 _sizes: dict[TopicPartition, float] = {}
+
+
+def read_parts(parts: Sequence[OffsetRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The records of all ranges of a task; several of them are small together."""
+    if len(parts) > 1 and (batches := SmallRead(parts, options).batches()) is not None:
+        return iter(batches)
+    return chain.from_iterable(read_range(part, options) for part in parts)
 
 
 def read_range(part: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -46,20 +65,23 @@ def read_range(part: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordB
         yield rows.finish()
 
 
-def _fetched(part: OffsetRange, options: SourceOptions) -> Iterator[FetchedBatch]:
+def _fetch_options(options: SourceOptions) -> FetchOptions:
     settings = options.client
-    fetch_options = FetchOptions(
+    return FetchOptions(
         isolation=settings.isolation,
         max_wait_ms=settings.fetch_max_wait_ms,
         min_bytes=settings.fetch_min_bytes,
         max_bytes=settings.fetch_max_bytes,
         partition_max_bytes=settings.partition_max_bytes,
     )
+
+
+def _fetched(part: OffsetRange, options: SourceOptions) -> Iterator[FetchedBatch]:
     partition, end = part.partition, part.end_offset
     start: int | None = part.start_offset
-    with client_for(options.bootstrap_servers, client_options(settings)) as client:
+    with client_for(options.bootstrap_servers, client_options(options.client)) as client:
         while start is not None and start < end:
-            fetcher = Fetcher(client.cluster, {partition: start}, {partition: end}, fetch_options, _sizes)
+            fetcher = Fetcher(client.cluster, {partition: start}, {partition: end}, _fetch_options(options), _sizes)
             try:
                 yield from _to_the_end(fetcher, client, part, options)
                 start = end
@@ -104,6 +126,54 @@ def _remember(partition: TopicPartition, bytes_per_offset: float) -> None:
     if len(_sizes) >= SIZES_KEPT_MAX:
         _sizes.clear()
     _sizes[partition] = bytes_per_offset
+
+
+class SmallRead:
+    """The records of a few small ranges, one of each partition, on their way since this was made."""
+
+    def __init__(self, parts: Sequence[OffsetRange], options: SourceOptions) -> None:
+        self.parts = tuple(parts)
+        self._options = options
+        with client_for(options.bootstrap_servers, client_options(options.client)) as client:
+            self._arriving = client.start(_fetch_small(client.cluster, self.parts, options))
+
+    def batches(self) -> list[pa.RecordBatch] | None:
+        """Waits for the records. None: they are to be read the long way."""
+        rows = {part.partition: _Rows(part.partition, self._options.columns) for part in self.parts}
+        try:
+            if (fetched := self._arriving.result()) is None:
+                return None
+            for each in fetched:
+                rows[each.partition].add(each)
+        except (OttlaError, TimeoutError) as error:
+            _log.info("a few records could not be read in one go, now one partition after the other: %s", error)
+            return None
+        # Records that were compressed may have become many.
+        if sum(each.size_bytes for each in rows.values()) > SMALL_BYTES_MAX:
+            return None
+        return [each.finish() for each in rows.values() if each.count]
+
+
+async def _fetch_small(
+    cluster: Cluster, parts: Sequence[OffsetRange], options: SourceOptions
+) -> list[FetchedBatch] | None:
+    """All batches of the ranges; None where they are not small."""
+    if sum(part.size * _sizes.get(part.partition, BYTES_PER_OFFSET) for part in parts) > SMALL_BYTES_MAX:
+        return None
+    start = {part.partition: part.start_offset for part in parts}
+    end = {part.partition: part.end_offset for part in parts}
+    found: list[FetchedBatch] = []
+    async with (
+        asyncio.timeout(SMALL_PATIENCE_S),
+        Fetcher(cluster, start, end, _fetch_options(options), _sizes) as fetcher,
+    ):
+        while not fetcher.is_done:
+            found += await fetcher.next()
+            for partition, bytes_per_offset in fetcher.bytes_per_offset.items():
+                _remember(partition, bytes_per_offset)
+            if sum(each.header.size_bytes for each in found) > SMALL_BYTES_MAX:
+                return None
+    return found
 
 
 class _Rows:

@@ -10,8 +10,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -45,6 +45,8 @@ from ottla.spark.workers import client_for
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ottla.spark.reading import SmallRead
+
 _log = logging.getLogger(__name__)
 
 # The wait of a stream that has no records begins with this and doubles, up to `idleWaitMs`. Spark asks the sources
@@ -62,11 +64,11 @@ class Split(InputPartition):
 
 
 def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    from ottla.spark.reading import read_range  # on executors only: it brings Arrow
+    from ottla.spark.reading import read_parts  # where records are read only: it brings Arrow
 
     if not isinstance(partition, Split):  # Spark's stand-in where there is nothing to read
         return iter(())
-    return chain.from_iterable(read_range(part, options) for part in partition.parts)
+    return read_parts(partition.parts, options)
 
 
 @contextmanager
@@ -80,11 +82,10 @@ def _tell_ignored(options: SourceOptions) -> None:
         _log.warning('format("ottla") does not know these options and ignores them: %s', ", ".join(options.ignored))
 
 
-def _splits(ranges: Iterable[OffsetRange], options: SourceOptions) -> list[InputPartition]:
+def _splits(ranges: Iterable[OffsetRange], options: SourceOptions) -> list[Split]:
     parts = split(ranges, options.min_partitions, options.max_records_per_partition)
     # Whoever asks for a number of tasks, or limits them, gets what was asked for.
-    is_asked_for = options.min_partitions is not None or options.max_records_per_partition is not None
-    return [Split(task) for task in gathered(parts, 0 if is_asked_for else TOGETHER_MAX)]
+    return [Split(task) for task in gathered(parts, 0 if options.names_tasks else TOGETHER_MAX)]
 
 
 class BatchReader(DataSourceReader):
@@ -141,14 +142,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock
         self._target: Offsets | None = None  # where a query with Trigger.AvailableNow ends
         self._seen: Offsets | None = None  # the ends of the logs when they were last asked for
+        self._small_read: SmallRead | None = None  # the next batch, where it is small
+        self._records: list[pa.RecordBatch] = []  # of the batch that is being planned, where it is small
         self._idle_rounds = 0
         self._last_trigger = clock()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["options"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[type[StreamReader], tuple[SourceOptions]]:
+        return StreamReader, (self.options,)
 
     # -- on the driver -------------------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = offsets_from_json(start)
         if self._target is not None:
             self._seen = self._target
-            return offsets_to_json(self._bounded(begin, self._target, limit))
+            return self._end_of_batch(begin, limit)
         with _lookup_for(self.options) as lookup:
             self._seen = lookup.latest_after(begin)
             if self._seen == begin:
@@ -193,7 +193,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._idle_rounds = 0
         self._last_trigger = self._clock()
-        return offsets_to_json(self._bounded(begin, self._seen, limit))
+        return self._end_of_batch(begin, limit)
 
     def _wait_for_records(self, lookup: Lookup, begin: Offsets) -> None:
         wait_ms = min(FIRST_WAIT_MS << min(self._idle_rounds, 16), self.options.idle_wait_ms)
@@ -212,8 +212,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return count_between(begin, end) < least
 
-    def _bounded(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> Offsets:
-        return limited(begin, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
+    def _end_of_batch(self, begin: Offsets, limit: ReadLimit) -> JsonOffsets:
+        assert self._seen is not None
+        end = limited(begin, self._seen, limit.max_rows) if isinstance(limit, ReadMaxRows) else self._seen
+        # Spark writes the offsets down before it plans the batch: time enough to bring a few records.
+        self._small_read = self._begin_small_read(_splits(plan(begin, end).ranges, self.options))
+        return offsets_to_json(end)
+
+    def _begin_small_read(self, splits: Sequence[Split]) -> SmallRead | None:
+        """Begins to read a batch that is so small that it travels with its plan; None where executors are to read."""
+        if len(splits) != 1 or self.options.names_tasks or _class_with_records() is None:
+            return None
+        parts = splits[0].parts
+        if sum(part.size for part in parts) > self.options.small_batch_offsets:
+            return None
+        from ottla.spark.reading import SmallRead  # it brings Arrow
+
+        return SmallRead(parts, self.options)
 
     def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802 (Spark's name)
         return None if self._seen is None else offsets_to_json(self._seen)
@@ -222,7 +237,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planned = plan(offsets_from_json(start), offsets_from_json(end))
         if planned.losses:
             bear(planned.losses, self.options.fail_on_data_loss)
-        return _splits(planned.ranges, self.options)
+        splits = _splits(planned.ranges, self.options)
+        read, self._small_read = self._small_read, None
+        # After a restart Spark plans the last batch again, without asking where it ends.
+        if read is None or [read.parts] != [each.parts for each in splits]:
+            read = self._begin_small_read(splits)
+        if read is not None and (records := read.batches()) is not None:
+            self._hand_over(records)
+        return splits
+
+    def _hand_over(self, records: list[pa.RecordBatch]) -> None:
+        with_records = _class_with_records()
+        assert with_records is not None
+        self._records = records
+        self.__class__ = with_records
 
     def commit(self, end: JsonOffsets) -> None:
         """A batch has run: whatever it was, this query is not idle."""
@@ -232,3 +260,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self.options)
+
+
+@cache
+def _class_with_records() -> type[StreamReader] | None:
+    """What a reader is from the plan of a small batch until Spark has taken the records from it, right after it.
+
+    Spark takes the records of a batch along with its plan, and keeps them as a block that tasks read without a Python
+    worker. It asks only readers of a class of its own for them, whose other answers it does not ask for. None in a
+    Spark that does not have that class.
+    """
+    try:
+        from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
+    except ImportError:
+        return None
+
+    class StreamReaderWithRecords(StreamReader, _SimpleStreamReaderWrapper):
+        def getCache(self, start: JsonOffsets, end: JsonOffsets) -> Iterator[pa.RecordBatch]:  # noqa: N802 (Spark's name)
+            self.__class__ = StreamReader  # type: ignore[assignment]
+            records, self._records = self._records, []
+            return iter(records)
+
+    return StreamReaderWithRecords
