@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -36,6 +37,8 @@ class GroupCoordinator(Coordinator[GroupMachine]):
             compression=lambda: Compression(broker.config.offsets_topic_compression_codec),
         )
         self._topics_seen: Mapping[str, TopicState] | None = None
+        # Of all brokers that were ever seen: a broker that goes for a while takes no rack away.
+        self._racks: dict[int, str | None] = {}
         self._view = TopicsView()
 
     def _new_machine(self) -> GroupMachine:
@@ -48,11 +51,10 @@ class GroupCoordinator(Coordinator[GroupMachine]):
         return str(UUID(int=self._broker.dice.getrandbits(128), version=4))
 
     def follow(self, image: ClusterImage) -> None:
-        if image.topics is not self._topics_seen:
-            self._topics_seen = image.topics
-            self._view = TopicsView.of(
-                {topic.name: TopicInfo(topic.topic_id, len(topic.partitions)) for topic in image.topics.values()}
-            )
+        racks = {**self._racks, **{node.node_id: node.rack for node in image.brokers.values()}}
+        if image.topics is not self._topics_seen or racks != self._racks:
+            self._topics_seen, self._racks = image.topics, racks
+            self._view = topics_view(image.topics.values(), racks)
             for shard in self._shards.values():
                 self._tell(shard)
         super().follow(image)
@@ -79,6 +81,26 @@ class GroupCoordinator(Coordinator[GroupMachine]):
             shard.runner.take_in(
                 lambda machine: machine.complete_transaction(producer_id, committed), shard.partition.log.end_offset
             )
+
+
+def topics_view(topics: Iterable[TopicState], racks: Mapping[int, str | None]) -> TopicsView:
+    """What groups are told of these topics, and of where their replicas stand."""
+
+    @cache
+    def racks_of(replicas: tuple[int, ...]) -> tuple[str, ...]:
+        return tuple(sorted(rack for replica in replicas if (rack := racks.get(replica)) is not None))
+
+    has_racks = any(rack is not None for rack in racks.values())
+    return TopicsView.of(
+        {
+            topic.name: TopicInfo(
+                topic.topic_id,
+                len(topic.partitions),
+                tuple(racks_of(partition.replicas) for partition in topic.partitions) if has_racks else (),
+            )
+            for topic in topics
+        }
+    )
 
 
 def offsets_topic(config: BrokerConfig) -> NewTopic:

@@ -9,7 +9,7 @@ from ottla.errors import ErrorCode
 from ottla.groups.classic import ClassicGroup, ClassicState
 from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.group import Caller, Group
-from ottla.groups.partitions import NO_PARTITIONS, Partitions
+from ottla.groups.partitions import NO_PARTITIONS, Partitions, union
 from ottla.groups.shard import TopicsView
 from ottla.protocol.messages import consumer_groups
 from ottla.protocol.messages.groups import DescribedGroup, DescribedGroupMember, ListedGroup
@@ -103,7 +103,8 @@ def describe_consumer(
                 client_host=member.client_host,
                 subscribed_topic_names=sorted(member.topics),
                 subscribed_topic_regex=member.regex,
-                assignment=_described(member.assigned, topics),
+                # What it has yet to give up is still its own.
+                assignment=_described(union(member.assigned, member.revoking), topics),
                 target_assignment=_described(group.target.get(member.member_id, NO_PARTITIONS), topics),
                 member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
             )

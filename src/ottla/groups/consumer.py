@@ -43,7 +43,11 @@ from ottla.protocol.messages.group_records import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 
+# Of a group, and of its target assignment, before anything has changed. It is not 0: a member epoch of 0 means joining.
+FIRST_EPOCH: Final = 1
 LEAVE_EPOCH: Final = -1
+# Of a request that comes from no member.
+NO_EPOCH: Final = -1
 # A static member goes for a while and keeps its partitions.
 LEAVE_STATIC_EPOCH: Final = -2
 _COMMIT_KNOWS_EPOCHS: Final = 9
@@ -135,9 +139,9 @@ class ConsumerGroup(Group):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
-        self.epoch = 0
+        self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
-        self.assignment_epoch = 0
+        self.assignment_epoch = FIRST_EPOCH
         self.assignment_timestamp_ms = 0
         self.members: dict[str, ConsumerMember] = {}
         # Member id by instance id.
@@ -225,7 +229,7 @@ class ConsumerGroup(Group):
     ) -> None:
         if epoch < 0 and self.is_empty:
             return
-        if is_transactional and epoch < 0 and not member_id and instance_id is None:
+        if is_transactional and epoch == NO_EPOCH and not member_id and instance_id is None:
             return  # older producers name no member
         member = self.check_member(member_id, None)
         if not is_transactional and not member.is_classic and api_version < _COMMIT_KNOWS_EPOCHS:
@@ -331,7 +335,7 @@ class ConsumerGroup(Group):
         key: ConsumerGroupTargetAssignmentMetadataKey,
         value: ConsumerGroupTargetAssignmentMetadataValue | None,
     ) -> None:
-        self.assignment_epoch = 0 if value is None else value.assignment_epoch
+        self.assignment_epoch = FIRST_EPOCH if value is None else value.assignment_epoch
         self.assignment_timestamp_ms = 0 if value is None else value.assignment_timestamp
 
     def _apply_target(
@@ -370,7 +374,9 @@ class ConsumerGroup(Group):
             assigned=read_partitions(value.assigned_partitions),
             revoking=read_partitions(value.partitions_pending_revocation),
             assignment_epochs=dict(
-                read_epochs([*value.assigned_partitions, *value.partitions_pending_revocation], value.member_epoch)
+                read_epochs(
+                    [*value.assigned_partitions, *value.partitions_pending_revocation], max(value.member_epoch, 0)
+                )
             ),
         )
         self.members[key.member_id] = changed

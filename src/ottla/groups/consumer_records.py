@@ -109,11 +109,13 @@ def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
 
 
 def metadata_hash(topics: Iterable[str], view: TopicsView) -> int:
-    """What a group knows of its topics, in 64 bits: it changes when one appears, goes or grows."""
+    """What a group knows of its topics, in 64 bits: it changes when one appears, goes, grows or is in other racks."""
     known = sorted((name, view.topics[name]) for name in topics if name in view.topics)
     if not known:
         return 0
     digest = blake2b(digest_size=8)
     for name, info in known:
         digest.update(name.encode() + b"\0" + info.topic_id.bytes + info.partition_count.to_bytes(4, "big"))
+        for partition, racks in enumerate(info.partition_racks):
+            digest.update("\0".join((str(partition), *racks, "")).encode())
     return int.from_bytes(digest.digest(), "big", signed=True)

@@ -37,9 +37,9 @@ from ottla.groups.consumer_records import (
     target_record,
 )
 from ottla.groups.group import Caller, GroupDecision
-from ottla.groups.partitions import NO_PARTITIONS, Partitions, is_subset, read_partitions
+from ottla.groups.partitions import NO_PARTITIONS, Partitions, each_partition, is_subset, read_partitions
 from ottla.groups.patterns import TopicPattern
-from ottla.groups.reconciliation import reconcile
+from ottla.groups.reconciliation import Target, reconcile
 from ottla.groups.shard import Shard, TimerKey, TimerKind
 from ottla.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
@@ -150,7 +150,8 @@ class ConsumerRequests:
         config = self._shard.consumer_config(group.group_id)
         self._shard.touch(group.group_id, member_id, config.consumer_session_timeout_ms, now_ms)
         self._watch_revocation(group, step, now_ms)
-        is_full = epoch == JOIN_EPOCH or (timeout_ms != -1 and names is not None and owned is not None)
+        says_topics = names is not None or request.subscribed_topic_regex is not None
+        is_full = epoch == JOIN_EPOCH or (timeout_ms != -1 and says_topics and owned is not None)
         reply = self._reply(step, is_full, config.consumer_heartbeat_interval_ms, now_ms)
         return self.decision(group, step, (ticket, reply))
 
@@ -252,14 +253,17 @@ class ConsumerRequests:
         step = Step(before=member, after=after, records=records)
         if after is not member or (member.member_id not in group.members and not records):
             records.append(member_record(group_id, after))
-        is_new = wish.member_id not in group.members and replaced_id is None
-        has_changed = is_new or after.topics != member.topics or after.regex != member.regex
+        # Whether a new member makes a difference is told by what it reads, as with any other.
+        has_other_names, has_other_regex = after.topics != member.topics, after.regex != member.regex
+        reads_others = has_other_names or has_other_regex
         epoch, regexes = group.epoch, group.regexes
-        if has_changed or self._has_to_look(group, now_ms):
+        if reads_others or self._has_to_look(group, now_ms):
             members = _with(group, after, replaced_id)
             regexes = self._resolved(group, members, records, now_ms)
             known = metadata_hash(topics_of(members, regexes), self._shard.topics)
-            if has_changed or known != group.metadata_hash:
+            uses_resolved = has_other_regex and (not after.regex or after.regex in group.regexes)
+            match_others = uses_resolved or _match_other_topics(regexes, group.regexes)
+            if has_other_names or match_others or known != group.metadata_hash:
                 epoch += 1
                 records.append(group_record(group_id, epoch, known))
         target_epoch = group.assignment_epoch
@@ -267,14 +271,16 @@ class ConsumerRequests:
         if epoch > target_epoch:
             interval_ms = self._shard.consumer_config(group_id).consumer_assignment_interval_ms
             due_ms = group.assignment_timestamp_ms + interval_ms
-            if group.assignment_epoch and group.assignment_timestamp_ms <= now_ms < due_ms:
+            if group.assignment_timestamp_ms and group.assignment_timestamp_ms <= now_ms < due_ms:
                 step.assignable_ms = due_ms
             else:
                 target_epoch = epoch
                 assignment = self._assign(group, _with(group, after, replaced_id), regexes, replaced_id, records)
                 records.append(assignment_epoch_record(group_id, epoch, now_ms))
                 target = assignment[wish.member_id]
-        step.after = self._reconcile(group, after, target, target_epoch, wish.owned)
+        if reads_others or not after.is_reconciled_to(target_epoch):
+            may_have = Target(target, target_epoch, self._ids_of(after, regexes), group.has_owner)
+            step.after = reconcile(after, may_have, wish.owned, reads_others=reads_others)
         if step.after is not after and step.after != after:
             records.append(current_record(group_id, step.after))
         return step
@@ -291,13 +297,12 @@ class ConsumerRequests:
             interval_ms = REGEX_REFRESH_MIN_INTERVAL_MS
         return now_ms - known.timestamp_ms >= interval_ms
 
-    @staticmethod
-    def _reconcile(
-        group: ConsumerGroup, member: ConsumerMember, target: Partitions, target_epoch: int, owned: Partitions | None
-    ) -> ConsumerMember:
-        if member.is_reconciled_to(target_epoch):
-            return member
-        return reconcile(member, target, target_epoch, owned, group.has_owner)
+    def _ids_of(self, member: ConsumerMember, regexes: dict[str, ResolvedRegex]) -> frozenset[UUID]:
+        """The topics that a member reads, those that there are."""
+        known = self._shard.topics.topics
+        found = regexes.get(member.regex)
+        names = member.topics if found is None else member.topics | found.topics
+        return frozenset(known[name].topic_id for name in names if name in known)
 
     def _resolved(
         self,
@@ -349,8 +354,7 @@ class ConsumerRequests:
         for member_id, member in members.items():
             reads = (member.topics, member.regex)
             if reads not in ids_of:
-                names = member.topics | (regexes[member.regex].topics if member.regex in regexes else frozenset())
-                ids_of[reads] = frozenset(known[name].topic_id for name in names if name in known)
+                ids_of[reads] = self._ids_of(member, regexes)
             is_replacing = member_id not in group.members and replaced_id is not None
             before = group.target.get(replaced_id if is_replacing and replaced_id else member_id, NO_PARTITIONS)
             specs[member_id] = MemberSpec(ids_of[reads], before, member.instance_id)
@@ -384,7 +388,9 @@ class ConsumerRequests:
             member_id=member.member_id, member_epoch=request.member_epoch, heartbeat_interval_ms=0
         )
         if request.member_epoch == LEAVE_STATIC_EPOCH:
-            away = replace(member, epoch=LEAVE_STATIC_EPOCH, revoking=NO_PARTITIONS)
+            # Whoever comes back in its place may commit what it has, whatever epoch that will be.
+            kept_since = dict.fromkeys(each_partition(member.assigned), JOIN_EPOCH)
+            away = replace(member, epoch=LEAVE_STATIC_EPOCH, revoking=NO_PARTITIONS, assignment_epochs=kept_since)
             return Decision([current_record(group.group_id, away)], [(ticket, reply)])
         assert request.member_epoch == LEAVE_EPOCH
         decided = self.fence(group, [member], now_ms)
@@ -461,6 +467,13 @@ def _updated(member: ConsumerMember, wish: Wish) -> ConsumerMember:
     if not changes and wish.classic == member.classic:
         return member
     return replace(member, classic=wish.classic, **changes)  # type: ignore[arg-type]
+
+
+def _match_other_topics(regexes: dict[str, ResolvedRegex], before: dict[str, ResolvedRegex]) -> bool:
+    """Whether a pattern stands for other topics than before; one that was not there stood for none."""
+    return any(
+        found.topics != (before[regex].topics if regex in before else frozenset()) for regex, found in regexes.items()
+    )
 
 
 def _with(group: ConsumerGroup, member: ConsumerMember, replaced_id: str | None) -> dict[str, ConsumerMember]:

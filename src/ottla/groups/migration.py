@@ -262,6 +262,7 @@ class Migration:
             subscription.rack_id,
             rebalance_timeout_ms(request),
             frozenset(subscription.topics),
+            regex="",
             owned=self._partitions(subscription.owned_partitions, set()),
             classic=ClassicDetails(request.session_timeout_ms, protocols),
         )

@@ -162,10 +162,12 @@ class OffsetRequests:
             raise
 
     def _partitions(self, request: OffsetCommitRequest | TxnOffsetCommitRequest) -> Iterator[tuple[UUID, int]]:
+        """What would be committed: the rest is refused by itself, whoever asks."""
         for topic in request.topics:
             info = self._shard.topics.topics.get(topic.name)
             for partition in topic.partitions:
-                yield (ZERO_TOPIC_ID if info is None else info.topic_id), partition.partition_index
+                if self._check_metadata(partition) == ErrorCode.NONE:
+                    yield (ZERO_TOPIC_ID if info is None else info.topic_id), partition.partition_index
 
     def _check_metadata(self, partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition) -> ErrorCode:
         metadata = partition.committed_metadata

@@ -23,6 +23,8 @@ class TopicInfo(NamedTuple):
 
     topic_id: UUID
     partition_count: int
+    # Where the replicas of each partition stand; empty if no broker says.
+    partition_racks: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

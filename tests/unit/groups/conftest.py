@@ -158,6 +158,12 @@ class Driver:
         self.topics = TopicsView.of(topics)
         self.carry_out(self.machine.topics_changed(self.topics, self.now_ms))
 
+    def move_topic(self, name: str, *partition_racks: tuple[str, ...]) -> None:
+        """The replicas of a topic are in these racks now."""
+        info = self.topics.topics[name]._replace(partition_racks=partition_racks)
+        self.topics = TopicsView.of({**self.topics.topics, name: info})
+        self.carry_out(self.machine.topics_changed(self.topics, self.now_ms))
+
     def id_of(self, topic: str) -> UUID:
         known = self.topics.topics.get(topic)
         return ZERO_TOPIC_ID if known is None else known.topic_id

@@ -44,9 +44,9 @@ def pair(driver: Any, **wish: Any) -> tuple[int, int]:
     driver.start("m1", **wish)
     driver.start("m2", **wish)
     owned = has(driver, "m1")
-    driver.beat("m1", 1, owned=owned)  # learns what to give up
-    first = driver.beat("m1", 1, owned=has(driver, "m1")).member_epoch
-    second = driver.beat("m2", 2).member_epoch
+    driver.beat("m1", 2, owned=owned)  # learns what to give up
+    first = driver.beat("m1", 2, owned=has(driver, "m1")).member_epoch
+    second = driver.beat("m2", 3).member_epoch
     assert driver.machine.group("g").state_name == "Stable"
     return first, second
 
@@ -56,9 +56,9 @@ def pair(driver: Any, **wish: Any) -> tuple[int, int]:
 
 def test_the_first_member_gets_all_partitions_at_once(driver: Any) -> None:
     reply = driver.start(topics=("a", "b"))
-    assert (reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms) == ("m1", 1, 5000)
+    assert (reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms) == ("m1", 2, 5000)
     assert told(driver, reply) == {"a": {0, 1, 2, 3}, "b": {0, 1}}
-    assert told(driver, driver.beat("m1", 1)) is None
+    assert told(driver, driver.beat("m1", 2)) is None
 
 
 def test_an_old_member_is_given_an_id(driver: Any) -> None:
@@ -69,34 +69,47 @@ def test_an_old_member_is_given_an_id(driver: Any) -> None:
 def test_a_second_member_waits_until_the_first_has_given_up_its_share(driver: Any) -> None:
     driver.start("m1")
     reply = driver.start("m2")
-    assert (reply.member_epoch, told(driver, reply)) == (2, {})
+    assert (reply.member_epoch, told(driver, reply)) == (3, {})
     assert driver.machine.group("g").state_name == "Reconciling"
-    reply = driver.beat("m1", 1, owned={"a": {0, 1, 2, 3}})
+    reply = driver.beat("m1", 2, owned={"a": {0, 1, 2, 3}})
     kept = told(driver, reply)
-    assert reply.member_epoch == 1  # it has yet to give up two
+    assert reply.member_epoch == 2  # it has yet to give up two
     assert len(kept["a"]) == 2
-    assert told(driver, driver.beat("m2", 2)) is None
-    assert driver.beat("m1", 1, owned=kept).member_epoch == 2
-    assert told(driver, driver.beat("m2", 2)) == {"a": {0, 1, 2, 3} - kept["a"]}
+    assert told(driver, driver.beat("m2", 3)) is None
+    assert driver.beat("m1", 2, owned=kept).member_epoch == 3
+    assert told(driver, driver.beat("m2", 3)) == {"a": {0, 1, 2, 3} - kept["a"]}
     assert driver.machine.group("g").state_name == "Stable"
 
 
 def test_a_full_heartbeat_is_told_the_assignment_again(driver: Any) -> None:
     driver.start("m1")
-    reply = driver.beat("m1", 1, topics=("a",), owned={}, rebalance_ms=60_000)
+    reply = driver.beat("m1", 2, topics=("a",), owned={}, rebalance_ms=60_000)
     assert told(driver, reply) == {"a": {0, 1, 2, 3}}
 
 
-def test_subscribing_to_nothing_is_fine(driver: Any) -> None:
+def test_subscribing_to_nothing_is_fine_and_makes_no_difference(driver: Any) -> None:
     reply = driver.start(topics=())
     assert (reply.member_epoch, told(driver, reply)) == (1, {})
+    assert (driver.machine.group("g").epoch, driver.machine.group("g").state_name) == (1, "Stable")
+    driver.start("m2")
+    assert driver.start("m3", topics=()).member_epoch == 2
+    assert driver.machine.group("g").epoch == 2
+    driver.restart()
+    assert driver.machine.group("g").epoch == 2
+
+
+def test_a_group_whose_epoch_never_moved_on_is_loaded_with_its_first_epoch(driver: Any) -> None:
+    driver.start(topics=())
+    driver.restart()
+    assert driver.beat("m1", 1).member_epoch == 1
+    assert driver.start("m2").member_epoch == 2
 
 
 def test_a_topic_that_is_not_there_yet_is_assigned_when_it_appears(driver: Any) -> None:
     assert told(driver, driver.start(topics=("later",))) == {}
     driver.create_topics(later=2)
-    reply = driver.beat("m1", 1)
-    assert (reply.member_epoch, told(driver, reply)) == (2, {"later": {0, 1}})
+    reply = driver.beat("m1", 2)
+    assert (reply.member_epoch, told(driver, reply)) == (3, {"later": {0, 1}})
 
 
 @pytest.mark.parametrize(
@@ -137,72 +150,72 @@ def test_a_full_group_takes_no_more_members(make_driver: Callable[..., Any]) -> 
     driver = make_driver(consumer_max_size=1)
     driver.start("m1")
     assert driver.start("m2") == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert driver.beat("m1", 1).member_epoch == 1
+    assert driver.beat("m1", 2).member_epoch == 2
 
 
 # --- fencing
 
 
 def test_strangers_and_wrong_epochs_are_refused(driver: Any) -> None:
-    assert driver.beat("m1", 1) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert driver.beat("m1", 2) == ErrorCode.GROUP_ID_NOT_FOUND
     driver.start("m1")
-    assert driver.beat("m9", 1) == UNKNOWN
-    assert driver.beat("m1", 7) == FENCED
+    assert driver.beat("m9", 2) == UNKNOWN
+    assert driver.beat("m1", 8) == FENCED
     pair(driver)
-    assert driver.beat("m1", 1) == FENCED
+    assert driver.beat("m1", 2) == FENCED
 
 
 def test_a_member_whose_last_reply_was_lost_may_come_with_the_epoch_before(driver: Any) -> None:
     first, _ = pair(driver)
     group = driver.machine.group("g")
-    assert (first, group.members["m1"].previous_epoch) == (2, 1)
-    assert driver.beat("m1", 1, owned=has(driver, "m1")).member_epoch == 2
-    assert driver.beat("m1", 1, owned={"a": {0, 1, 2, 3}}) == FENCED  # it has more than it should
-    assert driver.beat("m1", 1) == FENCED  # it does not say
+    assert (first, group.members["m1"].previous_epoch) == (3, 2)
+    assert driver.beat("m1", 2, owned=has(driver, "m1")).member_epoch == 3
+    assert driver.beat("m1", 2, owned={"a": {0, 1, 2, 3}}) == FENCED  # it has more than it should
+    assert driver.beat("m1", 2) == FENCED  # it does not say
 
 
 def test_a_first_heartbeat_that_is_repeated_changes_nothing(driver: Any) -> None:
     driver.start("m1")
     written = len(driver.log)
     reply = driver.start("m1")
-    assert (reply.member_epoch, told(driver, reply)) == (1, {"a": {0, 1, 2, 3}})
+    assert (reply.member_epoch, told(driver, reply)) == (2, {"a": {0, 1, 2, 3}})
     assert len(driver.log) == written
 
 
 def test_a_member_that_starts_over_goes_on_with_what_it_had(driver: Any) -> None:
     pair(driver)
     reply = driver.start("m1")
-    assert (reply.member_epoch, told(driver, reply)) == (2, has(driver, "m1"))
+    assert (reply.member_epoch, told(driver, reply)) == (3, has(driver, "m1"))
 
 
 def test_a_silent_member_is_dropped_and_the_other_gets_its_partitions(driver: Any) -> None:
     pair(driver)
     driver.pass_time(44_000)
-    driver.beat("m1", 2)
+    driver.beat("m1", 3)
     driver.pass_time(2000)
-    assert driver.beat("m2", 2) == UNKNOWN
+    assert driver.beat("m2", 3) == UNKNOWN
     assert driver.machine.group("g").state_name == "Assigning"
-    reply = driver.beat("m1", 2)
-    assert (reply.member_epoch, told(driver, reply)) == (3, {"a": {0, 1, 2, 3}})
+    reply = driver.beat("m1", 3)
+    assert (reply.member_epoch, told(driver, reply)) == (4, {"a": {0, 1, 2, 3}})
 
 
 def test_a_member_that_does_not_give_up_its_partitions_in_time_is_dropped(driver: Any) -> None:
     driver.start("m1", rebalance_ms=10_000)
     driver.start("m2")
-    driver.beat("m1", 1, owned={"a": {0, 1, 2, 3}})
+    driver.beat("m1", 2, owned={"a": {0, 1, 2, 3}})
     for _ in range(2):
         driver.pass_time(4000)
-        assert driver.beat("m1", 1).member_epoch == 1
+        assert driver.beat("m1", 2).member_epoch == 2
     driver.pass_time(2000)
-    assert driver.beat("m1", 1) == UNKNOWN
-    assert told(driver, driver.beat("m2", 2)) == {"a": {0, 1, 2, 3}}
+    assert driver.beat("m1", 2) == UNKNOWN
+    assert told(driver, driver.beat("m2", 3)) == {"a": {0, 1, 2, 3}}
 
 
 def test_a_member_that_leaves_frees_its_partitions(driver: Any) -> None:
     pair(driver)
     assert driver.beat("m1", -1).member_epoch == -1
     assert driver.beat("m1", -1) == UNKNOWN
-    assert told(driver, driver.beat("m2", 2)) == {"a": {0, 1, 2, 3}}
+    assert told(driver, driver.beat("m2", 3)) == {"a": {0, 1, 2, 3}}
     driver.beat("m2", -1)
     assert driver.machine.group("g").state_name == "Empty"
     assert driver.beat("m2", -1, group="nobody") == ErrorCode.GROUP_ID_NOT_FOUND
@@ -213,32 +226,52 @@ def test_a_member_that_leaves_frees_its_partitions(driver: Any) -> None:
 
 def test_a_changed_subscription_moves_the_epoch_on(driver: Any) -> None:
     driver.start("m1")
-    reply = driver.beat("m1", 1, topics=("b",), owned={"a": {0, 1, 2, 3}})
-    assert (reply.member_epoch, told(driver, reply)) == (1, {})
-    reply = driver.beat("m1", 1, owned={})
-    assert (reply.member_epoch, told(driver, reply)) == (2, {"b": {0, 1}})
+    reply = driver.beat("m1", 2, topics=("b",), owned={"a": {0, 1, 2, 3}})
+    assert (reply.member_epoch, told(driver, reply)) == (2, {})
+    reply = driver.beat("m1", 2, owned={})
+    assert (reply.member_epoch, told(driver, reply)) == (3, {"b": {0, 1}})
 
 
 def test_new_partitions_are_assigned(driver: Any) -> None:
     driver.start("m1")
     driver.create_topics(a=6)
-    reply = driver.beat("m1", 1)
-    assert (reply.member_epoch, told(driver, reply)) == (2, {"a": {0, 1, 2, 3, 4, 5}})
+    reply = driver.beat("m1", 2)
+    assert (reply.member_epoch, told(driver, reply)) == (3, {"a": {0, 1, 2, 3, 4, 5}})
 
 
 def test_topics_of_others_are_no_matter(driver: Any) -> None:
     driver.start("m1")
     written = len(driver.log)
     driver.create_topics(other=1)
-    assert driver.beat("m1", 1).member_epoch == 1
+    assert driver.beat("m1", 2).member_epoch == 2
     assert len(driver.log) == written
 
 
 def test_a_deleted_topic_is_taken_from_its_readers(driver: Any) -> None:
     driver.start("m1", topics=("a", "b"))
     driver.create_topics(b=0)
-    reply = driver.beat("m1", 1, owned={"a": {0, 1, 2, 3}})
-    assert (reply.member_epoch, told(driver, reply)) == (2, {"a": {0, 1, 2, 3}})
+    reply = driver.beat("m1", 2, owned={"a": {0, 1, 2, 3}})
+    assert (reply.member_epoch, told(driver, reply)) == (3, {"a": {0, 1, 2, 3}})
+
+
+def test_replicas_in_other_racks_move_the_epoch_on(driver: Any) -> None:
+    driver.create_topics(a=2)
+    driver.start("m1")
+    epochs = [2]
+    for racks in ((("east",), ("west",)), (("east",), ("west",)), (("west",), ("east",)), (("east", "west"), ())):
+        driver.move_topic("a", *racks)
+        epochs.append(driver.beat("m1", epochs[-1]).member_epoch)
+    assert epochs == [2, 3, 3, 4, 5]
+    driver.move_topic("b", ("east",))  # nobody reads it
+    assert driver.beat("m1", 5).member_epoch == 5
+
+
+def test_a_member_in_another_rack_is_remembered_and_makes_no_difference(driver: Any) -> None:
+    driver.start("m1", rack="east")
+    assert driver.beat("m1", 2, rack="west").member_epoch == 2
+    driver.restart()
+    (member,) = driver.describe_consumer().members
+    assert (member.rack_id, driver.machine.group("g").epoch) == ("west", 2)
 
 
 def test_new_assignments_are_put_off_for_a_moment(make_driver: Callable[..., Any]) -> None:
@@ -247,11 +280,11 @@ def test_new_assignments_are_put_off_for_a_moment(make_driver: Callable[..., Any
     driver.start("m1")
     driver.pass_time(400)
     reply = driver.start("m2")
-    assert (reply.member_epoch, reply.heartbeat_interval_ms, told(driver, reply)) == (1, 600, {})
+    assert (reply.member_epoch, reply.heartbeat_interval_ms, told(driver, reply)) == (2, 600, {})
     assert driver.machine.group("g").state_name == "Assigning"
     driver.pass_time(600)
-    reply = driver.beat("m2", 1)
-    assert (reply.member_epoch, reply.heartbeat_interval_ms) == (2, 5000)
+    reply = driver.beat("m2", 2)
+    assert (reply.member_epoch, reply.heartbeat_interval_ms) == (3, 5000)
 
 
 def test_changes_of_the_same_moment_share_an_assignment(make_driver: Callable[..., Any]) -> None:
@@ -259,10 +292,34 @@ def test_changes_of_the_same_moment_share_an_assignment(make_driver: Callable[..
     driver.create_topics(a=10)
     for number in range(10):
         driver.start(f"m{number}")
-    assert driver.machine.group("g").assignment_epoch == 1
+    assert driver.machine.group("g").assignment_epoch == 2
     driver.pass_time(1000)
-    driver.beat("m9", 1)
-    assert driver.machine.group("g").assignment_epoch == driver.machine.group("g").epoch == 10
+    driver.beat("m9", 2)
+    assert driver.machine.group("g").assignment_epoch == driver.machine.group("g").epoch == 11
+
+
+def test_a_member_gives_up_at_once_what_it_reads_no_longer(make_driver: Callable[..., Any]) -> None:
+    driver = make_driver(consumer_assignment_interval_ms=1000)
+    driver.create_topics(a=2, b=1)
+    driver.start(topics=("a", "b"))
+    # The next assignment is not due yet. What the old one says of b does not count any more.
+    reply = driver.beat("m1", 2, topics=("a",))
+    assert (reply.member_epoch, told(driver, reply)) == (2, {"a": {0, 1}})
+    described = driver.describe_consumer().members[0]
+    assert {each.topic_name for each in described.assignment.topic_partitions} == {"a", "b"}  # until it has said so
+    driver.pass_time(1000)
+    reply = driver.beat("m1", 2, owned={"a": {0, 1}})
+    assert (reply.member_epoch, has(driver, "m1")) == (3, {"a": {0, 1}})
+
+
+def test_a_partition_that_comes_back_before_it_was_given_up_is_had_again_at_once(driver: Any) -> None:
+    driver.start("m1")
+    driver.start("m2")
+    assert driver.beat("m1", 2, owned={"a": {0, 1, 2, 3}}).member_epoch == 2
+    driver.beat("m2", -1)
+    # It was to give up two; now it is to have all again. It has given them up meanwhile, and nobody else had them.
+    reply = driver.beat("m1", 2, owned=has(driver, "m1"))
+    assert (reply.member_epoch, told(driver, reply)) == (4, {"a": {0, 1, 2, 3}})
 
 
 # --- patterns
@@ -275,7 +332,7 @@ def test_a_pattern_reads_the_topics_that_match(driver: Any) -> None:
 
 
 def test_a_pattern_finds_new_topics_after_a_while(driver: Any) -> None:
-    driver.start(regex="x.*")
+    assert driver.start(regex="x.*").member_epoch == 1  # there is nothing to read
     driver.create_topics(x1=1)
     assert driver.beat("m1", 1).member_epoch == 1
     driver.pass_time(10_000)
@@ -283,6 +340,22 @@ def test_a_pattern_finds_new_topics_after_a_while(driver: Any) -> None:
     driver.pass_time(10_000)
     driver.create_topics(x2=1)
     assert told(driver, driver.beat("m1", 2)) == {"x1": {0}, "x2": {0}}
+
+
+def test_a_pattern_moves_the_epoch_on_when_it_makes_a_difference(driver: Any) -> None:
+    driver.start("m1", regex="b")
+    group = driver.machine.group("g")
+    assert group.epoch == 2
+    driver.start("m2", regex="nothing")
+    assert group.epoch == 2
+    driver.start("m3", regex="b")  # one more reader
+    assert group.epoch == 3
+    driver.beat("m2", 2, regex="b")
+    assert group.epoch == 4
+    driver.beat("m2", 4, regex="")
+    assert group.epoch == 5
+    driver.beat("m2", 5, regex="", topics=())
+    assert group.epoch == 5
 
 
 def test_a_pattern_that_cannot_be_read_is_refused(driver: Any) -> None:
@@ -295,7 +368,7 @@ def test_names_and_patterns_go_together_and_the_pattern_can_be_dropped(driver: A
     assert told(driver, reply) == {"a": {0, 1, 2, 3}, "b": {0, 1}}
     group = driver.machine.group("g")
     assert list(group.regexes) == ["b"]
-    driver.beat("m1", 1, regex="", owned={"a": {0, 1, 2, 3}})
+    driver.beat("m1", 2, regex="", owned={"a": {0, 1, 2, 3}})
     assert (group.regexes, has(driver, "m1")) == ({}, {"a": {0, 1, 2, 3}})
 
 
@@ -318,24 +391,32 @@ def test_an_instance_id_that_is_in_use_is_refused(driver: Any) -> None:
 def test_a_static_member_that_left_for_a_while_is_replaced_without_a_rebalance(driver: Any) -> None:
     driver.start("m1", instance="i1")
     driver.start("m2", instance="i2")
-    driver.beat("m1", 1, instance="i1", owned={"a": {0, 1, 2, 3}})
-    driver.beat("m1", 1, instance="i1", owned=has(driver, "m1"))
-    driver.beat("m2", 2, instance="i2")
+    driver.beat("m1", 2, instance="i1", owned={"a": {0, 1, 2, 3}})
+    driver.beat("m1", 2, instance="i1", owned=has(driver, "m1"))
+    driver.beat("m2", 3, instance="i2")
     mine = has(driver, "m1")
     assert driver.beat("m1", -2, instance="i1").member_epoch == -2
     epoch = driver.machine.group("g").epoch
     reply = driver.start("m3", instance="i1")
-    assert (reply.member_epoch, told(driver, reply), driver.machine.group("g").epoch) == (2, mine, epoch)
-    assert driver.beat("m1", 2, instance="i1") == ErrorCode.FENCED_INSTANCE_ID
-    assert driver.beat("m1", 2) == UNKNOWN
-    assert driver.beat("m9", 2, instance="unheard") == UNKNOWN
+    assert (reply.member_epoch, told(driver, reply), driver.machine.group("g").epoch) == (3, mine, epoch)
+    assert driver.beat("m1", 3, instance="i1") == ErrorCode.FENCED_INSTANCE_ID
+    assert driver.beat("m1", 3) == UNKNOWN
+    assert driver.beat("m9", 3, instance="unheard") == UNKNOWN
+
+
+def test_a_static_member_that_returns_may_commit_what_it_kept_whatever_its_epoch_was(driver: Any) -> None:
+    driver.start("m1", instance="i1")
+    driver.beat("m1", -2, instance="i1")
+    assert driver.start("m3", instance="i1").member_epoch == 2
+    assert driver.commit({("a", 0): 5}, member="m3", generation=1) == [OK]
+    assert driver.commit({("b", 0): 5}, member="m3", generation=1) == [ErrorCode.STALE_MEMBER_EPOCH]
 
 
 def test_a_static_member_returns_under_its_own_member_id(driver: Any) -> None:
     driver.start("m1", instance="i1")
     driver.beat("m1", -2, instance="i1")
     reply = driver.start("m1", instance="i1")
-    assert (reply.member_epoch, told(driver, reply)) == (1, {"a": {0, 1, 2, 3}})
+    assert (reply.member_epoch, told(driver, reply)) == (2, {"a": {0, 1, 2, 3}})
 
 
 def test_a_static_member_that_stays_away_is_dropped(driver: Any) -> None:
@@ -343,7 +424,7 @@ def test_a_static_member_that_stays_away_is_dropped(driver: Any) -> None:
     driver.beat("m1", -2, instance="i1")
     driver.pass_time(45_000)
     assert driver.machine.group("g").state_name == "Empty"
-    assert driver.start("m2", instance="i1").member_epoch == 3
+    assert driver.start("m2", instance="i1").member_epoch == 4
 
 
 def test_a_static_member_can_leave_for_good(driver: Any) -> None:
@@ -359,14 +440,14 @@ def test_a_static_member_can_leave_for_good(driver: Any) -> None:
 def test_commits_are_checked_by_member_epoch(driver: Any) -> None:
     offsets = {("a", 0): 5}
     driver.start("m1")
-    assert driver.commit(offsets, member="m1", generation=1) == [OK]
-    assert driver.commit(offsets, member="m1", generation=1, version=8) == [ErrorCode.UNSUPPORTED_VERSION]
+    assert driver.commit(offsets, member="m1", generation=2) == [OK]
+    assert driver.commit(offsets, member="m1", generation=2, version=8) == [ErrorCode.UNSUPPORTED_VERSION]
     assert driver.commit(offsets, member="m1", generation=0) == [ErrorCode.STALE_MEMBER_EPOCH]
-    assert driver.commit(offsets, member="m1", generation=2) == [ErrorCode.STALE_MEMBER_EPOCH]
-    assert driver.commit(offsets, member="m9", generation=1) == [UNKNOWN]
+    assert driver.commit(offsets, member="m1", generation=3) == [ErrorCode.STALE_MEMBER_EPOCH]
+    assert driver.commit(offsets, member="m9", generation=2) == [UNKNOWN]
     assert driver.commit(offsets) == [UNKNOWN]
-    assert driver.commit_in_transaction(offsets, member="m1", generation=1) == [OK]
-    assert driver.commit_in_transaction(offsets, member="m1", generation=7) == [ErrorCode.ILLEGAL_GENERATION]
+    assert driver.commit_in_transaction(offsets, member="m1", generation=2) == [OK]
+    assert driver.commit_in_transaction(offsets, member="m1", generation=8) == [ErrorCode.ILLEGAL_GENERATION]
     driver.beat("m1", -1)
     assert driver.commit(offsets) == [OK]
 
@@ -375,13 +456,24 @@ def test_a_member_that_moved_on_may_commit_what_it_has_had_all_the_time(driver: 
     pair(driver)
     mine, other = sorted(has(driver, "m1")["a"]), sorted(has(driver, "m2")["a"])
     stale = ErrorCode.STALE_MEMBER_EPOCH
-    assert driver.commit({("a", mine[0]): 5}, member="m1", generation=1) == [OK]  # it is at 2 now
-    assert driver.commit({("a", mine[0]): 5, ("a", other[0]): 5}, member="m1", generation=1) == [stale]
-    assert driver.commit({("a", other[0]): 5}, member="m2", generation=1) == [stale]  # assigned at 2
-    assert driver.commit({("unheard", 0): 5}, member="m1", generation=1) == [stale]
-    assert driver.commit({("a", mine[0]): 5}, member="m1", generation=3) == [stale]
+    assert driver.commit({("a", mine[0]): 5}, member="m1", generation=2) == [OK]  # it is at 3 now
+    assert driver.commit({("a", mine[0]): 5, ("a", other[0]): 5}, member="m1", generation=2) == [stale]
+    assert driver.commit({("a", other[0]): 5}, member="m2", generation=2) == [stale]  # assigned at 3
+    assert driver.commit({("unheard", 0): 5}, member="m1", generation=2) == [stale]
+    assert driver.commit({("a", mine[0]): 5}, member="m1", generation=4) == [stale]
     driver.restart()
-    assert driver.commit({("a", mine[1]): 5}, member="m1", generation=1) == [OK]
+    assert driver.commit({("a", mine[1]): 5}, member="m1", generation=2) == [OK]
+
+
+def test_partitions_that_are_refused_by_themselves_are_not_held_against_the_member(
+    make_driver: Callable[..., Any],
+) -> None:
+    driver = make_driver(consumer_assignment_interval_ms=0, offset_metadata_max_bytes=3)
+    driver.create_topics(a=4)
+    pair(driver)
+    other = sorted(has(driver, "m2")["a"])[0]
+    too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert driver.commit({("a", other): 5}, member="m1", generation=2, metadata="long") == [too_large]
 
 
 def test_older_producers_name_no_member(driver: Any) -> None:
@@ -391,28 +483,28 @@ def test_older_producers_name_no_member(driver: Any) -> None:
 
 def test_offsets_are_shown_to_members_of_the_right_epoch_and_to_administrators(driver: Any) -> None:
     driver.start("m1")
-    driver.commit({("a", 0): 5}, member="m1", generation=1)
-    assert driver.fetch(member="m1", epoch=1) == {("a", 0): 5}
+    driver.commit({("a", 0): 5}, member="m1", generation=2)
+    assert driver.fetch(member="m1", epoch=2) == {("a", 0): 5}
     assert driver.fetch() == {("a", 0): 5}
     assert driver.fetch(member="m1", epoch=0) == ErrorCode.STALE_MEMBER_EPOCH
-    assert driver.fetch(member="m9", epoch=1) == UNKNOWN
+    assert driver.fetch(member="m9", epoch=2) == UNKNOWN
 
 
 def test_offsets_of_topics_that_are_read_stay(make_driver: Callable[..., Any]) -> None:
     driver = make_driver(consumer_session_timeout_ms=DAY_MS)
     driver.create_topics(a=4, b=2)
     driver.start("m1")
-    driver.commit({("a", 0): 5, ("b", 0): 6}, member="m1", generation=1)
+    driver.commit({("a", 0): 5, ("b", 0): 6}, member="m1", generation=2)
     assert driver.delete_offsets({"a": [0], "b": [0]}) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, OK]
     for _ in range(9 * 2):
         driver.pass_time(DAY_MS // 2)
-        driver.beat("m1", 1)
+        driver.beat("m1", 2)
     assert driver.fetch() == {("a", 0): 5}
 
 
 def test_an_empty_group_goes_with_its_last_offset(driver: Any) -> None:
     driver.start("m1")
-    driver.commit({("a", 0): 5}, member="m1", generation=1)
+    driver.commit({("a", 0): 5}, member="m1", generation=2)
     driver.beat("m1", -1)
     driver.pass_time(6 * DAY_MS)
     assert driver.fetch() == {("a", 0): 5}
@@ -429,12 +521,12 @@ def test_a_consumer_group_is_described(driver: Any) -> None:
     found = driver.describe_consumer()
     assert (found.group_state, found.group_epoch, found.assignment_epoch, found.assignor_name) == (
         "Stable",
-        2,
-        2,
+        3,
+        3,
         "uniform",
     )
     first = found.members[0]
-    assert (first.member_id, first.member_epoch, first.client_id, first.client_host) == ("m1", 2, "c", "/127.0.0.1")
+    assert (first.member_id, first.member_epoch, first.client_id, first.client_host) == ("m1", 3, "c", "/127.0.0.1")
     assert (first.subscribed_topic_names, first.member_type) == (["a"], 1)
     assert {each.topic_name: set(each.partitions) for each in first.assignment.topic_partitions} == has(driver, "m1")
     assert first.assignment == first.target_assignment
@@ -484,21 +576,21 @@ def test_records_are_kafkas_in_kafkas_order(driver: Any) -> None:
 def test_a_loaded_group_goes_on_where_it_was(driver: Any) -> None:
     driver.start("m1", topics=("a",), regex="b")
     driver.start("m2")
-    driver.beat("m1", 1, owned={"a": {0, 1, 2, 3}, "b": {0, 1}})
+    driver.beat("m1", 2, owned={"a": {0, 1, 2, 3}, "b": {0, 1}})
     before = driver.machine.group("g")
     driver.restart()
     after = driver.machine.group("g")
     for name in ("epoch", "metadata_hash", "assignment_epoch", "members", "target", "owners", "regexes"):
         assert getattr(after, name) == getattr(before, name), name
-    driver.beat("m1", 1, owned=has(driver, "m1"))
-    driver.beat("m2", 2)
+    driver.beat("m1", 2, owned=has(driver, "m1"))
+    driver.beat("m2", 3)
     assert driver.machine.group("g").state_name == "Stable"
 
 
 def test_members_that_do_not_come_back_after_a_load_are_dropped(driver: Any) -> None:
     driver.start("m1", rebalance_ms=10_000)
     driver.start("m2")
-    driver.beat("m1", 1, owned={"a": {0, 1, 2, 3}})
+    driver.beat("m1", 2, owned={"a": {0, 1, 2, 3}})
     driver.restart()
     driver.pass_time(10_000)
     assert list(driver.machine.group("g").members) == ["m2"]
@@ -508,7 +600,7 @@ def test_members_that_do_not_come_back_after_a_load_are_dropped(driver: Any) -> 
 
 def test_a_compacted_log_loads_the_same_group(driver: Any) -> None:
     pair(driver)
-    driver.beat("m1", 2, topics=("b",), owned=has(driver, "m1"))
+    driver.beat("m1", 3, topics=("b",), owned=has(driver, "m1"))
     before = driver.machine.group("g")
     latest: dict[bytes, Any] = {}
     for entry in driver.log:
@@ -528,9 +620,9 @@ def test_a_refused_append_changes_nothing(driver: Any) -> None:
     driver.start("m1")
     driver.create_topics(a=6)
     driver.refuse = ErrorCode.NOT_COORDINATOR
-    assert driver.beat("m1", 1) == ErrorCode.NOT_COORDINATOR
+    assert driver.beat("m1", 2) == ErrorCode.NOT_COORDINATOR
     driver.refuse = None
-    assert driver.beat("m1", 1).member_epoch == 2  # it looks at the topics again
+    assert driver.beat("m1", 2).member_epoch == 3  # it looks at the topics again
 
 
 def test_a_group_that_stored_offsets_only_becomes_a_consumer_group_and_keeps_them(driver: Any) -> None:

@@ -137,8 +137,8 @@ def test_a_new_classic_member_joins_a_consumer_group(driver: Any) -> None:
     assert driver.join(protocols=metadata()) == ErrorCode.MEMBER_ID_REQUIRED
     member = driver.given_id
     reply = driver.join(member, protocols=metadata())
-    assert (reply.generation_id, reply.leader, reply.members) == (2, "", [])
-    assert driver.sync(member, 2, protocol_name="cooperative-sticky") is not None
+    assert (reply.generation_id, reply.leader, reply.members) == (3, "", [])
+    assert driver.sync(member, 3, protocol_name="cooperative-sticky") is not None
     settle(driver, [member], ["m1"])
     assert len(has(driver, member)) == len(has(driver, "m1")) == 2
 
@@ -249,7 +249,7 @@ def test_a_classic_member_that_is_silent_is_dropped(driver: Any) -> None:
 
 def test_an_empty_consumer_group_becomes_classic_when_somebody_joins_it_so(driver: Any) -> None:
     driver.start("m1")
-    driver.commit({("a", 0): 9}, member="m1", generation=1)
+    driver.commit({("a", 0): 9}, member="m1", generation=2)
     driver.beat("m1", -1)
     assert driver.join("stranger") == UNKNOWN
     assert kind(driver) == "consumer"
