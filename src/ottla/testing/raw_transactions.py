@@ -34,7 +34,7 @@ from ottla.protocol.messages.transactions import (
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import one_batch, produce
 
-TRANSACTION_KEY = 1
+GROUP_KEY, TRANSACTION_KEY = 0, 1
 WAIT_S = 20.0
 WAITED_FOR = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -50,6 +50,15 @@ def find_coordinator(client: RawClient, key: str, key_type: int = TRANSACTION_KE
     while client.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4).coordinators[0].error_code:
         assert time.monotonic() < deadline, f"nobody coordinates {key}"
         time.sleep(0.02)
+
+
+def ask_until_ready(client: RawClient, request: object, version: int) -> Any:
+    """The first answer that does not ask to wait."""
+    deadline = time.monotonic() + WAIT_S
+    while (answer := client.ask(request, version)).error_code in WAITED_FOR:
+        assert time.monotonic() < deadline, ErrorCode(answer.error_code).name
+        time.sleep(0.01)
+    return answer
 
 
 def init_request(transactional_id: str | None, timeout_ms: int = 60_000, **fields: Any) -> InitProducerIdRequest:
@@ -127,13 +136,8 @@ class RawProducer:
     def init(self, timeout_ms: int = 60_000, *, api_version: int = 5, **fields: Any) -> Any:
         """Introduces itself and waits until it may begin."""
         find_coordinator(self.client, self.transactional_id)
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            answer = self.client.ask(init_request(self.transactional_id, timeout_ms, **fields), api_version)
-            if answer.error_code not in WAITED_FOR:
-                break
-            assert time.monotonic() < deadline, ErrorCode(answer.error_code).name
-            time.sleep(0.01)
+        request = init_request(self.transactional_id, timeout_ms, **fields)
+        answer = ask_until_ready(self.client, request, api_version)
         if not answer.error_code:
             self._become(answer.producer_id, answer.producer_epoch)
         return answer
@@ -175,7 +179,7 @@ class RawProducer:
 
     def commit_offset(self, group: str, topic: str, offset: int) -> ErrorCode:
         """An offset of a group as a part of the transaction."""
-        find_coordinator(self.client, group, key_type=0)
+        find_coordinator(self.client, group, GROUP_KEY)
         if self.version == 1:
             added = AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id,
