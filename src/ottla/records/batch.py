@@ -23,7 +23,6 @@ from ottla.records.layout import (
     HEADER_BYTES,
     INT32_MAX,
     LEADER_EPOCH_AT,
-    LENGTH_AT,
     LENGTH_PREFIX,
     LOG_APPEND_TIME_BIT,
     MAGIC,
@@ -251,22 +250,21 @@ def wrap(
         | (CONTROL_BIT if is_control else 0)
         | (DELETE_HORIZON_BIT if delete_horizon_ms is not None else 0)
     )
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=last_offset_delta,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        record_count=record_count,
+    return _finish(
+        batch,
+        compression,
+        level,
+        base_offset,
+        leader_epoch,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
     )
-    return _finish(batch, header, compression, level)
 
 
 def _timestamp_range(timestamps: int | Sequence[int]) -> tuple[int, int]:
@@ -276,19 +274,38 @@ def _timestamp_range(timestamps: int | Sequence[int]) -> tuple[int, int]:
     return timestamps[0], max(timestamps)
 
 
-def _finish(batch: bytearray, header: BatchHeader, compression: Compression, level: int | None) -> bytearray:
-    """Puts `header` in front of the encoded records behind its place in `batch`, compressed if asked."""
-    if compression is not Compression.NONE and header.record_count:
+def _finish(
+    batch: bytearray,
+    compression: Compression,
+    level: int | None,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    *fields: int,
+) -> bytearray:
+    """Puts a header in front of the encoded records behind its place in `batch`, compressed if asked.
+
+    `fields`: those behind the attributes, in their order; the count of records is the last. As values and not as a
+    header, which takes longer to make than all the rest.
+    """
+    if compression is not Compression.NONE and fields[-1]:
         with memoryview(batch) as view:
             compressed = compress(compression, view[HEADER_BYTES:], level)
         batch = bytearray(HEADER_BYTES)
         batch += compressed
     if len(batch) - LENGTH_PREFIX > INT32_MAX:
         raise refusal(Problem.TOO_LARGE)
-    # What is known only now is put over the header's own: another header would take longer than all the rest.
-    HEADER.pack_into(batch, 0, *header)
-    _INT32.pack_into(batch, LENGTH_AT, len(batch) - LENGTH_PREFIX)
-    _INT16.pack_into(batch, ATTRIBUTES_AT, header.attributes & ~COMPRESSION_MASK | compression)
+    HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LENGTH_PREFIX,
+        leader_epoch,
+        MAGIC,
+        0,  # the checksum, which is made of the rest
+        attributes & ~COMPRESSION_MASK | compression,
+        *fields,
+    )
     _seal(batch)
     return batch
 
@@ -309,12 +326,26 @@ def rebuild(
     last sequence of a producer must be found again. `delete_horizon_ms` takes the place of the base
     timestamp: the caller has shifted the timestamp deltas to it. The codec stays, unless another is named.
     """
-    header = header._replace(record_count=record_count, max_timestamp=max_timestamp)
+    attributes, base_timestamp = header.attributes, header.base_timestamp
     if delete_horizon_ms is not None:
-        header = header._replace(base_timestamp=delete_horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT)
+        attributes, base_timestamp = attributes | DELETE_HORIZON_BIT, delete_horizon_ms
     batch = bytearray(HEADER_BYTES)
     batch += records
-    return _finish(batch, header, header.compression if compression is None else compression, level)
+    return _finish(
+        batch,
+        header.compression if compression is None else compression,
+        level,
+        header.base_offset,
+        header.leader_epoch,
+        attributes,
+        header.last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        record_count,
+    )
 
 
 def recompress(
