@@ -12,11 +12,10 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from steps import check, step
 
 from ottla.testing.broker import Broker
 
@@ -27,22 +26,6 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = 3
 KILLED_AFTER = 0.5  # of the records of the last topic
 PICTURE = os.path.join("out", "demo", "broker.svg")
-
-
-@contextmanager
-def step(title: str) -> Iterator[list[str]]:
-    """Prints one line of the tour: what was done, what came of it, how long it took."""
-    print(f"  {title:<36}", end="", flush=True)
-    notes: list[str] = []
-    started = time.perf_counter()
-    yield notes
-    print(f"{time.perf_counter() - started:7.2f} s   {', '.join(notes)}", flush=True)
-
-
-def check(is_right: bool, claim: str) -> str:
-    if not is_right:
-        sys.exit(f"\nthe tour ends here: {claim} does not hold")
-    return claim
 
 
 def value_of(number: int) -> bytes:
@@ -128,10 +111,11 @@ def tour(records: int) -> None:
         broker = Broker(in_process=False).start()
     try:
         visit(broker, records)
-    finally:
         with step("stop it") as notes:
             broker.stop()
             notes.append("its data is gone again")
+    finally:
+        broker.stop()  # also where the tour ends early: a step that fails, or nobody who reads
 
 
 def visit(broker: Broker, records: int) -> None:

@@ -28,6 +28,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from steps import check, step
 
 import ottla.spark
 from ottla.testing.broker import Broker
@@ -53,22 +54,6 @@ CHART = os.path.join("out", "demo", "revenue.svg")
 SPARK_LOG = os.path.join("out", "demo", "spark.log")
 
 Purchase = tuple[str, str]  # an order and a click before it
-
-
-@contextmanager
-def step(title: str) -> Iterator[list[str]]:
-    """Prints one line of the demo: what was done, how long it took, what came of it."""
-    print(f"  {title:<34}", end="", flush=True)
-    notes: list[str] = []
-    started = time.perf_counter()
-    yield notes
-    print(f"{time.perf_counter() - started:7.2f} s   {', '.join(notes)}", flush=True)
-
-
-def check(is_right: bool, claim: str) -> str:
-    if not is_right:
-        sys.exit(f"\nthe demo ends here: {claim} does not hold")
-    return claim
 
 
 @contextmanager

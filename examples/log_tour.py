@@ -13,10 +13,10 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from multiprocessing import get_context
+
+from steps import check, step
 
 from ottla.config import LogConfig
 from ottla.disk import RealDisk
@@ -32,16 +32,6 @@ FETCH_BYTES = 1024 * 1024
 KEYS = 20_000
 PARTITION = TopicPartition("orders", 0)
 CONFIG = LogConfig(segment_bytes=16 * 1024 * 1024, cleanup_policy=("compact",))
-
-
-@contextmanager
-def step(title: str) -> Iterator[list[str]]:
-    """Prints one line of the tour: what was done, what came of it, how long it took."""
-    print(f"  {title:<38}", end="", flush=True)
-    notes: list[str] = []
-    started = time.perf_counter()
-    yield notes
-    print(f"{time.perf_counter() - started:7.2f} s   {', '.join(notes)}")
 
 
 def now_ms() -> int:
@@ -82,12 +72,6 @@ def read(log: Log) -> tuple[int, dict[bytes, bytes]]:
             position += header.size_bytes
             offset = header.end_offset
     return count, latest
-
-
-def check(is_right: bool, claim: str) -> str:
-    if not is_right:
-        sys.exit(f"\nthe tour ends here: {claim} does not hold")
-    return claim
 
 
 def compact(log: Log) -> cleaner.CleaningResult:
