@@ -130,15 +130,16 @@ def test_what_is_refused_is_refused_in_the_general_words(
     topic = new_topic(config={"max.message.bytes": "1000", "cleanup.policy": "compact"})
     of_producer = {"keys": [b"k"], "producer_id": 7, "producer_epoch": 0}
     client.ask(request(topic, version, [b"v"], keys=[b"k"]), version)
-    refused = {
-        ErrorCode.MESSAGE_TOO_LARGE: request(topic, version, [b"v" * 2000], keys=[b"k"]),
-        ErrorCode.CORRUPT_MESSAGE: damaged(request(topic, version, [b"value"], keys=[b"k"])),
-        ErrorCode.INVALID_RECORD: request(topic, version, [b"a value without a key"]),
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: request(topic, version, [b"v"], **of_producer, base_sequence=9),
-    }
+    refused = [
+        (ErrorCode.MESSAGE_TOO_LARGE, request(topic, version, [b"v" * 2000], keys=[b"k"])),
+        (ErrorCode.CORRUPT_MESSAGE, damaged(request(topic, version, [b"value"], keys=[b"k"]))),
+        (ErrorCode.INVALID_RECORD, request(topic, version, [b"a value without a key"])),
+        (ErrorCode.INVALID_RECORD, request(topic, version, [b"a claimed place"], keys=[b"k"], base_offset=2)),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, request(topic, version, [b"v"], **of_producer, base_sequence=9)),
+    ]
     client.ask(request(topic, version, [b"v"], **of_producer, base_sequence=0), version)
     before = repeated.count
-    for code, wrong in refused.items():
+    for code, wrong in refused:
         with RawClient(broker.bootstrap_servers) as stranger:
             in_general = stranger.ask(wrong, version)
         assert answer_of(in_general).error_code == code

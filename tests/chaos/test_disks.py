@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.log_dirs import DescribeLogDirsRequest
@@ -19,6 +20,7 @@ from ottla.testing.broker import Broker
 from ottla.testing.disk import SimulatedDisk
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import create_topic, fetch, list_offsets, metadata, one_batch, produce
+from ottla.testing.waiting import wait_until
 
 SIZE_MB = 24
 
@@ -127,6 +129,37 @@ def test_a_failing_directory_takes_only_its_own_partitions_offline() -> None:
             assert values(client, "t", partition) == kept
         told = client.ask(metadata("t"), 12).topics[0].partitions
         assert all((one.error_code, one.leader_id, one.offline_replicas) == (0, 1, []) for one in told)
+
+
+@pytest.mark.parametrize("is_idempotent", [True, False])
+def test_a_producer_whose_append_failed_sends_the_same_batch_again_and_it_is_taken(is_idempotent: bool) -> None:
+    """The append that failed had stamped the batch already; what comes again must be a producer's batch as before."""
+    disk = SimulatedDisk()
+    with Broker({"log.dirs": "/a,/b"}, directory="/a", disk=disk) as broker:
+        with RawClient(broker.bootstrap_servers) as client:
+            client.ask(create_topic("t", 2), 7)
+        failing = broker.running.logs.directories[1]
+        (partition,) = (name.partition for name in failing.logs)
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "enable.idempotence": is_idempotent,
+                "retry.backoff.ms": 10,
+                "reconnect.backoff.ms": 10,
+                "reconnect.backoff.max.ms": 50,
+            }
+        )
+        for value in (b"first", b"second"):  # the second is a repetition of the first request
+            producer.produce("t", value, partition=partition)
+            assert producer.flush(20) == 0
+        disk.fail("/b/*.log", "write", errno.EIO)
+        producer.produce("t", b"third", partition=partition)
+        wait_until(lambda: not failing.is_online)
+        disk.heal()
+        broker.restart()
+        assert producer.flush(20) == 0
+        with RawClient(broker.bootstrap_servers) as client:
+            assert values(client, "t", partition) == [b"first", b"second", b"third"]
 
 
 def test_a_directory_that_is_away_at_the_start_has_offline_replicas_until_it_is_back() -> None:

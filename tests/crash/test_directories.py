@@ -56,8 +56,9 @@ class Broker:
         assert log is not None
         for _ in range(times):
             data = batch.build(None, [self.dice.randbytes(self.dice.randint(20, 90))] * 2, START_MS)
-            batch.stamp(data, log.end_offset, 0)
-            self.lives[name].batches.append(bytes(data))
+            expected = bytearray(data)
+            batch.stamp(expected, log.end_offset, 0)
+            self.lives[name].batches.append(bytes(expected))
             log.append(data, leader_epoch=0, now_ms=START_MS)
 
     def flush(self, name: TopicPartition) -> None:

@@ -72,9 +72,10 @@ class Full:
             producer_epoch=0,
             base_sequence=self.sequence,
         )
-        batch.stamp(data, self.log.end_offset, self.epoch)
-        self.log.append(bytearray(data), leader_epoch=self.epoch, now_ms=START_MS)
-        self.batches.append(bytes(data))
+        expected = bytearray(data)
+        batch.stamp(expected, self.log.end_offset, self.epoch)
+        self.log.append(data, leader_epoch=self.epoch, now_ms=START_MS)
+        self.batches.append(bytes(expected))
         self.sequence += count
 
     def append_until_full(self) -> None:

@@ -86,8 +86,9 @@ class Story:
 
     def append(self, count: int = 3, **options: object) -> None:
         data = self.batch(count, **options)
-        batch.stamp(data, self.log.end_offset, self.epoch)
-        self.ledger.now.append(bytes(data))
+        expected = bytearray(data)
+        batch.stamp(expected, self.log.end_offset, self.epoch)
+        self.ledger.now.append(bytes(expected))
         self.log.append(data, leader_epoch=self.epoch, now_ms=self.now_ms)
 
     def produce(self, producer_id: int, count: int = 2, *, epoch: int = 0, is_transactional: bool = False) -> None:

@@ -106,6 +106,7 @@ cdef enum:
     COUNT = 9
     CONTROL = 10
     SEQUENCE = 11
+    BASE_OFFSET = 12
     OFFSET_DELTA = 27
     TIMESTAMP = 28
     TRAILING = 29
@@ -284,6 +285,8 @@ cdef int check_framing(
         return problem
     if header.batch_length > size - position - LENGTH_PREFIX:
         return SHORT
+    if strict and header.base_offset:
+        return BASE_OFFSET
     cdef size_t covered = LENGTH_PREFIX + header.batch_length - ATTRIBUTES_AT
     if crc32c_of(0, data + position + ATTRIBUTES_AT, covered) != header.crc:
         return CRC

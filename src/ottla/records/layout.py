@@ -290,6 +290,7 @@ class Problem(IntEnum):
     COUNT = 9, ErrorCode.INVALID_RECORD, "the record count does not fit the batch"
     CONTROL = 10, ErrorCode.INVALID_RECORD, "clients are not allowed to write control batches"
     SEQUENCE = 11, ErrorCode.INVALID_RECORD, "the batch has a producer id but no sequence"
+    BASE_OFFSET = 12, ErrorCode.INVALID_RECORD, "the base offset is not 0: a batch gets its place from the broker"
     VARINT = 20, ErrorCode.INVALID_RECORD, "a variable-length number runs past its record or its width"
     RECORD_LENGTH = 21, ErrorCode.INVALID_RECORD, "a record's length does not fit its fields or its batch"
     KEY_LENGTH = 22, ErrorCode.INVALID_RECORD, "a key length does not fit its record"

@@ -119,7 +119,7 @@ def test_recompressing_keeps_everything_but_the_codec(compression):
         other = batch.recompress(data, compression)
         before, after = batch.read_header(data), batch.read_header(other)
         assert after.compression is compression
-        batch.check(other)
+        batch.check(other, strict=False)
         changed = {"crc": 0, "batch_length": 0, "attributes": 0}
         assert before._replace(**changed) == after._replace(**changed)
         assert batch.decode(other) == batch.decode(data)
@@ -128,7 +128,7 @@ def test_recompressing_keeps_everything_but_the_codec(compression):
 def test_stamping_an_offset_leaves_the_checksum_right():
     data = bytearray(5) + batch.build(None, [b"v"], T)
     batch.stamp(data, 1234, 9, 5)
-    header = batch.check(data, 5).header
+    header = batch.check(data, 5, strict=False).header
     assert (header.base_offset, header.leader_epoch) == (1234, 9)
 
 

@@ -147,6 +147,25 @@ def test_a_producer_id_wants_a_sequence():
     batch.check(batch.build(None, [b"v"], T, producer_id=5, producer_epoch=0, base_sequence=0))
 
 
+@pytest.mark.parametrize("base_offset", [1, 2**40, -1, -(2**63)])
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.LZ4])
+def test_a_place_in_the_log_is_not_for_producers_to_claim(base_offset, compression):
+    data = batch.build(None, [b"a", b"b"], T, compression=compression)
+    batch.stamp(data, base_offset, 0)
+    found = refusal_of(data)
+    assert (found.code, found.record_index) == (ErrorCode.INVALID_RECORD, None)
+    if base_offset >= 0:
+        assert batch.check(data, strict=False).header.base_offset == base_offset
+
+
+def test_a_claimed_place_is_said_before_a_bad_checksum_and_after_a_cut():
+    data = three()
+    batch.stamp(data, 1, 0)
+    data[-1] ^= 1
+    assert refusal_of(data).code is ErrorCode.INVALID_RECORD
+    assert refusal_of(data[:-1]).code is ErrorCode.CORRUPT_MESSAGE
+
+
 def test_gaps_are_for_the_log_not_for_producers():
     data = batch.build(None, [b"a", b"b"], T, offset_deltas=[0, 7])
     assert refusal_of(data).code is ErrorCode.INVALID_RECORD

@@ -107,6 +107,15 @@ def test_a_control_batch_of_a_client_is_refused() -> None:
     assert refusal(marker).code is ErrorCode.INVALID_RECORD
 
 
+def test_a_batch_that_claims_a_place_in_the_log_is_refused_and_left_as_it_is() -> None:
+    for options in ({}, LOG_APPEND_TIME):
+        data = of(b"a", base_offset=3)
+        before = bytes(data)
+        error = refusal(data, **options)
+        assert (error.code, error.record_index) == (ErrorCode.INVALID_RECORD, None)
+        assert data == before
+
+
 def test_a_batch_with_a_producer_and_no_sequence_is_refused() -> None:
     assert refusal(of(b"a", producer_id=7, producer_epoch=0)).code is ErrorCode.INVALID_RECORD
 

@@ -88,6 +88,9 @@ def check_batch(data: Buffer, position: int, strict: bool, deep: bool) -> Checke
         end = position + header.size_bytes
         if end > len(view):
             raise refusal(Problem.SHORT)
+        # Said before the checksum, which does not cover it: a producer that is told of a bad checksum sends again.
+        if strict and header.base_offset:
+            raise refusal(Problem.BASE_OFFSET)
         if crc32c(view[position + ATTRIBUTES_AT : end]) != header.crc:
             raise refusal(Problem.CRC)
         problem = _header_problem(header)
