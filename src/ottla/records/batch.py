@@ -67,9 +67,10 @@ def check(
     know.
 
     Always: length, magic, checksum, codec, offsets and count. `deep`: every record, decompressed if need be,
-    with its lengths, numbers and offset deltas. `strict` is for a producer's batch: offset deltas 0..n-1, at
-    least one record, no control batch, no unknown attributes, a sequence with a producer id. Without it, as
-    from disk or from a leader, compaction may have left gaps or nothing at all.
+    with its lengths, numbers and offset deltas. `strict` is for a producer's batch: base offset 0, offset
+    deltas 0..n-1, at least one record, no control batch, no unknown attributes, a sequence with a producer id.
+    Without it, as from disk or from a leader, a batch has its place, and compaction may have left gaps or nothing
+    at all.
     """
     checked = codec.check_batch(data, position, strict, deep)
     header = checked.header
