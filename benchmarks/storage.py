@@ -43,6 +43,8 @@ from ottla.storage.recovery import RecoveryReport, open_log
 NOW_MS = 1_700_000_000_000
 PARTITION = TopicPartition("bench", 0)
 PRODUCE_VERSION = 9
+# An append stamps its bytes: what is appended again gets the base offset of a producer's batch back each time.
+BASE_OFFSET_AS_SENT = bytes(8)
 
 
 class SilentFile(RealFile):
@@ -86,6 +88,7 @@ def append_cost(directory: str, batch_bytes: int, total_bytes: int) -> float:
 
         def work() -> None:
             for _ in range(count):
+                template[:8] = BASE_OFFSET_AS_SENT
                 log.append(template, leader_epoch=0, now_ms=NOW_MS)
 
         cost = cpu_of(work)
@@ -105,6 +108,12 @@ def produce_frame(records: bytes) -> bytes:
     )
     header = RequestHeader(request_api_key=0, request_api_version=PRODUCE_VERSION, correlation_id=7, client_id="bench")
     return encode_request_header(header) + encode(request, PRODUCE_VERSION)
+
+
+def base_offset_in(frame: bytearray | memoryview, records: bytes) -> slice:
+    """Where the base offset of the batch stands in its request."""
+    start = bytes(frame).index(records)
+    return slice(start, start + len(BASE_OFFSET_AS_SENT))
 
 
 def produce_once(frame: bytearray, log: Log) -> bytes:
@@ -134,7 +143,9 @@ def produce_once(frame: bytearray, log: Log) -> bytes:
 
 def produce_cost(directory: str, disk: RealDisk, count: int = 20_000) -> float:
     """CPU µs per request of one batch of one 100-byte record."""
-    frame = bytearray(produce_frame(bytes(batch.build(None, [bytes(100)], NOW_MS))))
+    records = bytes(batch.build(None, [bytes(100)], NOW_MS))
+    frame = bytearray(produce_frame(records))
+    base_offset = base_offset_in(frame, records)
 
     def round_of_requests() -> float:
         path = tempfile.mkdtemp(dir=directory)
@@ -142,6 +153,7 @@ def produce_cost(directory: str, disk: RealDisk, count: int = 20_000) -> float:
 
         def work() -> None:
             for _ in range(count):
+                frame[base_offset] = BASE_OFFSET_AS_SENT
                 produce_once(frame, log)
 
         cost = cpu_of(work)
@@ -165,21 +177,26 @@ def dispatch_cost(directory: str, count: int = 20_000) -> dict[str, float]:
         await broker.controller.create_topic(NewTopic("bench", 1, 1))
         records = bytes(batch.build(None, [bytes(100)], broker.clock.now_ms()))
         frame = memoryview(bytearray(produce_frame(records)))
+        base_offset = base_offset_in(frame, records)
         peer: Any = Peer()
 
         def first() -> None:
             for _ in range(count // 4):
                 peer.session = None
+                frame[base_offset] = BASE_OFFSET_AS_SENT
                 broker.dispatcher(peer, frame)
 
         def repeated() -> None:
             for _ in range(count):
+                frame[base_offset] = BASE_OFFSET_AS_SENT
                 broker.dispatcher(peer, frame)
 
         costs = {
             "first_us": smallest(5, lambda: cpu_of(first)) / (count // 4) * 1e6,
             "repeated_us": smallest(5, lambda: cpu_of(repeated)) / count * 1e6,
         }
+        appended = broker.replicas.find("bench", 0).log.end_offset
+        assert appended == 5 * (count // 4 + count), "what was measured are appends and not refusals"
         await broker.stop()
         return costs
 
@@ -201,6 +218,7 @@ def fill(path: str, total_bytes: int, config: LogConfig, batch_bytes: int = 16 *
     log = open_log(RealDisk(), path, PARTITION, config, now_ms=NOW_MS)
     template = one_batch(100, batch_bytes)
     for _ in range(total_bytes // len(template)):
+        template[:8] = BASE_OFFSET_AS_SENT
         log.append(template, leader_epoch=0, now_ms=NOW_MS)
     return log
 
