@@ -224,7 +224,7 @@ class Coordinator(Generic[MachineType]):
         broker = self._broker
         shard.runner = Runner(
             shard.machine,
-            PartitionJournal(shard.partition, self._compression),
+            PartitionJournal(shard.partition, self._compression()),
             broker.clock,
             applied_offset=shard.partition.log.end_offset,
             commit_timeout_ms=lambda: broker.config.offsets_commit_timeout_ms,

@@ -45,7 +45,7 @@ class PartitionJournal:
 
     __slots__ = ("_compression", "_partition")
 
-    def __init__(self, partition: Partition, compression: Callable[[], Compression]) -> None:
+    def __init__(self, partition: Partition, compression: Compression) -> None:
         self._partition = partition
         self._compression = compression
 
@@ -54,7 +54,7 @@ class PartitionJournal:
 
     @property
     def committed_offset(self) -> int:
-        return self._partition.leader.high_watermark if self._partition.is_leader else -1
+        return self._partition.committed_offset
 
     @property
     def moved(self) -> Signal:
@@ -62,11 +62,15 @@ class PartitionJournal:
 
     def append(self, decision: Decision, now_ms: int) -> int:
         """Writes a decision as one batch; the codes of ApiError are those that a coordinator answers."""
+        records = decision.records
         data = batch.build(
-            [_key_bytes(record) for record in decision.records],
-            [_value_bytes(record) for record in decision.records],
+            [key if type(key) is bytes else encode_key(key) for key, _, _ in records],
+            [
+                value if value is None or type(value) is bytes else encode_value(value, version)
+                for _, value, version in records
+            ],
             now_ms,
-            compression=self._compression(),
+            compression=self._compression,
             producer_id=decision.producer_id,
             producer_epoch=decision.producer_epoch,
             is_transactional=decision.producer_id >= 0,
@@ -79,22 +83,14 @@ class PartitionJournal:
                     ErrorCode.MESSAGE_TOO_LARGE,
                     f"the records have {len(data)} bytes, the topic takes {bytes_max} (max.message.bytes)",
                 )
-            # Not looked at again like a client's: it was made here.
+            if decision.producer_id < 0:
+                return partition.append_own(data, len(records), now_ms=now_ms)
+            # A producer's: its epoch is looked at. The batch itself is not, it was made here.
             admitted = Admitted(memoryview(data), batch.read_header(data), NO_APPEND_TIME)
             appended = partition.append_admitted(admitted, acks=ALL_REPLICAS, now_ms=now_ms)
         except ApiError as error:
             raise ApiError(_MEANINGS.get(error.code, error.code), error.message) from error
         return appended.last_offset + 1
-
-
-def _key_bytes(record: CoordinatorRecord) -> bytes:
-    key = record.key
-    return key if type(key) is bytes else encode_key(key)
-
-
-def _value_bytes(record: CoordinatorRecord) -> bytes | None:
-    value = record.value
-    return value if value is None or type(value) is bytes else encode_value(value, record.value_version)
 
 
 ApplyBytes = Callable[[bytes, "bytes | None", int], None]

@@ -73,6 +73,11 @@ class Partition:
         return self._leader is not None
 
     @property
+    def committed_offset(self) -> int:
+        """The high watermark; -1 where this broker does not lead the partition and cannot say."""
+        return self._leader.high_watermark if self._leader is not None else -1
+
+    @property
     def is_led_alone(self) -> bool:
         """Whether this broker leads and no other replica is in sync: what is appended is committed at once."""
         return self._leader is not None and self._leader.is_alone
@@ -128,6 +133,17 @@ class Partition:
             raise self.disk_failure(error) from error
         self._end_moved(leader)
         return appended
+
+    def append_own(self, data: bytearray, record_count: int, *, now_ms: int) -> int:
+        """Appends a batch that this broker made now, for all replicas; the offset behind it."""
+        leader = self.leader
+        leader.check_append(ALL_REPLICAS, self.log.config.min_insync_replicas)
+        try:
+            end_offset = self.log.append_own(data, record_count, leader_epoch=leader.epoch, now_ms=now_ms)
+        except StorageError as error:
+            raise self.disk_failure(error) from error
+        self._end_moved(leader)
+        return end_offset
 
     def append_marker(
         self, producer_id: int, producer_epoch: int, marker: EndTransactionMarker, *, raises_epoch: bool, now_ms: int

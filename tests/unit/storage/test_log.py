@@ -60,6 +60,27 @@ def test_the_bytes_of_the_producer_are_stored_but_for_offset_and_epoch(home) -> 
     assert stored[16:] == sent[16:]
 
 
+def test_a_batch_of_the_brokers_own_stands_as_it_was_made_but_for_offset_and_epoch(home) -> None:
+    log = home.open()
+    home.produce(log, b"first")
+    later_ms = home.now_ms + 9
+    made = batch.build([b"k", b"k"], [b"a", None], later_ms)
+    sent = bytes(made)
+    assert log.append_own(made, 2, leader_epoch=7, now_ms=later_ms) == 3
+    assert home.records(log)[1:] == [(1, b"k", b"a"), (2, b"k", None)]
+    assert [header.leader_epoch for header in home.headers(log)][1:] == [7]
+    assert home.content("00000000000000000000.log")[-len(sent) + 16 :] == sent[16:]
+    assert log.active.max_timestamp == TimestampOffset(later_ms, 2)
+
+
+def test_a_batch_of_the_brokers_own_that_is_larger_than_a_segment_is_refused(home) -> None:
+    log = home.open(segment_bytes=ONE)
+    with pytest.raises(RecordsError) as caught:
+        log.append_own(batch.build(None, [b"longer"], home.now_ms), 1, leader_epoch=0, now_ms=home.now_ms)
+    assert caught.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
+    assert log.end_offset == 0
+
+
 def test_log_append_time_is_answered(home) -> None:
     log = home.open(message_timestamp_type="LogAppendTime")
     assert home.produce(log, b"a", at=5, now_ms=home.now_ms + 9).append_time_ms == home.now_ms + 9
