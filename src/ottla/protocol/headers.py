@@ -9,6 +9,7 @@ so that a broker can read it before it knows whether the version is one it has.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Final
 
 from ottla.errors import ProtocolError
@@ -19,9 +20,13 @@ from ottla.protocol.versions import API_TABLE
 API_VERSIONS_KEY: Final = 18
 CONTROLLED_SHUTDOWN_KEY: Final = 7
 
+KINDS_MAX: Final = 1024  # APIs and versions that are remembered: more than there are, fewer than a peer can make up
+
+_pack_correlation_id = struct.Struct(">i").pack
 _unpack_key_and_version = struct.Struct(">hh").unpack_from
 
 
+@lru_cache(maxsize=KINDS_MAX)
 def request_header_version(api_key: int, api_version: int) -> int:
     """Which header stands before a request. A version that we do not have gets the one it would have."""
     api = API_TABLE.get(api_key)
@@ -63,5 +68,11 @@ def decode_response_header(
 
 
 def encode_response_header(correlation_id: int, api_key: int, api_version: int) -> bytes:
-    header = ResponseHeader(correlation_id=correlation_id)
-    return encode(header, response_header_version(api_key, api_version))
+    return _pack_correlation_id(correlation_id) + _behind_correlation_id(api_key, api_version)
+
+
+@lru_cache(maxsize=KINDS_MAX)
+def _behind_correlation_id(api_key: int, api_version: int) -> bytes:
+    """The rest of a response header: the same in every answer of a version."""
+    header = encode(ResponseHeader(correlation_id=0), response_header_version(api_key, api_version))
+    return header[len(_pack_correlation_id(0)) :]
