@@ -19,6 +19,7 @@ from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.testing.broker import Broker
 from ottla.testing.raw_client import ConnectionEnded, RawClient
 from ottla.testing.raw_requests import create_topic, fetch, list_offsets, metadata, one_batch, produce
+from ottla.testing.waiting import wait_until
 
 NewTopic = Callable[..., tuple[str, UUID]]
 Connect = Callable[[], RawClient]
@@ -36,13 +37,6 @@ def connection_count(broker: Broker) -> int:
         return len(broker.running.server.connections)
 
     return broker.call(count())
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 15) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)

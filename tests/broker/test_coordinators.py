@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,8 +26,8 @@ from ottla.testing.broker import Broker
 from ottla.testing.disk import SimulatedDisk
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import create_topic, fetch, list_offsets
+from ottla.testing.waiting import wait_until
 
-WAIT_S = 30.0
 OFFSETS = "__consumer_offsets"
 ONE_SHARD = {"offsets.topic.num.partitions": "1"}
 
@@ -52,13 +50,6 @@ def committed(client: RawClient, group: str = "g") -> tuple[int, list[int]]:
     wait_until(is_loaded)
     offsets = [each.committed_offset for topic in answers[-1].topics for each in topic.partitions]
     return answers[-1].error_code, offsets
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def prepared(broker: Broker) -> RawClient:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ottla.protocol.messages.topics import DeleteTopicsRequest
 from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import create_topic, fetch, list_offsets, metadata, one_batch, produce
+from ottla.testing.waiting import wait_until
 
 TOPIC, BROKER = 2, 4
 QUICK = {"log.retention.check.interval.ms": "50", "log.cleaner.backoff.ms": "50", "log.segment.delete.delay.ms": "0"}
@@ -45,13 +46,6 @@ def value_of(client: RawClient, kind: int, name: str, key: str) -> tuple[str | N
 
 def produced(client: RawClient, topic: str, records: bytes) -> Any:
     return client.ask(produce(topic, records), 9).responses[0].partition_responses[0]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.02)
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from ottla.testing.raw_transactions import (
     list_request,
     marker_request,
 )
+from ottla.testing.waiting import wait_until
 
 NewTopic = Callable[..., tuple[str, UUID]]
 READ_COMMITTED = 1
@@ -486,13 +487,6 @@ def test_a_decision_that_was_not_carried_out_is_carried_out_after_a_restart(
         assert committed_offset(client, "group", "t")[0] == (7 if commit else -1)
         producer.send("t", b"next")
         assert producer.end(commit=True) == ErrorCode.NONE
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.01)
 
 
 @both_versions

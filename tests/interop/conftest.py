@@ -22,6 +22,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing.apache_kafka import KAFKA_3_9, KAFKA_4, ApacheKafka, KafkaBroker, missing_programs
+from ottla.testing.waiting import wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COMPACTED = ("compacted", "compacted-transactions")
@@ -317,14 +318,15 @@ def _trim(broker: KafkaBroker, topic: str, before: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for deleted in admin.delete_records([TopicPartition(topic, 0, before)]).values():
         assert deleted.result(WAIT_S).low_watermark == before
-    _wait_until(lambda: _checkpoint(broker, "log-start-offset-checkpoint").get(topic) == before)
-    _wait_until(lambda: _segment_offsets(broker, topic)[0] > 0)
+    wait_until(lambda: _checkpoint(broker, "log-start-offset-checkpoint").get(topic) == before, timeout_s=WAIT_S)
+    wait_until(lambda: _segment_offsets(broker, topic)[0] > 0, timeout_s=WAIT_S)
 
 
 def _wait_for_compaction(broker: KafkaBroker, topic: str) -> None:
     """Until everything below the active segment was cleaned."""
-    _wait_until(
-        lambda: _checkpoint(broker, "cleaner-offset-checkpoint").get(topic) == _segment_offsets(broker, topic)[-1]
+    wait_until(
+        lambda: _checkpoint(broker, "cleaner-offset-checkpoint").get(topic) == _segment_offsets(broker, topic)[-1],
+        timeout_s=WAIT_S,
     )
 
 
@@ -338,13 +340,6 @@ def _checkpoint(broker: KafkaBroker, name: str) -> dict[str, int]:
 
 def _segment_offsets(broker: KafkaBroker, topic: str) -> list[int]:
     return sorted(int(path.stem) for path in (broker.log_dir / f"{topic}-0").glob("*.log"))
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "the broker did not come so far in time"
-        time.sleep(0.1)
 
 
 def _read_everything(bootstrap: str) -> dict[str, PartitionTruth]:

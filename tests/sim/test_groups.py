@@ -8,7 +8,6 @@ again, at no smaller offset. When all is quiet again the group becomes stable.
 """
 
 import asyncio
-import os
 from contextlib import suppress
 from random import Random
 
@@ -42,6 +41,7 @@ from ottla.protocol.messages.groups import (
     SyncGroupRequestAssignment,
 )
 from ottla.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from ottla.testing.seeds import portion_id, portions
 from ottla.testing.wire_client import WireClient
 from ottla.testing.world import BrokerProcess, SimulationError, World
 
@@ -53,16 +53,6 @@ QUIET_S = 60.0
 SESSION_S = 6.0
 SETTINGS = {"offsets.topic.num.partitions": "2", "group.initial.rebalance.delay.ms": "500"}
 ASSIGNMENT_VERSION = 0
-SEEDS_DEFAULT = 20
-SEEDS_PER_TEST = 5
-
-
-def seeds() -> list[range]:
-    if one := os.environ.get("OTTLA_SIM_SEED"):
-        return [range(int(one), int(one) + 1)]
-    first = int(os.environ.get("OTTLA_SIM_FIRST") or 0)
-    end = first + int(os.environ.get("OTTLA_SIM_SEEDS") or SEEDS_DEFAULT)
-    return [range(start, min(start + SEEDS_PER_TEST, end)) for start in range(first, end, SEEDS_PER_TEST)]
 
 
 class Lost(Exception):  # noqa: N818 (what happened to a member, not an error)
@@ -336,7 +326,7 @@ def run(seed: int) -> Judge:
     return judge
 
 
-@pytest.mark.parametrize("portion", seeds(), ids=lambda portion: f"{portion.start}-{portion.stop - 1}")
+@pytest.mark.parametrize("portion", portions(20, per_test=5), ids=portion_id)
 def test_a_group_survives_its_members_its_network_and_its_broker(portion: range) -> None:
     judges = [run(seed) for seed in portion]
     assert len(portion) < 5 or all(judge.commits > 50 for judge in judges), "too little happened"

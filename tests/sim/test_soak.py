@@ -10,10 +10,9 @@ import sys
 
 import pytest
 
+from ottla.testing.seeds import portion_id, portions
 from ottla.testing.soak import Climate, soak
 
-SEEDS_DEFAULT = 120
-SEEDS_PER_TEST = 10
 EVERYTHING = Climate(
     directories=3,
     retains_less=True,
@@ -28,16 +27,7 @@ EVERYTHING = Climate(
 )
 
 
-def seeds() -> list[range]:
-    """In portions, so that workers share them and a line of output stands for more than one."""
-    if one := os.environ.get("OTTLA_SIM_SEED"):
-        return [range(int(one), int(one) + 1)]
-    first = int(os.environ.get("OTTLA_SIM_FIRST") or 0)
-    end = first + int(os.environ.get("OTTLA_SIM_SEEDS") or SEEDS_DEFAULT)
-    return [range(start, min(start + SEEDS_PER_TEST, end)) for start in range(first, end, SEEDS_PER_TEST)]
-
-
-@pytest.mark.parametrize("portion", seeds(), ids=lambda portion: f"{portion.start}-{portion.stop - 1}")
+@pytest.mark.parametrize("portion", portions(120, per_test=10), ids=portion_id)
 def test_every_promise_holds_whatever_happens(portion: range) -> None:
     acknowledged = read = 0
     for seed in portion:

@@ -3,30 +3,18 @@
 `OTTLA_SIM_SEEDS=n` runs that many seeds (`make sim SEEDS=n`), `OTTLA_SIM_SEED=s` runs one.
 """
 
-import os
-
 import pytest
 
+from ottla.testing.seeds import portion_id, portions
 from ottla.testing.transaction_model import World, run
 from ottla.transactions.coordinator import TransactionShard
-
-SEEDS_DEFAULT = 200
-SEEDS_PER_TEST = 50
-
-
-def seeds() -> list[range]:
-    if one := os.environ.get("OTTLA_SIM_SEED"):
-        return [range(int(one), int(one) + 1)]
-    first = int(os.environ.get("OTTLA_SIM_FIRST") or 0)
-    end = first + int(os.environ.get("OTTLA_SIM_SEEDS") or SEEDS_DEFAULT)
-    return [range(start, min(start + SEEDS_PER_TEST, end)) for start in range(first, end, SEEDS_PER_TEST)]
 
 
 def run_all(portion: range) -> list[World]:
     return [run(seed) for seed in portion]
 
 
-@pytest.mark.parametrize("portion", seeds(), ids=lambda portion: f"{portion.start}-{portion.stop - 1}")
+@pytest.mark.parametrize("portion", portions(200, per_test=50), ids=portion_id)
 def test_every_transaction_ends_as_its_producer_was_told(portion: range) -> None:
     outcomes = {attempt.outcome for world in run_all(portion) for attempt in world.attempts}
     assert len(portion) < 5 or outcomes == {True, False, None}, "too little happened"

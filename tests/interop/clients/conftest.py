@@ -23,6 +23,7 @@ from ottla.testing.apache_kafka import KAFKA_4, ApacheKafka, KafkaBroker, missin
 from ottla.testing.broker import Broker
 from ottla.testing.client_table import ClientTable
 from ottla.testing.clients import CLIENTS, FEATURES, Client, Driver
+from ottla.testing.waiting import wait_until
 
 DRIVERS = Path(__file__).parent / "drivers"
 WAIT_S = 30
@@ -237,10 +238,3 @@ def recently() -> int:
 def eventually() -> Callable[[Callable[[], bool]], None]:
     """Waits until a condition holds: some answers of Kafka come true a moment later."""
     return wait_until
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come so far in time"
-        time.sleep(0.02)
