@@ -512,7 +512,10 @@ class _EncoderWriter(_Writer):
     def write_tags(self, tagged: list[Field], source: str, depth: int) -> None:
         self.flush()
         values = [f"{source}.{field.name}" for field in tagged]
-        conditions = [self.differs_from_default(field, value) for field, value in zip(tagged, values, strict=True)]
+        conditions = [
+            "True" if field.writes_null else self.differs_from_default(field, value)
+            for field, value in zip(tagged, values, strict=True)
+        ]
         with self.block(f"if {' or '.join(conditions)}:"):
             self.emit(f"tags{depth} = []")
             for field, value, condition in zip(tagged, values, conditions, strict=True):

@@ -70,6 +70,7 @@ class Field:
     tag: int | None
     ignorable: bool
     compact: bool
+    writes_null: bool
     default: Any
 
     @property
@@ -123,6 +124,7 @@ class _Wire:
     tag: int | None = None
     ignorable: bool = False
     compact: bool = True
+    writes_null: bool = False
 
 
 def wire(
@@ -137,14 +139,16 @@ def wire(
     tag: int | None = None,
     ignorable: bool = False,
     compact: bool = True,
+    writes_null: bool = False,
 ) -> Any:
     """A field that is not the same in every version.
 
     `since` and `until` bound the versions that have it; elsewhere decoders leave the default, and encoders
     refuse any other value unless it is `ignorable`. `X | None` is null on the wire wherever the field is, or
     from `nullable_since` to `nullable_until`; `nullable=False` on a tagged struct says that None only stands
-    for the tag left out. A tagged field at its default is not written. `compact=False` keeps the old length
-    prefix in flexible versions.
+    for the tag left out. A tagged field at its default is not written; `writes_null` says that None is, where
+    Kafka takes a tag that is left out for something else. `compact=False` keeps the old length prefix in
+    flexible versions.
     """
     return _Wire(
         default=default,
@@ -154,6 +158,7 @@ def wire(
         tag=tag,
         ignorable=ignorable,
         compact=compact,
+        writes_null=writes_null,
     )
 
 
@@ -285,6 +290,7 @@ def _field(name: str, annotation: Any, spec: _Wire) -> Field:
         tag=spec.tag,
         ignorable=spec.ignorable,
         compact=spec.compact,
+        writes_null=spec.writes_null,
         default=spec.factory() if spec.factory is not None else spec.default,
     )
 

@@ -162,7 +162,8 @@ class ConsumerGroupMemberMetadataValue:
     subscribed_topic_regex: String | None
     rebalance_timeout_ms: Int32 = wire(default=-1)
     server_assignor: String | None
-    classic_member_metadata: ClassicMemberMetadata | None = wire(tag=0, default=None)
+    # Left out it would be a classic member to Kafka, one that speaks no protocol.
+    classic_member_metadata: ClassicMemberMetadata | None = wire(tag=0, default=None, writes_null=True)
 
 
 @message(record_type=6, versions=(0, 0))

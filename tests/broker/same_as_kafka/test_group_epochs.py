@@ -1,0 +1,178 @@
+"""Epoch for epoch: what moves a consumer group on, and by how much. The numbers themselves are compared."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ottla.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
+from ottla.protocol.messages.groups import DeleteGroupsRequest
+from ottla.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla.testing.raw_groups import beat, first_beat, owning
+from ottla.testing.side_by_side import Brokers, Conversations, GroupSide
+from ottla.testing.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+STATIC = {"instance_id": "static"}
+
+
+class EpochSide(GroupSide):
+    """A side that writes down the numbers of heartbeats and descriptions."""
+
+    def known_topic(self, name: str, partitions: int, group: str) -> tuple[str, UUID]:
+        """A topic that the coordinator of the group knows: somebody was assigned it. The group is then a new one."""
+        topic, topic_id = self.new_topic(name, partitions)
+        epoch = self.client.ask(first_beat(group, "probe", topic), 1).member_epoch
+
+        def is_assigned() -> bool:
+            nonlocal epoch
+            epoch = self.client.ask(beat(group, "probe", epoch), 1).member_epoch
+            (member,) = self.described(group).members
+            return sum(len(each.partitions) for each in member.assignment.topic_partitions) == partitions
+
+        wait_until(is_assigned)
+        assert not self.client.ask(beat(group, "probe", -1), 1).error_code
+        assert not self.client.ask(DeleteGroupsRequest(groups_names=[group]), 2).results[0].error_code
+        return topic, topic_id
+
+    def described(self, group: str) -> Any:
+        request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+        return self.client.ask(request, 1).groups[0]
+
+    def beat(self, request: Any) -> Any:
+        """A heartbeat: its code, the member's epoch, and how many partitions it is told. Then the whole group."""
+        answer = self.client.ask(request, 1)
+        told = (
+            None if answer.assignment is None else sorted(len(t.partitions) for t in answer.assignment.topic_partitions)
+        )
+        self.note(f"{request.member_id} at {request.member_epoch}", answer.error_code, answer.member_epoch, told)
+        group = self.described(request.group_id)
+        self.note("described", group.error_code, group.group_state, group.group_epoch, group.assignment_epoch)
+        for member in sorted(group.members, key=lambda each: str(each.member_id)):
+            counts = [
+                sum(len(each.partitions) for each in assignment.topic_partitions)
+                for assignment in (member.assignment, member.target_assignment)
+            ]
+            self.note(member.member_id, member.member_epoch, member.instance_id, member.rack_id, *counts)
+        return answer
+
+    def partitions_of(self, answer: Any) -> list[int]:
+        return [index for topic in answer.assignment.topic_partitions for index in topic.partitions]
+
+
+conversations = Conversations(EpochSide)
+
+
+@conversations.add
+def the_first_heartbeats_of_a_group(side: EpochSide) -> None:
+    group = side.name("group")
+    topic, topic_id = side.known_topic("read", 3, group)
+    side.beat(first_beat(group, "one", topic))
+    side.beat(beat(group, "one", 2))
+    side.beat(beat(group, "one", 2, topic_partitions=owning(topic_id, 0, 1, 2)))
+    side.beat(first_beat(group, "one", topic))
+    side.beat(beat(group, "one", 1))
+    side.beat(beat(group, "one", 1, topic_partitions=owning(topic_id, 0)))
+    side.beat(beat(group, "one", 3))
+    side.beat(beat(group, "one", -1))
+    side.beat(first_beat(group, "two", topic))
+    side.beat(beat(group, "two", -1))
+
+
+@conversations.add
+def members_that_read_nothing(side: EpochSide) -> None:
+    group = side.name("group")
+    topic, _ = side.known_topic("read", 2, group)
+    side.beat(first_beat(group, "idle"))
+    side.beat(beat(group, "idle", 1))
+    side.beat(first_beat(group, "reader", topic))
+    side.beat(beat(group, "idle", 1))
+    side.beat(first_beat(group, "another"))
+    side.beat(first_beat(group, "hopeful", side.name("never")))
+    side.beat(beat(group, "idle", -1))
+
+
+@conversations.add
+def a_second_member_comes_and_goes(side: EpochSide) -> None:
+    group = side.name("group")
+    topic, topic_id = side.known_topic("read", 4, group)
+    side.beat(first_beat(group, "one", topic))
+    side.beat(first_beat(group, "two", topic))
+    side.beat(beat(group, "two", 3))
+    kept = side.partitions_of(side.beat(beat(group, "one", 2, topic_partitions=owning(topic_id, 0, 1, 2, 3))))
+    side.beat(beat(group, "one", 2))  # it has not said that it gave them up
+    side.beat(beat(group, "one", 2, topic_partitions=owning(topic_id, *kept)))
+    side.beat(beat(group, "one", 2, topic_partitions=owning(topic_id, *kept)))  # the reply was lost
+    side.beat(beat(group, "two", 3))
+    side.beat(beat(group, "two", 3))
+    # Another comes while the first has yet to give up something.
+    side.beat(first_beat(group, "three", topic))
+    side.beat(beat(group, "two", 3))
+    side.beat(beat(group, "one", 3))
+    side.beat(beat(group, "two", -1))
+    side.beat(beat(group, "three", -1))
+    one = side.described(group).members[0]
+    held = [index for each in one.assignment.topic_partitions for index in each.partitions]
+    side.beat(beat(group, "one", one.member_epoch, topic_partitions=owning(topic_id, *held)))
+    side.beat(beat(group, "one", one.member_epoch, topic_partitions=owning(topic_id, *held[:1])))
+
+
+@conversations.add
+def a_static_member_goes_and_returns(side: EpochSide) -> None:
+    group = side.name("group")
+    topic, topic_id = side.known_topic("read", 2, group)
+    side.beat(first_beat(group, "one", topic, **STATIC))
+    side.beat(beat(group, "one", -2, **STATIC))
+    side.beat(first_beat(group, "two", topic, **STATIC))
+    side.beat(beat(group, "two", 2, topic_partitions=owning(topic_id, 0, 1), **STATIC))
+    side.beat(beat(group, "two", -2, **STATIC))
+    side.beat(first_beat(group, "two", topic, **STATIC))
+    side.beat(beat(group, "two", -2, **STATIC))
+    # It returns and reads something else.
+    other, _ = side.known_topic("other", 1, side.name("probed"))
+    side.beat(first_beat(group, "three", topic, other, **STATIC))
+    side.beat(first_beat(group, "dynamic", topic))
+    side.beat(beat(group, "three", -1, **STATIC))
+
+
+@conversations.add
+def subscriptions_change(side: EpochSide) -> None:
+    group = side.name("group")
+    first, first_id = side.known_topic("first", 2, group)
+    second, second_id = side.known_topic("second", 3, group)
+    side.beat(first_beat(group, "one", first))
+    side.beat(beat(group, "one", 2, subscribed_topic_names=[first]))
+    side.beat(beat(group, "one", 2, subscribed_topic_names=[first, second]))
+    side.beat(beat(group, "one", 3, subscribed_topic_names=[second]))
+    side.beat(beat(group, "one", 3))
+    side.beat(beat(group, "one", 3, topic_partitions=owning(second_id, 0, 1, 2)))
+    side.beat(beat(group, "one", 4, subscribed_topic_names=[]))
+    side.beat(beat(group, "one", 4, topic_partitions=[]))
+    side.beat(beat(group, "one", 5, subscribed_topic_names=[side.name("never")]))
+    side.beat(beat(group, "one", 6, rack_id="a rack", server_assignor="range", rebalance_timeout_ms=1000))
+    side.beat(beat(group, "one", 6, rack_id="another", subscribed_topic_names=[first]))
+    side.beat(beat(group, "one", 7, topic_partitions=owning(first_id, 0, 1)))
+
+
+@conversations.add
+def a_topic_gets_partitions(side: EpochSide) -> None:
+    group = side.name("group")
+    topic, topic_id = side.known_topic("grows", 2, group)
+    side.beat(first_beat(group, "one", topic))
+    side.beat(first_beat(group, "two", topic))
+    grow = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=topic, count=6, assignments=None)], timeout_ms=5000, validate_only=False
+    )
+    assert not side.client.ask(grow, 3).results[0].error_code
+    wait_until(lambda: side.client.ask(beat(group, "two", 3), 1).error_code or side.described(group).group_epoch > 3)
+    side.beat(beat(group, "two", 4))
+    side.beat(beat(group, "one", 2))
+    side.beat(beat(group, "one", 2, topic_partitions=owning(topic_id)))
+
+
+@pytest.mark.parametrize("title", conversations.titles)
+def test_the_epochs_are_those_of_apache_kafka(title: str, brokers: Brokers) -> None:
+    conversations.play(title, brokers)
