@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ErrorCode
-from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.messages.produce import ProduceRequest
 from ottla.records import batch
 from ottla.records.layout import Compression
 from ottla.storage.admission import UNFOLDED_AT_ONCE_BYTES_MAX
 from ottla.testing.raw_client import RawClient
-from ottla.testing.raw_requests import fetch, list_offsets, one_batch, produce
+from ottla.testing.raw_requests import fetch, list_offsets, one_batch, produce, produce_to_many
 
 NewTopic = Callable[..., tuple[str, UUID]]
 
@@ -98,19 +98,7 @@ def test_large_and_small_batches_of_one_request_are_answered_in_their_order(
     unsound = bytearray(large(b"x"))
     unsound[-20] ^= 1
     wishes = [large(b"x"), one_batch(b"y"), bytes(unsound), large(b"z")]
-    request = ProduceRequest(
-        acks=-1,
-        timeout_ms=1000,
-        topic_data=[
-            TopicProduceData(
-                name=topic,
-                partition_data=[
-                    PartitionProduceData(index=index, records=records) for index, records in enumerate(wishes)
-                ],
-            )
-        ],
-    )
-    answers = client.ask(request, 9).responses[0].partition_responses
+    answers = client.ask(produce_to_many(topic, enumerate(wishes)), 9).responses[0].partition_responses
     assert [(answer.index, answer.error_code, answer.base_offset) for answer in answers] == [
         (0, 0, 0),
         (1, 0, 0),

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ErrorCode
-from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.messages.topics import DeleteTopicsRequest
 from ottla.protocol.messages.transactions import InitProducerIdRequest
 from ottla.records import batch
@@ -19,7 +19,7 @@ from ottla.records.compression import compress
 from ottla.records.layout import Compression
 from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient
-from ottla.testing.raw_requests import create_topic, fetch, list_offsets, one_batch, produce
+from ottla.testing.raw_requests import create_topic, fetch, list_offsets, one_batch, produce, produce_to_many
 
 NewTopic = Callable[..., tuple[str, UUID]]
 
@@ -121,22 +121,8 @@ def test_partitions_of_one_request_fail_one_by_one(client: RawClient, new_topic:
     topic, _ = new_topic(2)
     damaged = bytearray(one_batch(b"x"))
     damaged[-1] ^= 0xFF
-    request = ProduceRequest(
-        acks=-1,
-        timeout_ms=1000,
-        topic_data=[
-            TopicProduceData(
-                name=topic,
-                partition_data=[
-                    PartitionProduceData(index=0, records=one_batch(b"good")),
-                    PartitionProduceData(index=1, records=bytes(damaged)),
-                    PartitionProduceData(index=5, records=one_batch(b"nowhere")),
-                    PartitionProduceData(index=0, records=None),
-                ],
-            )
-        ],
-    )
-    answers = client.ask(request, 9).responses[0].partition_responses
+    batches = [(0, one_batch(b"good")), (1, bytes(damaged)), (5, one_batch(b"nowhere")), (0, None)]
+    answers = client.ask(produce_to_many(topic, batches), 9).responses[0].partition_responses
     assert [answer.error_code for answer in answers] == [0, 2, 3, 87]
     assert values(client, topic) == [b"good"]
 

@@ -261,18 +261,20 @@ class Follower:
     def _partition(self) -> Partition:
         return self._broker.running.replicas.find(*self._name)
 
+    def _lead(self, replicas: tuple[int, ...], isr: tuple[int, ...], high_watermark: int) -> None:
+        partition = self._partition()
+        leader, end_offset = partition.leader, partition.log.end_offset
+        partition.lead(
+            Leader(leader.node_id, leader.epoch, replicas, isr, end_offset=end_offset, high_watermark=high_watermark)
+        )
+
     def join(self, *, is_in_sync: bool = True) -> None:
         """One that is not in sync keeps the partition from taking anything: two replicas are asked for."""
 
         async def join() -> None:
-            partition = self._partition()
-            leader = partition.leader
+            leader = self._partition().leader
             both = (leader.node_id, 2)
-            isr = both if is_in_sync else both[:1]
-            end_offset, high_watermark = partition.log.end_offset, leader.high_watermark
-            partition.lead(
-                Leader(leader.node_id, leader.epoch, both, isr, end_offset=end_offset, high_watermark=high_watermark)
-            )
+            self._lead(both, both if is_in_sync else both[:1], leader.high_watermark)
 
         self._broker.call(join())
 
@@ -281,11 +283,8 @@ class Follower:
 
         async def leave() -> None:
             partition = self._partition()
-            leader = partition.leader
-            end_offset, alone = partition.log.end_offset, (leader.node_id,)
-            partition.lead(
-                Leader(leader.node_id, leader.epoch, alone, alone, end_offset=end_offset, high_watermark=end_offset)
-            )
+            alone = (partition.leader.node_id,)
+            self._lead(alone, alone, partition.log.end_offset)
 
         self._broker.call(leave())
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,23 @@ class IdempotentWriter:
                 client.close()
 
 
+@contextmanager
+def writers_to(broker: Broker) -> Iterator[list[IdempotentWriter]]:
+    """One for each partition, at work until the end of the block. None of them may fail."""
+    stopping = threading.Event()
+    writers = [IdempotentWriter(broker.bootstrap_servers, index, stopping) for index in range(PARTITIONS)]
+    for writer in writers:
+        writer.thread.start()
+    try:
+        yield writers
+    finally:
+        stopping.set()
+        for writer in writers:
+            writer.thread.join()
+    for writer in writers:
+        assert writer.failure is None, writer.failure
+
+
 def read_all(client: RawClient, partition: int) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     offset = client.ask(list_offsets("t", -2, partition=partition), 7).topics[0].partitions[0].offset
@@ -107,23 +126,15 @@ def read_all(client: RawClient, partition: int) -> list[tuple[int, bytes]]:
 
 def test_idempotent_writers_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
     dice = random.Random(11)
-    broker = Broker({"log.segment.bytes": "1048576"}, directory=tmp_path, in_process=False).start()
-    stopping = threading.Event()
-    try:
+    with Broker({"log.segment.bytes": "1048576"}, directory=tmp_path, in_process=False) as broker:
         with RawClient(broker.bootstrap_servers) as client:
             client.ask(create_topic("t", PARTITIONS, config={"segment.bytes": "65536"}), 7)
-        writers = [IdempotentWriter(broker.bootstrap_servers, index, stopping) for index in range(PARTITIONS)]
-        for writer in writers:
-            writer.thread.start()
-        for _ in range(KILLS):
-            time.sleep(dice.uniform(0.2, 0.8))
-            broker.kill()
-            broker.restart()
-        time.sleep(0.5)
-        stopping.set()
-        for writer in writers:
-            writer.thread.join()
-            assert writer.failure is None, writer.failure
+        with writers_to(broker) as writers:
+            for _ in range(KILLS):
+                time.sleep(dice.uniform(0.2, 0.8))
+                broker.kill()
+                broker.restart()
+            time.sleep(0.5)
         with RawClient(broker.bootstrap_servers) as client:
             for index, writer in enumerate(writers):
                 stored = read_all(client, index)
@@ -136,9 +147,6 @@ def test_idempotent_writers_lose_nothing_and_repeat_nothing(tmp_path: Path) -> N
         assert sum(writer.resent_count for writer in writers) > 0, "the kills met nobody at work"
         assert all(len(writer.acknowledged) > 100 for writer in writers)
         print({"acknowledged": sum(len(writer.acknowledged) for writer in writers), "kills": KILLS})
-    finally:
-        stopping.set()
-        broker.stop()
 
 
 def test_librdkafka_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
@@ -203,32 +211,21 @@ def test_librdkafka_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
 
 
 def test_sigterm_under_load_loses_nothing_and_takes_seconds(tmp_path: Path) -> None:
-    broker = Broker(directory=tmp_path, in_process=False).start()
-    stopping = threading.Event()
-    try:
+    with Broker(directory=tmp_path, in_process=False) as broker:
         with RawClient(broker.bootstrap_servers) as client:
             client.ask(create_topic("t", PARTITIONS), 7)
-        writers = [IdempotentWriter(broker.bootstrap_servers, index, stopping) for index in range(PARTITIONS)]
-        for writer in writers:
-            writer.thread.start()
-        for _ in range(3):
-            time.sleep(0.5)
-            started = time.monotonic()
-            broker.stop()
-            assert time.monotonic() - started < 5
-            assert (tmp_path / ".kafka_cleanshutdown").exists()
-            broker.restart()
-        stopping.set()
-        for writer in writers:
-            writer.thread.join()
-            assert writer.failure is None, writer.failure
+        with writers_to(broker) as writers:
+            for _ in range(3):
+                time.sleep(0.5)
+                started = time.monotonic()
+                broker.stop()
+                assert time.monotonic() - started < 5
+                assert (tmp_path / ".kafka_cleanshutdown").exists()
+                broker.restart()
         with RawClient(broker.bootstrap_servers) as client:
             for index, writer in enumerate(writers):
                 values = [value for _, value in read_all(client, index)]
                 assert values[: len(writer.acknowledged)] == writer.acknowledged
-    finally:
-        stopping.set()
-        broker.stop()
 
 
 def test_killed_at_its_start_it_comes_up_the_next_time(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -55,6 +55,14 @@ def produce(
                 partition_data=[PartitionProduceData(index=partition, records=records)],
             )
         ],
+    )
+
+
+def produce_to_many(topic: str, batches: Iterable[tuple[int, bytes | None]]) -> ProduceRequest:
+    """Batches by partition, in the order in which they are sent; a partition may come twice."""
+    partition_data = [PartitionProduceData(index=partition, records=records) for partition, records in batches]
+    return ProduceRequest(
+        acks=-1, timeout_ms=10_000, topic_data=[TopicProduceData(name=topic, partition_data=partition_data)]
     )
 
 
