@@ -16,8 +16,8 @@ from ottla.protocol.messages.consumer_groups import DescribedGroup as DescribedC
 from ottla.protocol.messages.groups import DescribedGroup, JoinGroupResponse
 
 IDS = {"cluster_id", "session_id", "producer_id", "host", "port", "log_dir"}
-# Kafka's coordinator may hear of a topic after its first reader came, and moves on once more: only how epochs follow each
-# other is told here. The conversations in `test_group_epochs.py` make sure that it knows, and compare the numbers.
+# Kafka's coordinator may hear of a topic after its first reader came, and moves on once more: only how epochs follow
+# each other is told here. The conversations in `test_group_epochs.py` make sure that it knows, and compare the numbers.
 EPOCHS = {"member_epoch", "group_epoch", "assignment_epoch"}
 KINDS = {"last_timestamp": "a time", "total_bytes": "a size", "usable_bytes": "a size"}
 WORDS = {"error_message", "batch_index_error_message", "documentation"}
