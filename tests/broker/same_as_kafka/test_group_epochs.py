@@ -10,7 +10,7 @@ import pytest
 from ottla.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.groups import DeleteGroupsRequest
 from ottla.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
-from ottla.testing.raw_groups import beat, first_beat, owning
+from ottla.testing.raw_groups import beat, commit, first_beat, owning
 from ottla.testing.side_by_side import Brokers, Conversations, GroupSide
 from ottla.testing.waiting import wait_until
 
@@ -118,6 +118,32 @@ def a_second_member_comes_and_goes(side: EpochSide) -> None:
     held = [index for each in one.assignment.topic_partitions for index in each.partitions]
     side.beat(beat(group, "one", one.member_epoch, topic_partitions=owning(topic_id, *held)))
     side.beat(beat(group, "one", one.member_epoch, topic_partitions=owning(topic_id, *held[:1])))
+
+
+@conversations.add
+def commits_of_earlier_epochs(side: EpochSide) -> None:
+    group = side.name("group")
+    topic, topic_id = side.known_topic("read", 2, group)
+    other, _ = side.known_topic("other", 1, side.name("probed"))
+    side.beat(first_beat(group, "one", topic))
+    side.beat(first_beat(group, "two", topic))
+    (kept,) = side.partitions_of(side.beat(beat(group, "one", 2, topic_partitions=owning(topic_id, 0, 1))))
+
+    def commit_all() -> None:
+        for member_id in ("one", "two"):
+            for epoch in range(-1, 5):
+                of_member = {"member_id": member_id, "generation_id_or_member_epoch": epoch}
+                for partition in (kept, 1 - kept):
+                    side.ask(commit(group, topic, {partition: 1}, **of_member), 9)
+                side.ask(commit(group, topic, {kept: 1, 1 - kept: 1}, **of_member), 9)
+                side.ask(commit(group, other, {0: 1}, **of_member), 9)
+                side.ask(commit(group, "", {kept: 1}, topic_id=topic_id, **of_member), 10)
+                side.ask(commit(group, topic, {1 - kept: 1}, "x" * 4097, **of_member), 9)
+
+    commit_all()  # the first has yet to give up a partition
+    side.beat(beat(group, "one", 2, topic_partitions=owning(topic_id, kept)))
+    side.beat(beat(group, "two", 3))
+    commit_all()
 
 
 @conversations.add
