@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ottla.errors import ErrorCode
+from ottla.broker.broker import Broker as RunningBroker
+from ottla.broker.coordinators import Coordinator
+from ottla.broker.group_coordinator import offsets_topic
+from ottla.broker.journal import Replay
+from ottla.cluster.image import ClusterImage
+from ottla.decisions import CoordinatorRecord, Decision, Ticket
+from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -28,6 +36,7 @@ from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import create_topic, fetch, list_offsets
 from ottla.testing.waiting import wait_until
 
+LOAD_S = 30.0
 OFFSETS = "__consumer_offsets"
 ONE_SHARD = {"offsets.topic.num.partitions": "1"}
 
@@ -78,6 +87,98 @@ def test_a_log_that_cannot_be_read_takes_its_groups_out_of_service_and_no_others
         listed = client.ask(ListGroupsRequest(), 4)
         assert (listed.error_code, [each.group_id for each in listed.groups]) == (0, [({"a", "b"} - {broken}).pop()])
     assert f"{OFFSETS}-1 cannot be loaded" in caplog.text
+
+
+class Keys:
+    """A machine that notes the keys of its log, and falls over one of them as nobody thought it could."""
+
+    next_deadline_ms = None
+
+    def __init__(self, poison: bytes | None) -> None:
+        self._poison = poison
+        self.seen: list[bytes] = []
+
+    def replay(self, key: bytes, value: bytes | None, producer_id: int) -> None:
+        if self._poison is not None and self._poison in key:
+            raise ZeroDivisionError("who would have thought")
+        self.seen.append(key)
+
+    def apply(self, record: CoordinatorRecord) -> None:
+        raise AssertionError("nothing is decided here")
+
+    def loaded(self, now_ms: int) -> Decision:
+        return Decision()
+
+    def expire(self, now_ms: int) -> Decision:
+        return Decision()
+
+    def refused(self, decision: Decision, error_code: ErrorCode, now_ms: int) -> Decision:
+        return Decision()
+
+    def unloaded(self) -> list[tuple[Ticket, object]]:
+        return []
+
+
+class KeysCoordinator(Coordinator[Keys]):
+    """Keeps the keys of the offsets topic, on a broker that coordinates groups with it as well."""
+
+    def __init__(self, broker: RunningBroker, poison: bytes) -> None:
+        super().__init__(
+            broker,
+            OFFSETS,
+            make_machine=lambda: Keys(self.poison),
+            make_replay=lambda machine: Replay(machine.replay, lambda producer_id, committed: None),
+            new_topic=offsets_topic,
+        )
+        self.poison: bytes | None = poison
+
+    async def states(self, *groups: str) -> list[int | ErrorCode]:
+        """How many keys the machine of each group has, or why it cannot be asked; waits while one is being loaded."""
+        async with asyncio.timeout(LOAD_S):
+            while ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in (states := [self._state(group) for group in groups]):
+                await asyncio.sleep(0)
+        return states
+
+    def _state(self, group: str) -> int | ErrorCode:
+        try:
+            return len(self.runner_of(group).machine.seen)
+        except ApiError as error:
+            return error.code
+
+
+def in_later_epochs(image: ClusterImage, epochs: int) -> ClusterImage:
+    """The cluster after so many elections in the offsets topic; another value in any case."""
+    topic = image.topics[OFFSETS]
+    partitions = tuple(replace(state, leader_epoch=state.leader_epoch + epochs) for state in topic.partitions)
+    return replace(image, topics={**image.topics, OFFSETS: replace(topic, partitions=partitions)})
+
+
+def test_a_load_that_falls_over_holds_up_no_other_and_is_tried_again_with_the_next_leader_epoch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(broker: RunningBroker) -> None:
+        coordinator = KeysCoordinator(broker, poison=b"\x00\x01b")  # the group «b», as it stands in a key
+        coordinator.follow(broker.image)
+        assert await coordinator.states("a", "b") == [1, ErrorCode.NOT_COORDINATOR]
+        loaded = coordinator.runner_of("a")
+        assert coordinator.runners() == [loaded]
+
+        coordinator.poison = None
+        coordinator.follow(in_later_epochs(broker.image, 0))
+        assert await coordinator.states("a", "b") == [1, ErrorCode.NOT_COORDINATOR]
+        coordinator.follow(in_later_epochs(broker.image, 1))
+        assert await coordinator.states("a", "b") == [1, 1]
+        assert coordinator.runner_of("a") is loaded
+        coordinator.stop()
+
+    with Broker({"offsets.topic.num.partitions": "2"}) as broker, prepared(broker) as client:
+        # «b» is in partition 0, which is loaded first, and «a» in the one behind it.
+        assert [commit(client, 5, group) for group in ("a", "b")] == [0, 0]
+        broker.call(scenario(broker.running))
+    failures = [
+        entry for entry in caplog.records if f"{OFFSETS}-0 cannot be loaded from offset 0" in entry.getMessage()
+    ]
+    assert [entry.exc_info is not None for entry in failures] == [True]
 
 
 def test_a_full_disk_refuses_commits_and_keeps_what_was_there() -> None:

@@ -3,6 +3,10 @@
 A group or a transactional id belongs to one partition of an internal topic, by the hash of its name; the leader of that
 partition coordinates it. A machine is loaded from its partition when leadership comes, a stretch at a time, and given
 up when it goes. Between the two, requests are asked of its runner.
+
+A partition that cannot be loaded is tried again with the next leader epoch and not before, as in Kafka: a disk that
+fails takes its whole directory offline, and a batch that is damaged now is damaged in a minute. Until then nobody is
+served by half of a state.
 """
 
 from __future__ import annotations
@@ -42,24 +46,25 @@ PARTITIONS_REMEMBERED_MAX = 100_000  # names whose hash is not worked out again
 class Shard(Generic[MachineType]):
     """One partition of a coordinator's topic that this broker leads, with its machine."""
 
-    __slots__ = ("has_failed", "machine", "partition", "runner")
+    __slots__ = ("has_failed", "leader_epoch", "loaded_offset", "machine", "partition", "runner")
 
-    def __init__(self, partition: Partition, machine: MachineType) -> None:
+    def __init__(self, partition: Partition, leader_epoch: int, machine: MachineType) -> None:
         self.partition = partition
+        self.leader_epoch = leader_epoch  # in which it was made
         self.machine = machine
         self.runner: Runner[MachineType] | None = None  # once loaded
+        self.loaded_offset = partition.log.log_start_offset  # applied up to here
         self.has_failed = False
 
     async def load(self, replay: Replay) -> None:
         """Applies the whole log. What comes meanwhile, the markers of transactions, is applied as well."""
         log = self.partition.log
-        offset = log.log_start_offset
-        while self.partition.is_leader and offset < log.end_offset:
-            offset = max(offset, log.log_start_offset)
+        while self.partition.is_leader and self.loaded_offset < log.end_offset:
+            offset = max(self.loaded_offset, log.log_start_offset)
             found = self.partition.read(offset, LOAD_STRETCH_BYTES, upper_offset=log.end_offset, at_least_one=True)
             if found is None:
                 break  # compaction took everything from here on
-            offset = replay.take(found.records.read())
+            self.loaded_offset = replay.take(found.records.read())
             await asyncio.sleep(0)
         if replay.record_count:
             logger.info("%s: loaded %d records", self.partition.name, replay.record_count)
@@ -169,7 +174,7 @@ class Coordinator(Generic[MachineType]):
         for index, state in enumerate(topic.partitions if topic is not None else ()):
             if state.leader == self._broker.node_id:
                 led.add(index)
-                self._gain(index)
+                self._gain(index, state.leader_epoch)
         for index in self._shards.keys() - led:
             self._lose(index)
 
@@ -178,18 +183,20 @@ class Coordinator(Generic[MachineType]):
         for index in list(self._shards):
             self._lose(index)
 
-    def _gain(self, index: int) -> None:
+    def _gain(self, index: int, leader_epoch: int) -> None:
         try:
             partition = self._broker.replicas.find(self.topic, index)
         except ApiError as error:
             logger.error("%s-%d cannot be loaded: %s", self.topic, index, error)
             return
         shard = self._shards.get(index)
-        if shard is not None and shard.partition is partition:
-            return  # it was ours before: another leader epoch changes nothing
         if shard is not None:
+            # Where it was ours before and could be loaded, another leader epoch changes nothing.
+            is_worth_loading = shard.has_failed and shard.leader_epoch != leader_epoch
+            if shard.partition is partition and not is_worth_loading:
+                return
             shard.stop()
-        shard = self._shards[index] = Shard(partition, self._make_machine())
+        shard = self._shards[index] = Shard(partition, leader_epoch, self._make_machine())
         if partition.log.log_start_offset == partition.log.end_offset:
             self._start(shard)
             return
@@ -206,19 +213,25 @@ class Coordinator(Generic[MachineType]):
         try:
             while self._to_load:
                 shard = self._to_load.popleft()
-                try:
-                    await shard.load(self._make_replay(shard.machine))
-                except OttlaError as error:
-                    shard.has_failed = True
-                    logger.error(
-                        "%s cannot be loaded, and what it coordinates is not served: %s; `ottla dump-log` shows it",
-                        shard.partition.name,
-                        error,
-                    )
-                if not shard.has_failed and self._shards.get(shard.partition.name.partition) is shard:
+                if await self._is_loaded(shard) and self._shards.get(shard.partition.name.partition) is shard:
                     self._start(shard)
         finally:
             self._is_loading = False
+
+    async def _is_loaded(self, shard: Shard[MachineType]) -> bool:
+        try:
+            await shard.load(self._make_replay(shard.machine))
+        except Exception as error:  # whatever it is, the partitions behind this one must not wait for ever
+            shard.has_failed = True
+            logger.error(
+                "%s cannot be loaded from offset %d on, and what it coordinates is not served: %s; `ottla dump-log` "
+                "shows what stands there",
+                shard.partition.name,
+                shard.loaded_offset,
+                error,
+                exc_info=None if isinstance(error, OttlaError) else error,
+            )
+        return not shard.has_failed
 
     def _start(self, shard: Shard[MachineType]) -> None:
         broker = self._broker
