@@ -38,6 +38,13 @@ def test_what_was_built_is_read_back():
     ]
 
 
+@pytest.mark.parametrize(
+    ("keys", "values"), [(None, [b"v"]), ([b"k"], [None]), ([b"k", None, b""], [b"v" * 200, b"", None])]
+)
+def test_a_plain_batch_is_the_one_that_is_built_without_options(keys, values):
+    assert batch.build_plain(keys, values, T) == batch.build(keys, values, T)
+
+
 def test_contiguous_offsets_are_a_range_and_others_a_list():
     assert batch.decode(batch.build(None, [b"a", b"b"], T, base_offset=5)).offsets == range(5, 7)
     gaps = batch.build(None, [b"a", b"b", b"c"], T, base_offset=5, offset_deltas=[0, 1, 9])
