@@ -62,19 +62,7 @@ class PartitionJournal:
 
     def append(self, decision: Decision, now_ms: int) -> int:
         """Writes a decision as one batch; the codes of ApiError are those that a coordinator answers."""
-        records = decision.records
-        data = batch.build(
-            [key if type(key) is bytes else encode_key(key) for key, _, _ in records],
-            [
-                value if value is None or type(value) is bytes else encode_value(value, version)
-                for _, value, version in records
-            ],
-            now_ms,
-            compression=self._compression,
-            producer_id=decision.producer_id,
-            producer_epoch=decision.producer_epoch,
-            is_transactional=decision.producer_id >= 0,
-        )
+        data = self._batch(decision, now_ms)
         partition = self._partition
         try:
             bytes_max = partition.log.config.max_message_bytes
@@ -84,13 +72,31 @@ class PartitionJournal:
                     f"the records have {len(data)} bytes, the topic takes {bytes_max} (max.message.bytes)",
                 )
             if decision.producer_id < 0:
-                return partition.append_own(data, len(records), now_ms=now_ms)
+                return partition.append_own(data, len(decision.records), now_ms=now_ms)
             # A producer's: its epoch is looked at. The batch itself is not, it was made here.
             admitted = Admitted(memoryview(data), batch.read_header(data), NO_APPEND_TIME)
             appended = partition.append_admitted(admitted, acks=ALL_REPLICAS, now_ms=now_ms)
         except ApiError as error:
             raise ApiError(_MEANINGS.get(error.code, error.code), error.message) from error
         return appended.last_offset + 1
+
+    def _batch(self, decision: Decision, now_ms: int) -> bytearray:
+        keys: list[bytes] = []
+        values: list[bytes | None] = []
+        for key, value, version in decision.records:
+            keys.append(key if type(key) is bytes else encode_key(key))
+            values.append(value if value is None or type(value) is bytes else encode_value(value, version))
+        if decision.producer_id < 0 and self._compression is Compression.NONE:
+            return batch.build_plain(keys, values, now_ms)
+        return batch.build(
+            keys,
+            values,
+            now_ms,
+            compression=self._compression,
+            producer_id=decision.producer_id,
+            producer_epoch=decision.producer_epoch,
+            is_transactional=decision.producer_id >= 0,
+        )
 
 
 ApplyBytes = Callable[[bytes, "bytes | None", int], None]
