@@ -16,7 +16,7 @@ from typing import Final
 
 from ottla.decisions import CoordinatorRecord, Ticket
 from ottla.errors import ApiError, ErrorCode, ProtocolError
-from ottla.groups.group import CommittedPartitions, Group, GroupType
+from ottla.groups.group import Commit, GroupOfMembers, GroupType
 from ottla.protocol.codec import decode
 from ottla.protocol.messages.embedded import ConsumerProtocolSubscription
 from ottla.protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
@@ -102,7 +102,7 @@ class ClassicMember:
         return next(name for name, _ in self.protocols if name in candidates)
 
 
-class ClassicGroup(Group):
+class ClassicGroup(GroupOfMembers[ClassicMember]):
     """A group of the classic protocol; one without a protocol type only stores offsets."""
 
     __slots__ = (
@@ -110,14 +110,12 @@ class ClassicGroup(Group):
         "has_new_member",
         "initial_deadline_ms",
         "leader_id",
-        "members",
         "pending_members",
         "pending_sync",
         "protocol_name",
         "protocol_type",
         "state",
         "state_timestamp_ms",
-        "static_members",
         "subscribed_topics",
         "supported",
     )
@@ -132,9 +130,6 @@ class ClassicGroup(Group):
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
-        self.members: dict[str, ClassicMember] = {}
-        # Member id by instance id.
-        self.static_members: dict[str, str] = {}
         # How many members speak each protocol.
         self.supported: Counter[str] | None = None
         # Were given a member id and asked to come back with it.
@@ -343,42 +338,21 @@ class ClassicGroup(Group):
     def is_empty(self) -> bool:
         return self.state == ClassicState.EMPTY
 
-    def check_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
-        if instance_id is not None:
-            existing = self.static_members.get(instance_id)
-            if existing is None:
-                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id}")
-            if existing != member_id:
-                raise ApiError(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is now {existing}")
-        member = self.members.get(member_id)
-        if member is None:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not in the group {self.group_id}")
-        return member
-
     def check_generation(self, generation: int) -> None:
         if generation != self.generation:
             raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"generation {generation}, it is {self.generation}")
 
-    def check_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        epoch: int,
-        api_version: int,
-        partitions: CommittedPartitions,
-        *,
-        is_transactional: bool,
-    ) -> None:
+    def check_commit(self, commit: Commit) -> None:
         if self.state == ClassicState.DEAD:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if epoch < 0 and self.is_empty:
+        if commit.epoch < 0 and self.is_empty:
             return
-        if epoch >= 0 or member_id or instance_id is not None:
-            self.check_member(member_id, instance_id)
-            self.check_generation(epoch)
-        elif not is_transactional and not self.is_empty:
+        if commit.epoch >= 0 or commit.names_member:
+            self.check_member(commit.member_id, commit.instance_id)
+            self.check_generation(commit.epoch)
+        elif not commit.is_transactional and not self.is_empty:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members, only they may commit")
-        if not is_transactional and self.state == ClassicState.COMPLETING_REBALANCE:
+        if not commit.is_transactional and self.state == ClassicState.COMPLETING_REBALANCE:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:

@@ -9,12 +9,13 @@ Changes volatile state of groups; what is durable changes by `ClassicGroup.apply
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from ottla.decisions import Decision, Ticket
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.classic import NO_ASSIGNMENT, ClassicGroup, ClassicMember, ClassicState, Protocols, protocols_of
-from ottla.groups.group import Caller, GroupDecision
+from ottla.groups.group import Caller, GroupDecision, GroupOfMembers
 from ottla.groups.shard import Shard, TimerKey, TimerKind
 from ottla.protocol.messages.groups import (
     HeartbeatRequest,
@@ -125,8 +126,8 @@ class ClassicRequests:
             group.pending_members.add(member_id)
             self._shard.touch(group.group_id, member_id, request.session_timeout_ms, joining.now_ms)
             joining.decided.replies.append((joining.ticket, member_id_required(member_id, caller)))
-        elif instance_id is not None and instance_id in group.static_members:
-            self._replace_static(group, group.members[group.static_members[instance_id]], member_id, joining)
+        elif (existing := group.static_member(instance_id)) is not None:
+            self._replace_static(group, existing, member_id, joining)
         else:
             self._add(group, member_id, joining)
 
@@ -354,27 +355,19 @@ class ClassicRequests:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {request.group_id}")
         decided = Decision()
         member_count = len(group.members)
-        answers = [self._leave_one(group, leaving, decided) for leaving in leaving_members(request, caller)]
+
+        def leave_one(member_id: str, instance_id: str | None) -> None:
+            if member_id not in group.pending_members:
+                group.check_member(member_id, instance_id)
+            self._remove(group, member_id, decided)
+
+        reply = leave_each(group, request, caller, leave_one)
         if len(group.members) < member_count:
             self._rebalance_or_complete(group, now_ms, decided)
         else:
             self._complete_if_all_joined(group, now_ms, decided)
-        decided.replies.append((ticket, left(answers, caller)))
+        decided.replies.append((ticket, reply))
         return decided
-
-    def _leave_one(self, group: ClassicGroup, leaving: MemberIdentity, decided: Decision) -> MemberResponse:
-        code = ErrorCode.NONE
-        member_id, instance_id = leaving.member_id, leaving.group_instance_id
-        try:
-            if not member_id and instance_id is not None:
-                # An administrator takes out a static member by its name.
-                member_id = group.static_members.get(instance_id, "")
-            if member_id not in group.pending_members:
-                group.check_member(member_id, instance_id)
-            self._remove(group, member_id, decided)
-        except ApiError as refusal:
-            code = refusal.code
-        return MemberResponse(member_id=leaving.member_id, group_instance_id=instance_id, error_code=code)
 
     def expire(self, group: ClassicGroup, key: TimerKey, now_ms: int) -> Decision:
         match key.kind:
@@ -480,16 +473,27 @@ def check_sync_protocol(
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{named}: the group speaks {actual}")
 
 
-def leaving_members(request: LeaveGroupRequest, caller: Caller) -> list[MemberIdentity]:
-    if caller.api_version >= _LEAVES_IN_BATCHES:
-        return request.members
-    return [MemberIdentity(member_id=request.member_id)]
-
-
-def left(answers: list[MemberResponse], caller: Caller) -> LeaveGroupResponse:
-    if caller.api_version >= _LEAVES_IN_BATCHES:
-        return LeaveGroupResponse(members=answers)
-    return LeaveGroupResponse(error_code=answers[0].error_code)
+def leave_each(
+    group: GroupOfMembers[Any],
+    request: LeaveGroupRequest,
+    caller: Caller,
+    leave_one: Callable[[str, str | None], None],
+) -> LeaveGroupResponse:
+    """Lets those go who are named, by member id or by instance id; `leave_one` raises ApiError for who may not."""
+    in_batches = caller.api_version >= _LEAVES_IN_BATCHES
+    answers = []
+    for leaving in request.members if in_batches else [MemberIdentity(member_id=request.member_id)]:
+        member_id, instance_id = leaving.member_id, leaving.group_instance_id
+        if not member_id and instance_id is not None:
+            # An administrator takes out a static member by its name.
+            member_id = group.static_members.get(instance_id, "")
+        code = ErrorCode.NONE
+        try:
+            leave_one(member_id, instance_id)
+        except ApiError as refusal:
+            code = refusal.code
+        answers.append(MemberResponse(member_id=leaving.member_id, group_instance_id=instance_id, error_code=code))
+    return LeaveGroupResponse(members=answers) if in_batches else LeaveGroupResponse(error_code=answers[0].error_code)
 
 
 def rebalance_timeout_ms(request: JoinGroupRequest) -> int:

@@ -18,7 +18,7 @@ from uuid import UUID
 from ottla.decisions import CoordinatorRecord
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.classic import Protocols
-from ottla.groups.group import CommittedPartitions, Group, GroupType
+from ottla.groups.group import NO_EPOCH, Commit, GroupOfMembers, GroupType
 from ottla.groups.partitions import (
     NO_PARTITIONS,
     AssignmentEpochs,
@@ -46,8 +46,6 @@ from ottla.protocol.messages.group_records import (
 # Of a group, and of its target assignment, before anything has changed. It is not 0: a member epoch of 0 means joining.
 FIRST_EPOCH: Final = 1
 LEAVE_EPOCH: Final = -1
-# Of a request that comes from no member.
-NO_EPOCH: Final = -1
 # A static member goes for a while and keeps its partitions.
 LEAVE_STATIC_EPOCH: Final = -2
 _COMMIT_KNOWS_EPOCHS: Final = 9
@@ -118,7 +116,7 @@ class ResolvedRegex:
     timestamp_ms: int
 
 
-class ConsumerGroup(Group):
+class ConsumerGroup(GroupOfMembers[ConsumerMember]):
     """A group whose coordinator assigns."""
 
     __slots__ = (
@@ -126,12 +124,10 @@ class ConsumerGroup(Group):
         "assignment_epoch",
         "assignment_timestamp_ms",
         "epoch",
-        "members",
         "metadata_hash",
         "owners",
         "regexes",
         "seen_topics",
-        "static_members",
         "target",
     )
 
@@ -143,9 +139,6 @@ class ConsumerGroup(Group):
         self.metadata_hash = 0
         self.assignment_epoch = FIRST_EPOCH
         self.assignment_timestamp_ms = 0
-        self.members: dict[str, ConsumerMember] = {}
-        # Member id by instance id.
-        self.static_members: dict[str, str] = {}
         self.target: dict[str, Partitions] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         # Who has a partition, or has yet to give it up.
@@ -205,48 +198,29 @@ class ConsumerGroup(Group):
     def is_empty(self) -> bool:
         return not self.members
 
-    def check_member(self, member_id: str, instance_id: str | None) -> ConsumerMember:
-        if instance_id is not None:
-            existing = self.static_members.get(instance_id)
-            if existing is None:
-                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id}")
-            if existing != member_id:
-                raise ApiError(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is now {existing}")
-        member = self.members.get(member_id)
-        if member is None:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not in the group {self.group_id}")
-        return member
-
-    def check_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        epoch: int,
-        api_version: int,
-        partitions: CommittedPartitions,
-        *,
-        is_transactional: bool,
-    ) -> None:
+    def check_commit(self, commit: Commit) -> None:
+        epoch = commit.epoch
         if epoch < 0 and self.is_empty:
             return
-        if is_transactional and epoch == NO_EPOCH and not member_id and instance_id is None:
+        if commit.is_transactional and epoch == NO_EPOCH and not commit.names_member:
             return  # older producers name no member
-        member = self.check_member(member_id, None)
-        if not is_transactional and not member.is_classic and api_version < _COMMIT_KNOWS_EPOCHS:
+        member = self.check_member(commit.member_id, None)
+        if not commit.is_transactional and not member.is_classic and commit.api_version < _COMMIT_KNOWS_EPOCHS:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "members of this protocol commit by version 9 or later")
         if epoch < member.epoch and all(
-            epoch >= member.assignment_epochs.get(each, epoch + 1) for each in partitions()
+            epoch >= member.assignment_epochs.get(each, epoch + 1) for each in commit.partitions()
         ):
             return  # the member has moved on, and has had these partitions all the time (KIP-1251)
-        self._check_epoch(member, epoch)
+        self.check_epoch(member, epoch)
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         if member_id is None and epoch < 0:
             return
-        self._check_epoch(self.check_member(member_id or "", None), epoch)
+        self.check_epoch(self.check_member(member_id or "", None), epoch)
 
     @staticmethod
-    def _check_epoch(member: ConsumerMember, epoch: int) -> None:
+    def check_epoch(member: ConsumerMember, epoch: int) -> None:
+        """The epoch that a member says must be its own; for one of the classic protocol it is its generation."""
         if epoch != member.epoch:
             code = ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
             raise ApiError(code, f"epoch {epoch}, the member is at {member.epoch}")

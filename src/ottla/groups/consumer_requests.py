@@ -190,7 +190,7 @@ class ConsumerRequests:
 
     def check_room(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
         limit = self._shard.settings.consumer_max_size
-        is_known = member_id in group.members or (instance_id is not None and instance_id in group.static_members)
+        is_known = member_id in group.members or group.static_member(instance_id) is not None
         if len(group.members) >= limit and not is_known:
             raise ApiError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -202,14 +202,13 @@ class ConsumerRequests:
     ) -> tuple[ConsumerMember, list[CoordinatorRecord]]:
         """The member that sends a heartbeat, new or known, and the records by which it takes over from another."""
         if epoch == JOIN_EPOCH:
-            existing_id = group.static_members.get(instance_id) if instance_id is not None else None
-            if existing_id is not None and existing_id != member_id:
-                existing = group.members[existing_id]
+            existing = group.static_member(instance_id)
+            if existing is not None and existing.member_id != member_id:
                 if not existing.is_classic and existing.epoch != LEAVE_STATIC_EPOCH:
                     raise ApiError(
                         ErrorCode.UNRELEASED_INSTANCE_ID,
                         f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
-                        f"instance id is owned by {existing_id} member.",
+                        f"instance id is owned by {existing.member_id} member.",
                     )
                 return self.take_over(group, existing, member_id)
             member = group.members.get(member_id)
@@ -248,7 +247,8 @@ class ConsumerRequests:
     ) -> Step:
         """Subscription, target assignment, reconciliation: what follows from what a member says."""
         group_id = group.group_id
-        replaced_id = group.static_members.get(wish.instance_id) if wish.instance_id is not None else None
+        replaced = group.static_member(wish.instance_id)
+        replaced_id = None if replaced is None else replaced.member_id
         after = _updated(member, wish)
         step = Step(before=member, after=after, records=records)
         if after is not member or (member.member_id not in group.members and not records):

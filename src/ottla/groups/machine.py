@@ -185,33 +185,30 @@ class GroupMachine:
         return Decision(replies=[(ticket, ErrorCode.COORDINATOR_NOT_AVAILABLE) for ticket in parked])
 
     def sync(self, request: SyncGroupRequest, caller: Caller, ticket: Ticket, now_ms: int) -> Decision:
-        try:
-            check_group_id(request.group_id)
-            group = self._shard.consumer_group(request.group_id)
-            if group is None:
-                return self._classic.sync(request, caller, ticket, now_ms)
-            return self._migration.sync(group, request, caller, ticket, now_ms)
-        except ApiError as refusal:
-            return Decision(replies=[(ticket, refusal.code)])
+        return self._of_classic_member(self._classic.sync, self._migration.sync, request, caller, ticket, now_ms)
 
     def heartbeat(self, request: HeartbeatRequest, ticket: Ticket, now_ms: int) -> Decision:
-        try:
-            check_group_id(request.group_id)
-            group = self._shard.consumer_group(request.group_id)
-            if group is None:
-                return self._classic.heartbeat(request, ticket, now_ms)
-            return self._migration.heartbeat(group, request, ticket, now_ms)
-        except ApiError as refusal:
-            return Decision(replies=[(ticket, refusal.code)])
+        return self._of_classic_member(self._classic.heartbeat, self._migration.heartbeat, request, ticket, now_ms)
 
     def leave(self, request: LeaveGroupRequest, caller: Caller, ticket: Ticket, now_ms: int) -> Decision:
+        return self._of_classic_member(self._classic.leave, self._migration.leave, request, caller, ticket, now_ms)
+
+    def _of_classic_member(
+        self,
+        to_classic_group: Callable[..., Decision],
+        to_consumer_group: Callable[..., Decision],
+        request: SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest,
+        *details: Any,
+    ) -> Decision:
+        """A request of the classic protocol, to the kind of group that there is; `details` end with ticket and time."""
         try:
             check_group_id(request.group_id)
             group = self._shard.consumer_group(request.group_id)
             if group is None:
-                return self._classic.leave(request, caller, ticket, now_ms)
-            return self._migration.leave(group, request, caller, ticket, now_ms)
+                return to_classic_group(request, *details)
+            return to_consumer_group(group, request, *details)
         except ApiError as refusal:
+            ticket = details[-2]
             return Decision(replies=[(ticket, refusal.code)])
 
     # --- consumer groups

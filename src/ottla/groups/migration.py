@@ -18,8 +18,7 @@ from ottla.groups.classic import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicMe
 from ottla.groups.classic_requests import (
     ClassicRequests,
     check_sync_protocol,
-    leaving_members,
-    left,
+    leave_each,
     member_id_required,
     rebalance_timeout_ms,
     requires_member_id,
@@ -46,8 +45,6 @@ from ottla.protocol.messages.groups import (
     JoinGroupRequest,
     JoinGroupResponse,
     LeaveGroupRequest,
-    MemberIdentity,
-    MemberResponse,
     SyncGroupRequest,
     SyncGroupResponse,
 )
@@ -289,10 +286,10 @@ class Migration:
             return group.members.get(member_id) or ConsumerMember(member_id), []
         if request.member_id:
             return group.check_member(member_id, instance_id), []
-        existing_id = group.static_members.get(instance_id)
-        if existing_id is None:
+        existing = group.static_member(instance_id)
+        if existing is None:
             return ConsumerMember(member_id), []
-        return self._consumer.take_over(group, group.members[existing_id], member_id)
+        return self._consumer.take_over(group, existing, member_id)
 
     def _set_migration_if_due(self, group: ConsumerGroup, joined: ConsumerMember, now_ms: int) -> None:
         """A static member that was the last of the new protocol has come back in the classic one."""
@@ -308,7 +305,7 @@ class Migration:
         self, group: ConsumerGroup, request: SyncGroupRequest, caller: Caller, ticket: Ticket, now_ms: int
     ) -> Decision:
         member, classic = self._check_classic(group, request.member_id, request.group_instance_id)
-        self._check_generation(member, request.generation_id)
+        group.check_epoch(member, request.generation_id)
         check_sync_protocol(request, caller, CONSUMER_PROTOCOL_TYPE, classic.protocols[0][0])
         if group.epoch > member.epoch and member.state != MemberState.UNREVOKED_PARTITIONS:
             self._set_timer(TimerKind.JOIN, group, member, now_ms)
@@ -324,7 +321,7 @@ class Migration:
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, ticket: Ticket, now_ms: int) -> Decision:
         member, classic = self._check_classic(group, request.member_id, request.group_instance_id)
-        self._check_generation(member, request.generation_id)
+        group.check_epoch(member, request.generation_id)
         self._shard.touch(group.group_id, member.member_id, classic.session_timeout_ms, now_ms)
         if (
             member.epoch < group.epoch
@@ -339,24 +336,14 @@ class Migration:
         self, group: ConsumerGroup, request: LeaveGroupRequest, caller: Caller, ticket: Ticket, now_ms: int
     ) -> Decision:
         gone: dict[str, ConsumerMember] = {}
-        answers = [self._leave_one(group, leaving, gone) for leaving in leaving_members(request, caller)]
-        decided = self._consumer.fence(group, list(gone.values()), now_ms) if gone else Decision()
-        decided.replies.append((ticket, left(answers, caller)))
-        return decided
 
-    def _leave_one(
-        self, group: ConsumerGroup, leaving: MemberIdentity, gone: dict[str, ConsumerMember]
-    ) -> MemberResponse:
-        code = ErrorCode.NONE
-        member_id, instance_id = leaving.member_id, leaving.group_instance_id
-        if not member_id and instance_id is not None:
-            member_id = group.static_members.get(instance_id, "")
-        try:
-            member, _ = self._check_classic(group, member_id, instance_id)
-            gone[member_id] = member
-        except ApiError as refusal:
-            code = refusal.code
-        return MemberResponse(member_id=leaving.member_id, group_instance_id=instance_id, error_code=code)
+        def leave_one(member_id: str, instance_id: str | None) -> None:
+            gone[member_id], _ = self._check_classic(group, member_id, instance_id)
+
+        reply = leave_each(group, request, caller, leave_one)
+        decided = self._consumer.fence(group, list(gone.values()), now_ms) if gone else Decision()
+        decided.replies.append((ticket, reply))
+        return decided
 
     def _set_timer(self, kind: TimerKind, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
         """A classic member has its rebalance timeout to join or to sync; being told again does not prolong it."""
@@ -372,11 +359,6 @@ class Migration:
         if member.classic is None:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} does not use the classic protocol")
         return member, member.classic
-
-    @staticmethod
-    def _check_generation(member: ConsumerMember, generation: int) -> None:
-        if generation != member.epoch:
-            raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"generation {generation}, the member is at {member.epoch}")
 
 
 def read_whole_subscription(metadata: bytes) -> ConsumerProtocolSubscription:

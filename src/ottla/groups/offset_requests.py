@@ -13,7 +13,7 @@ from uuid import UUID
 from ottla.decisions import CoordinatorRecord, Decision, Ticket
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.classic import ClassicGroup, ClassicState
-from ottla.groups.group import Caller, Group
+from ottla.groups.group import Caller, Commit, Group
 from ottla.groups.offsets import NO_EXPIRY, CommittedOffset, commit_record, tombstone
 from ottla.groups.shard import Shard
 from ottla.ids import ZERO_TOPIC_ID, TopicPartition
@@ -69,19 +69,10 @@ class OffsetRequests:
         for topic in request.topics:
             answers = []
             for partition in topic.partitions:
-                code = self._check_metadata(partition)
-                if code == ErrorCode.NONE:
-                    timestamp = partition.commit_timestamp
-                    committed = CommittedOffset(
-                        partition.committed_offset,
-                        partition.committed_leader_epoch,
-                        partition.committed_metadata or "",
-                        now_ms if timestamp == -1 else timestamp,
-                        expire_timestamp_ms,
-                        topic.topic_id,
-                    )
-                    key = TopicPartition(topic.name, partition.partition_index)
-                    records.append(commit_record(request.group_id, key, committed))
+                timestamp_ms = now_ms if partition.commit_timestamp == -1 else partition.commit_timestamp
+                code = self._commit_one(
+                    request.group_id, topic.name, partition, timestamp_ms, records, expire_timestamp_ms, topic.topic_id
+                )
                 answers.append(
                     OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
                 )
@@ -97,13 +88,16 @@ class OffsetRequests:
                 return
             knows = caller.api_version >= _COMMIT_KNOWS_GROUP_ID_NOT_FOUND
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND if knows else ErrorCode.ILLEGAL_GENERATION)
+        partitions = partial(self._partitions, request)
         group.check_commit(
-            request.member_id,
-            request.group_instance_id,
-            epoch,
-            caller.api_version,
-            partial(self._partitions, request),
-            is_transactional=False,
+            Commit(
+                request.member_id,
+                request.group_instance_id,
+                epoch,
+                caller.api_version,
+                partitions,
+                is_transactional=False,
+            )
         )
         # A commit shows that the member lives; while the leader assigns, only its own requests do.
         if isinstance(group, ClassicGroup) and group.state in (ClassicState.STABLE, ClassicState.PREPARING_REBALANCE):
@@ -123,16 +117,7 @@ class OffsetRequests:
         for topic in request.topics:
             answers = []
             for partition in topic.partitions:
-                code = self._check_metadata(partition)
-                if code == ErrorCode.NONE:
-                    committed = CommittedOffset(
-                        partition.committed_offset,
-                        partition.committed_leader_epoch,
-                        partition.committed_metadata or "",
-                        now_ms,
-                    )
-                    key = TopicPartition(topic.name, partition.partition_index)
-                    records.append(commit_record(request.group_id, key, committed))
+                code = self._commit_one(request.group_id, topic.name, partition, now_ms, records)
                 answers.append(
                     TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
                 )
@@ -141,19 +126,23 @@ class OffsetRequests:
         return Decision(records, replies, request.producer_id, request.producer_epoch)
 
     def _check_transactional_commit(self, request: TxnOffsetCommitRequest, caller: Caller) -> None:
+        epoch = request.generation_id
         group = self._shard.groups.get(request.group_id)
         if group is None:
-            if request.generation_id < 0:
+            if epoch < 0:
                 return
             raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+        partitions = partial(self._partitions, request)
         try:
             group.check_commit(
-                request.member_id,
-                request.group_instance_id,
-                request.generation_id,
-                caller.api_version,
-                partial(self._partitions, request),
-                is_transactional=True,
+                Commit(
+                    request.member_id,
+                    request.group_instance_id,
+                    epoch,
+                    caller.api_version,
+                    partitions,
+                    is_transactional=True,
+                )
             )
         except ApiError as refusal:
             # Producers know generations only.
@@ -168,6 +157,31 @@ class OffsetRequests:
             for partition in topic.partitions:
                 if self._check_metadata(partition) == ErrorCode.NONE:
                     yield (ZERO_TOPIC_ID if info is None else info.topic_id), partition.partition_index
+
+    def _commit_one(
+        self,
+        group_id: str,
+        topic: str,
+        partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+        timestamp_ms: int,
+        records: list[CoordinatorRecord],
+        expire_timestamp_ms: int = NO_EXPIRY,
+        topic_id: UUID = ZERO_TOPIC_ID,
+    ) -> ErrorCode:
+        """Adds the record of one partition, or says what is wrong with it."""
+        code = self._check_metadata(partition)
+        if code == ErrorCode.NONE:
+            committed = CommittedOffset(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                partition.committed_metadata or "",
+                timestamp_ms,
+                expire_timestamp_ms,
+                topic_id,
+            )
+            key = TopicPartition(topic, partition.partition_index)
+            records.append(commit_record(group_id, key, committed))
+        return code
 
     def _check_metadata(self, partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition) -> ErrorCode:
         metadata = partition.committed_metadata
@@ -288,4 +302,4 @@ class OffsetRequests:
 
 def _are_different(committed_id: UUID, wanted_id: UUID) -> bool:
     """Whether an offset is of a topic that only had the same name. Who asks by name does not tell."""
-    return committed_id != wanted_id and ZERO_TOPIC_ID not in (committed_id, wanted_id)
+    return committed_id.int != wanted_id.int and committed_id.int != 0 and wanted_id.int != 0

@@ -40,7 +40,8 @@ _BARE: Final = Struct(">hqiBqB")
 _BARE_WITH_ID: Final = Struct(">hqiBq3s16s")
 _NO_METADATA: Final = 1  # the length of an empty compact string
 _METADATA_AT: Final = _HEAD.size
-_TAGS_AT: Final = _BARE.size - 1
+_TAGS_IN_TAIL: Final = _TAIL.size - 1
+_BARE_V3_SIZE: Final = 24
 
 NO_EXPIRY: Final = -1
 _KEY_HEADS_MAX: Final = 4096
@@ -76,7 +77,7 @@ def pack(committed: CommittedOffset) -> bytes:
             expire_timestamp=expire_timestamp_ms,
         )
         return encode_value(with_expiry, _VERSION_WITH_EXPIRY)
-    has_id = topic_id != ZERO_TOPIC_ID
+    has_id = topic_id.int != 0
     if not metadata:
         if has_id:
             return _BARE_WITH_ID.pack(
@@ -133,18 +134,26 @@ def _of_record(value: OffsetCommitValue) -> CommittedOffset:
 
 def _stored_form(value: bytes) -> bytes:
     """The value of a record in the form in which it is kept, which is nearly always its own."""
-    size = len(value)
-    if size == _BARE_WITH_ID.size:
-        is_bare = value.startswith(_PREFIX) and value[_TAGS_AT : _TAGS_AT + len(_TAG)] == _TAG
-        if is_bare and value[_METADATA_AT] == _NO_METADATA:
-            return value
-    elif size == _BARE.size:
-        if value.startswith(_PREFIX) and value[_METADATA_AT] == _NO_METADATA and not value[_TAGS_AT]:
-            return value
-        # Version 3 without metadata, of which the logs of older brokers are full: no longer, a byte more of length.
-        if value.startswith(_PREFIX_V3) and value[_METADATA_AT : _METADATA_AT + 2] == b"\0\0":
-            return value
+    if _is_usual(value) or _is_usual_v3(value):
+        return value
     return pack(_of_record(decode_value(GROUP_RECORDS[1], value)))
+
+
+def _is_usual(value: bytes) -> bool:
+    """Whether it is whole and of version 4: short metadata in plain letters, no tagged field but the topic id."""
+    if not value.startswith(_PREFIX) or len(value) < _BARE.size:
+        return False
+    length = value[_METADATA_AT]  # one that does not fit in a byte is no plain letter
+    end = _METADATA_AT + length
+    tags = value[end + _TAGS_IN_TAIL : end + _TAGS_IN_TAIL + len(_TAG)]
+    is_whole = len(value) == end + _TAIL_WITH_ID.size if tags == _TAG else tags == b"\0"
+    return is_whole and length > 0 and value[_METADATA_AT:end].isascii()
+
+
+def _is_usual_v3(value: bytes) -> bool:
+    """Whether it is whole, of version 3 and without metadata: the logs of older brokers are full of them."""
+    has_size = len(value) == _BARE_V3_SIZE and value.startswith(_PREFIX_V3)
+    return has_size and value[_METADATA_AT : _METADATA_AT + 2] == b"\0\0"
 
 
 def commit_record(group_id: str, key: TopicPartition, committed: CommittedOffset) -> CoordinatorRecord:
