@@ -30,6 +30,8 @@ from ottla.protocol.messages.groups import (
     ListGroupsRequest,
 )
 from ottla.protocol.messages.topics import DeleteTopicsRequest
+from ottla.records.batch import read_header
+from ottla.records.layout import Compression
 from ottla.testing.broker import Broker
 from ottla.testing.disk import SimulatedDisk
 from ottla.testing.raw_client import RawClient
@@ -236,6 +238,18 @@ def test_compaction_keeps_the_last_offset_of_each_group(tmp_path: Path) -> None:
             assert [committed(client, f"g{number}") for number in range(7)] == [
                 (0, [693 + number]) for number in range(7)
             ]
+
+
+def test_offsets_are_written_under_the_codec_that_is_asked_for_and_found_again(tmp_path: Path) -> None:
+    settings = {**ONE_SHARD, "offsets.topic.compression.codec": str(int(Compression.ZSTD))}
+    with Broker(settings, directory=tmp_path) as broker:
+        with prepared(broker) as client:
+            assert commit(client, 5, note="x" * 1000) == 0
+            (answer,) = client.ask(fetch(OFFSETS), 11).responses
+            assert read_header(answer.partitions[0].records).compression == Compression.ZSTD
+        broker.restart()
+        with RawClient(broker.bootstrap_servers) as client:
+            assert committed(client) == (0, [5])
 
 
 def test_the_offsets_topic_can_be_read_like_any_other() -> None:
