@@ -23,7 +23,14 @@ from ottla.groups.classic_requests import (
     rebalance_timeout_ms,
     requires_member_id,
 )
-from ottla.groups.consumer import CONSUMER_RECORD_KEYS, ClassicDetails, ConsumerGroup, ConsumerMember, MemberState
+from ottla.groups.consumer import (
+    CONSUMER_RECORD_KEYS,
+    ClassicDetails,
+    ConsumerGroup,
+    ConsumerMember,
+    ConsumerState,
+    MemberState,
+)
 from ottla.groups.consumer_records import (
     assignment_epoch_record,
     current_record,
@@ -170,7 +177,10 @@ class Migration:
     # --- consumer to classic
 
     def migrate(self, group_id: str, now_ms: int) -> Decision:
-        """The deadline of a migration: first the group is written anew, then its members are called to rejoin."""
+        """The deadline of a migration: first the group is written anew, then its members are called to rejoin.
+
+        They are not if everybody has what it is to have: a static member has just changed the protocol, no more.
+        """
         decided = GroupDecision(undo=partial(self._migrate_later, group_id))
         classic = self._shard.classic_group(group_id)
         if classic is not None:
@@ -182,7 +192,8 @@ class Migration:
             return decided
         decided.records += group.tombstones()
         decided.records.append(self._downgraded(group, now_ms).record())
-        self._shard.timers.set(TimerKey(TimerKind.MIGRATION, group_id), now_ms)
+        if group.state != ConsumerState.STABLE:
+            self._shard.timers.set(TimerKey(TimerKind.MIGRATION, group_id), now_ms)
         for member in group.members.values():
             assert member.classic is not None
             self._consumer.forget_timers(group_id, member.member_id)

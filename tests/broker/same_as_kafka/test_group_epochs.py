@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from ottla.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
-from ottla.protocol.messages.groups import DeleteGroupsRequest
+from ottla.protocol.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest
 from ottla.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
-from ottla.testing.raw_groups import beat, commit, first_beat, owning
+from ottla.testing.raw_groups import (
+    ASSIGNED_NOTHING,
+    beat,
+    commit,
+    first_beat,
+    heartbeat,
+    join,
+    owning,
+    subscription_to,
+    sync,
+)
 from ottla.testing.side_by_side import Brokers, Conversations, GroupSide
 from ottla.testing.waiting import wait_until
 
@@ -56,7 +67,7 @@ class EpochSide(GroupSide):
                 sum(len(each.partitions) for each in assignment.topic_partitions)
                 for assignment in (member.assignment, member.target_assignment)
             ]
-            self.note(member.member_id, member.member_epoch, member.instance_id, member.rack_id, *counts)
+            self.note("a member", member.member_id, member.member_epoch, member.instance_id, member.rack_id, *counts)
         return answer
 
     def partitions_of(self, answer: Any) -> list[int]:
@@ -197,6 +208,43 @@ def a_topic_gets_partitions(side: EpochSide) -> None:
     side.beat(beat(group, "two", 4))
     side.beat(beat(group, "one", 2))
     side.beat(beat(group, "one", 2, topic_partitions=owning(topic_id)))
+
+
+@conversations.add
+def a_group_changes_its_protocol(side: EpochSide) -> None:
+    group = side.name("group")
+    topic, topic_id = side.known_topic("read", 2, group)
+    reads = {"metadata": subscription_to(topic)}
+    joined = side.ask(join(group, group_instance_id="classic", **reads), 9)
+    old = str(joined.member_id)
+    side.ask(sync(group, 1, old, {old: ASSIGNED_NOTHING}, group_instance_id="classic"), 5)
+    side.beat(first_beat(group, "new", topic, instance_id="static"))
+    side.ask(heartbeat(group, 1, old, group_instance_id="classic"), 4)
+    side.ask(sync(group, 1, old, group_instance_id="classic"), 5)
+    rejoined = side.ask(join(group, old, group_instance_id="classic", **reads), 9)
+    side.ask(
+        sync(group, rejoined.generation_id, old, group_instance_id="classic"), 5, note=lambda answer: answer.error_code
+    )
+    side.beat(beat(group, "new", 2, instance_id="static"))
+    for number in range(2):
+        side.ask(heartbeat(group, rejoined.generation_id, old, group_instance_id="classic"), 4)
+        rejoined = side.ask(join(group, old, group_instance_id="classic", **reads), 9)
+        side.ask(
+            sync(group, rejoined.generation_id, old, group_instance_id="classic"),
+            5,
+            note=lambda answer: answer.error_code,
+        )
+        side.beat(beat(group, "new", 2, topic_partitions=owning(topic_id, number), instance_id="static"))
+    # The static member goes over to the classic protocol, and with it the group.
+    # How a new member id is made up is everybody's own affair.
+    told = attrgetter("error_code", "generation_id", "leader", "members", "protocol_name")
+    replaced = side.ask(join(group, group_instance_id="static", **reads), 9, note=told)
+    # Kafka's is a classic group with this answer, ours a moment later.
+    described = DescribeGroupsRequest(groups=[group])
+    wait_until(lambda: side.client.ask(described, 6).groups[0].group_state != "Dead")
+    side.ask(described, 6, note=lambda answer: answer.groups[0].group_state)
+    side.ask(heartbeat(group, replaced.generation_id, str(replaced.member_id), group_instance_id="static"), 4)
+    side.ask(heartbeat(group, rejoined.generation_id, old, group_instance_id="classic"), 4)
 
 
 @pytest.mark.parametrize("title", conversations.titles)

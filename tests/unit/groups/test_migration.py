@@ -217,6 +217,12 @@ def test_a_static_member_moves_to_the_new_protocol_and_back(driver: Any) -> None
     driver.pass_time(0)
     assert kind(driver) == "classic"
     assert driver.beat("m3", 1, instance="i1") == ErrorCode.GROUP_ID_NOT_FOUND
+    # Nothing else has changed: nobody has to join again.
+    assert driver.machine.group("g").state_name == "Stable"
+    assert driver.heartbeat(second, 1, instance="i2") == OK
+    assert driver.heartbeat(reply.member_id, 1, instance="i1") == OK
+    again = driver.sync(reply.member_id, 1, instance="i1", protocol_name="cooperative-sticky")
+    assert read(again) == share
 
 
 def test_classic_members_leave_a_consumer_group(driver: Any) -> None:
