@@ -3,6 +3,9 @@
 A request goes through in one turn where the journal commits at once: decide, append, apply, reply. Otherwise replies
 wait until everything the machine had applied is committed, so that nobody is told what could still be lost; that holds
 for readers as well. A machine is plain Python over values. This is its shell: tickets, timers, waiting.
+
+Each decision is a batch of its own, written before the next one is made: what a machine builds on is in its journal.
+Sharing batches would save less than waiting for them costs: docs/decisions/0011-a-batch-for-each-decision.md.
 """
 
 from __future__ import annotations

@@ -188,6 +188,26 @@ def test_records_that_cannot_be_written_are_not_applied_and_the_machine_says_wha
     run(scenario())
 
 
+def test_decisions_of_one_turn_stand_or_fall_by_themselves_and_a_replay_finds_the_same() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        assert stage.runner.ask(Counters.add, "a") == "added to a"
+        stage.paper.is_full = True
+        with pytest.raises(ApiError):
+            stage.runner.ask(Counters.add, "b")
+        assert stage.runner.ask(Counters.read, "a") == 1  # the one before is not refused with it
+        stage.paper.is_full = False
+        assert stage.runner.ask(Counters.add, "a") == "added to a"
+        assert stage.runner.ask(Counters.read, "a") == 2
+        assert stage.machine.refusals == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        replayed = Counters()
+        for record in stage.paper.records:
+            replayed.apply(record)
+        assert replayed.counts == stage.machine.counts == {"a": 2}
+
+    run(scenario())
+
+
 def test_a_parked_request_is_answered_when_its_time_has_come() -> None:
     async def scenario() -> None:
         stage = Stage()
