@@ -69,6 +69,12 @@ class Shard(Generic[MachineType]):
         if replay.record_count:
             logger.info("%s: loaded %d records", self.partition.name, replay.record_count)
 
+    def fail(self) -> None:
+        """Its machine cannot be used: what it stands for is not known."""
+        self.has_failed = True
+        self.stop()
+        self.runner = None
+
     def stop(self) -> None:
         if self.runner is not None:
             self.runner.stop()
@@ -212,17 +218,17 @@ class Coordinator(Generic[MachineType]):
         """One after the other: many at once would keep the loop from everybody else."""
         try:
             while self._to_load:
-                shard = self._to_load.popleft()
-                if await self._is_loaded(shard) and self._shards.get(shard.partition.name.partition) is shard:
-                    self._start(shard)
+                await self._load_one(self._to_load.popleft())
         finally:
             self._is_loading = False
 
-    async def _is_loaded(self, shard: Shard[MachineType]) -> bool:
+    async def _load_one(self, shard: Shard[MachineType]) -> None:
         try:
             await shard.load(self._make_replay(shard.machine))
+            if self._shards.get(shard.partition.name.partition) is shard:
+                self._start(shard)
         except Exception as error:  # whatever it is, the partitions behind this one must not wait for ever
-            shard.has_failed = True
+            shard.fail()
             logger.error(
                 "%s cannot be loaded from offset %d on, and what it coordinates is not served: %s; `ottla dump-log` "
                 "shows what stands there",
@@ -231,7 +237,6 @@ class Coordinator(Generic[MachineType]):
                 error,
                 exc_info=None if isinstance(error, OttlaError) else error,
             )
-        return not shard.has_failed
 
     def _start(self, shard: Shard[MachineType]) -> None:
         broker = self._broker
