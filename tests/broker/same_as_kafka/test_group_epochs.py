@@ -195,6 +195,28 @@ def subscriptions_change(side: EpochSide) -> None:
 
 
 @conversations.add
+def patterns_are_subscribed_to(side: EpochSide) -> None:
+    group = side.name("group")
+    topic, topic_id = side.known_topic("read", 2, group)
+    pattern = {"subscribed_topic_regex": f"{topic}.*"}
+    # Kafka tells a member its partitions with the heartbeat after the one that brought the pattern, we with that one.
+    side.client.ask(first_beat(group, "one", **pattern), 1)
+
+    def has_partitions() -> bool:
+        (member,) = side.described(group).members
+        return bool(side.client.ask(beat(group, "one", member.member_epoch), 1).member_epoch == 2)
+
+    wait_until(has_partitions)
+    side.beat(beat(group, "one", 2))
+    side.beat(first_beat(group, "two", **pattern))  # it is resolved already
+    side.beat(beat(group, "one", 2, topic_partitions=owning(topic_id)))
+    side.beat(beat(group, "two", 3, subscribed_topic_regex="", subscribed_topic_names=[topic]))
+    side.beat(beat(group, "two", 4, subscribed_topic_regex="", subscribed_topic_names=[topic]))
+    side.beat(beat(group, "two", -1))
+    side.beat(beat(group, "one", -1))
+
+
+@conversations.add
 def a_topic_gets_partitions(side: EpochSide) -> None:
     group = side.name("group")
     topic, topic_id = side.known_topic("grows", 2, group)
