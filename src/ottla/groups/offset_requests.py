@@ -179,8 +179,7 @@ class OffsetRequests:
                 expire_timestamp_ms,
                 topic_id,
             )
-            key = TopicPartition(topic, partition.partition_index)
-            records.append(commit_record(group_id, key, committed))
+            records.append(commit_record(group_id, topic, partition.partition_index, committed))
         return code
 
     def _check_metadata(self, partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition) -> ErrorCode:

@@ -41,6 +41,7 @@ _BARE_WITH_ID: Final = Struct(">hqiBq3s16s")
 _NO_METADATA: Final = 1  # the length of an empty compact string
 _METADATA_AT: Final = _HEAD.size
 _TAGS_IN_TAIL: Final = _TAIL.size - 1
+_BARE_TAG: Final = slice(_BARE.size - 1, _BARE.size - 1 + len(_TAG))
 _BARE_V3_SIZE: Final = 24
 
 NO_EXPIRY: Final = -1
@@ -134,7 +135,11 @@ def _of_record(value: OffsetCommitValue) -> CommittedOffset:
 
 def _stored_form(value: bytes) -> bytes:
     """The value of a record in the form in which it is kept, which is nearly always its own."""
-    if _is_usual(value) or _is_usual_v3(value):
+    if len(value) == _BARE_WITH_ID.size and value[_METADATA_AT] == _NO_METADATA:
+        # What nearly all are is told apart without a call.
+        if value.startswith(_PREFIX) and value[_BARE_TAG] == _TAG:
+            return value
+    elif _is_usual(value) or _is_usual_v3(value):
         return value
     return pack(_of_record(decode_value(GROUP_RECORDS[1], value)))
 
@@ -156,17 +161,17 @@ def _is_usual_v3(value: bytes) -> bool:
     return has_size and value[_METADATA_AT : _METADATA_AT + 2] == b"\0\0"
 
 
-def commit_record(group_id: str, key: TopicPartition, committed: CommittedOffset) -> CoordinatorRecord:
+def commit_record(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> CoordinatorRecord:
     """The record as the bytes that are written and kept: commits are the most frequent decision there is."""
-    return CoordinatorRecord(_key_bytes(group_id, key), pack(committed))
+    return CoordinatorRecord(_key_bytes(group_id, topic, partition), pack(committed))
 
 
 def tombstone(group_id: str, key: TopicPartition) -> CoordinatorRecord:
-    return CoordinatorRecord(_key_bytes(group_id, key), None)
+    return CoordinatorRecord(_key_bytes(group_id, key.topic, key.partition), None)
 
 
-def _key_bytes(group_id: str, key: TopicPartition) -> bytes:
-    return _key_head(group_id, key.topic) + key.partition.to_bytes(4, "big", signed=True)
+def _key_bytes(group_id: str, topic: str, partition: int) -> bytes:
+    return _key_head(group_id, topic) + partition.to_bytes(4, "big", signed=True)
 
 
 @lru_cache(maxsize=_KEY_HEADS_MAX)
