@@ -103,7 +103,7 @@ def a_consumer_alone(side: GroupSide) -> None:
         of_member = {"member_id": "one", "generation_id_or_member_epoch": epoch}
         side.ask(commit(group, topic, {0: 1}, **of_member), version)
         side.ask(commit(group, topic, {0: 1}, **{**of_member, "generation_id_or_member_epoch": epoch + 5}), version)
-        # Kafka takes one of an earlier epoch if the partition was the member's then (KIP-1251); we ask for a new try.
+        # Commits of an earlier epoch (KIP-1251) are in test_group_epochs.py.
         side.ask(commit(group, topic, {0: 1}, **{**of_member, "member_id": "two"}), version)
         side.ask(commit(group, topic, {0: 1}), version)
     for member_id, member_epoch in (("one", epoch), ("one", epoch + 5), ("two", epoch), (None, -1), ("", -1)):
