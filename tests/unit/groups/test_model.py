@@ -131,7 +131,7 @@ class ClassicClient:
 
 
 class ConsumerClient:
-    """A consumer of the new protocol; now and then slow to give up what it should."""
+    """A consumer of the new protocol; now and then slow to give up what it should, or in no mood to read."""
 
     def __init__(self, world: World, instance: str | None) -> None:
         self.world = world
@@ -141,10 +141,18 @@ class ConsumerClient:
         self.held: set[int] = set()
         self.wanted: set[int] = set()
         self.waits_for = None
+        self.is_reading = True
         # A member that may have missed something says everything.
         self.is_full = True
 
+    def change_mind(self) -> None:
+        """It reads nothing for a while, and reads again."""
+        if not self.is_reading or (not self.world.is_calm and self.world.dice.random() < 0.05):
+            self.is_reading = self.world.is_calm or self.world.dice.random() < 0.3
+            self.is_full = True
+
     def act(self) -> None:
+        self.change_mind()
         if not self.world.is_calm and self.world.dice.random() < 0.3:
             pass  # slow: it keeps what it has for another while
         else:
@@ -152,8 +160,9 @@ class ConsumerClient:
         owned = {TOPIC: set(self.held)} if self.held else {}
         driver = self.world.driver
         if self.epoch == 0 or self.is_full:
+            topics = (TOPIC,) if self.is_reading else ()
             reply = driver.beat(
-                self.member, self.epoch, topics=(TOPIC,), owned=owned, rebalance_ms=20_000, instance=self.instance
+                self.member, self.epoch, topics=topics, owned=owned, rebalance_ms=20_000, instance=self.instance
             )
         else:
             reply = driver.beat(self.member, self.epoch, owned=owned, instance=self.instance)
