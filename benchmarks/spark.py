@@ -37,7 +37,7 @@ WARM_UP, ROUNDS = 2, 5
 # What the results call them.
 FORMATS = {"ours": "ottla", "official": "kafka"}
 SMALL_BATCH = 100
-SMALL_BATCHES, SMALL_WARM_UP = 60, 20
+SMALL_BATCHES, SMALL_WARM_UP, SMALL_TURNS = 60, 20, 4
 IDLE_SETTLE_S, IDLE_S = 5.0, 20.0
 WAIT_S = 300
 SESSION_STARTS = 3
@@ -252,11 +252,11 @@ def measure(spark: SparkSession, tree: ProcessTree, peer: Peer, records: int, ro
     results["sink"] = best_of(writing(spark, peer, "bench-write", records), records, tree, peer, rounds)
     print(f"  {peer.name}: small batches", flush=True)
     fill(peer, "bench-small", SMALL_BATCH * (SMALL_WARM_UP + SMALL_BATCHES + 1))
-    # Twice each, in turn: the first of the two may find Java cold.
+    # Java gets warmer all the time: each of them comes first as often as second.
     small: dict[str, list[float]] = {name: [] for name in FORMATS}
-    for _ in range(2):
-        for name, form in FORMATS.items():
-            small[name].append(micro_batch_ms(spark, peer, form, "bench-small"))
+    for turn in range(SMALL_TURNS):
+        for name in reversed(FORMATS) if turn % 2 else FORMATS:
+            small[name].append(micro_batch_ms(spark, peer, FORMATS[name], "bench-small"))
     results["micro_batch_ms"] = {name: min(times) for name, times in small.items()}
     print(f"  {peer.name}: idle queries", flush=True)
     results["idle_percent_of_a_core"] = {

@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from ottla.client import admin
-from ottla.client.admin import OffsetSpec
+from ottla.client.admin import FoundOffset, OffsetSpec
 from ottla.client.blocking import Blocking
 from ottla.client.fetching import Fetcher, FetchOptions
 from ottla.client.metadata import ClusterView
@@ -110,12 +110,23 @@ class Lookup:
         """A topic may go after it was seen, and its leaders are asked in vain: then it is looked for again."""
         deadline = time.monotonic() + self._options.client.timeout_ms / 1000
         while True:
-            partitions = self.partitions(begin)
+            # Nearly always the partitions are those of the last batch, so both questions are asked at once.
+            of_known = self._client.start(self._ends(begin))
             try:
-                return self._at(dict.fromkeys(partitions, int(OffsetSpec.LATEST)), VANISHED_AFTER_S)
+                partitions = self.partitions(begin)
+                found = of_known.result() if partitions == sorted(begin) else self._client.wait(self._ends(partitions))
+                return {partition: found[partition].offset for partition in partitions}
             except TimedOutError:
                 if time.monotonic() > deadline:
                     raise
+            finally:
+                of_known.cancel()
+
+    def _ends(self, partitions: Iterable[TopicPartition]) -> Coroutine[Any, Any, dict[TopicPartition, FoundOffset]]:
+        latest = dict.fromkeys(partitions, int(OffsetSpec.LATEST))
+        return admin.list_offsets(
+            self._client.cluster, latest, self._options.client.isolation, timeout_s=VANISHED_AFTER_S
+        )
 
     def wait_for_records(self, client: Blocking, offsets: Offsets, wait_ms: int) -> None:
         """Until some broker has a record at these offsets, or the time is over."""
@@ -146,12 +157,12 @@ class Lookup:
             if first[each.partition] != LATEST and first[each.partition] < each.end_offset
         ]
 
-    def _at(self, places: Mapping[TopicPartition, int], timeout_s: float | None = None) -> dict[TopicPartition, int]:
+    def _at(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The offset at a place or time; -1 where no record is that late."""
         if not places:
             return {}
         isolation = self._options.client.isolation
-        found = self._client.wait(admin.list_offsets(self._client.cluster, places, isolation, timeout_s))
+        found = self._client.wait(admin.list_offsets(self._client.cluster, places, isolation))
         return {partition: each.offset for partition, each in found.items()}
 
     def made_concrete(self, offsets: Offsets) -> dict[TopicPartition, int]:
