@@ -12,7 +12,8 @@ from ottla.broker.replicas import Replicas
 from ottla.errors import StorageError
 from ottla.replication.leader import Leader
 from ottla.storage import cleaner, logs, retention
-from ottla.storage.log import Flush, Log
+from ottla.storage.flush import Flush
+from ottla.storage.log import Log
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.recovery import open_log
 from ottla.testing.soak import Climate, soak

@@ -18,14 +18,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config import LogConfig
-from ottla.disk import Disk, File, read_file, write_atomically
+from ottla.disk import Disk, read_file, write_atomically
 from ottla.errors import ApiError, CorruptFileError, ErrorCode, RecordsError, StorageError
 from ottla.ids import NO_TIMESTAMP, TopicPartition
 from ottla.records import batch, control
 from ottla.records.batch import BatchHeader
-from ottla.storage import checkpoints, retention
+from ottla.storage import retention
 from ottla.storage.admission import Admission, Admitted
-from ottla.storage.epochs import EpochStart, LeaderEpochs
+from ottla.storage.epochs import LeaderEpochs
+from ottla.storage.flush import Flush
 from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction, TimestampOffset
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.segment import DELETED_SUFFIX, SWAP_SUFFIX, FileSlice, Segment, file_name
@@ -55,51 +56,6 @@ class LogSlice(NamedTuple):
     first_offset: int
     upper_offset: int
     attributes: int  # of the first batch: its codec may be unknown to an old reader
-
-
-class Flush:
-    """The syncing half of a flush: may run in any thread, touches nothing but files.
-
-    It holds the files open from the beginning: what the log deletes meanwhile is synced in vain and does no harm.
-    """
-
-    __slots__ = (
-        "_directory",
-        "_disk",
-        "_epochs_path",
-        "_files",
-        "end_offset",
-        "epochs",
-        "truncation_count",
-        "unsynced",
-    )
-
-    def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        files: list[File],
-        unsynced: frozenset[str],
-        epochs: tuple[EpochStart, ...] | None,
-        epochs_path: str,
-        end_offset: int,
-        truncation_count: int,
-    ) -> None:
-        self._disk = disk
-        self._directory = directory
-        self._files = files
-        self._epochs_path = epochs_path
-        self.unsynced = unsynced
-        self.epochs = epochs
-        self.end_offset = end_offset
-        self.truncation_count = truncation_count
-
-    def run(self) -> None:
-        for file in self._files:
-            file.sync()
-        if self.epochs is not None:
-            checkpoints.write_epochs(self._disk, self._epochs_path, self.epochs)
-        self._disk.sync_directory(self._directory)
 
 
 class Log:

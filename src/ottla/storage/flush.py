@@ -1,0 +1,52 @@
+"""What has to reach the disk so that a log survives a power loss up to some offset."""
+
+from __future__ import annotations
+
+from ottla.disk import Disk, File
+from ottla.storage import checkpoints
+from ottla.storage.epochs import EpochStart
+
+
+class Flush:
+    """The syncing half of a flush: may run in any thread, touches nothing but files.
+
+    It holds the files open from the beginning: what the log deletes meanwhile is synced in vain and does no harm.
+    """
+
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_epochs_path",
+        "_files",
+        "end_offset",
+        "epochs",
+        "truncation_count",
+        "unsynced",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        files: list[File],
+        unsynced: frozenset[str],
+        epochs: tuple[EpochStart, ...] | None,
+        epochs_path: str,
+        end_offset: int,
+        truncation_count: int,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._files = files
+        self._epochs_path = epochs_path
+        self.unsynced = unsynced
+        self.epochs = epochs
+        self.end_offset = end_offset
+        self.truncation_count = truncation_count
+
+    def run(self) -> None:
+        for file in self._files:
+            file.sync()
+        if self.epochs is not None:
+            checkpoints.write_epochs(self._disk, self._epochs_path, self.epochs)
+        self._disk.sync_directory(self._directory)
