@@ -86,6 +86,7 @@ class Member:
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
+                "reconnect.backoff.max.ms": 500,  # ten seconds by default, as long as a session
                 "log_level": 2,
                 **({} if settings.get("group.protocol") == "consumer" else QUICK),
                 **settings,
