@@ -8,7 +8,6 @@ for all of them is imported where it is needed: the start of a worker is part of
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -25,10 +24,6 @@ if TYPE_CHECKING:
     from ottla.spark.options import SourceOptions
 
 FORMAT = "ottla"
-# Spark asks for filters in a process of this kind, if `spark.sql.python.filterPushdown.enabled` is on. It refuses a
-# reader that takes filters anywhere else where that setting is off, and does not tell which of both is the case. What
-# such a reader plans stays with the DataFrame, and other queries of that get it too: hence the option `pushFilters`.
-_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class OttlaDataSource(DataSource):
@@ -45,10 +40,11 @@ class OttlaDataSource(DataSource):
         return schema.spark_schema(options.columns_of(dict(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from ottla.spark import source
+        from ottla.spark import compat, source
 
         options = self._source_options(is_streaming=False)
-        takes_filters = options.push_filters and _is_pushing_filters()
+        # What such a reader plans stays with the DataFrame, and other queries of that get it too: hence the option.
+        takes_filters = options.push_filters and compat.is_pushing_filters()
         return source.FilteringReader(options) if takes_filters else source.BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
@@ -70,10 +66,3 @@ class OttlaDataSource(DataSource):
         from ottla.spark import options
 
         return options.parse(dict(self.options), is_streaming=is_streaming)
-
-
-def _is_pushing_filters() -> bool:
-    if _PUSHDOWN_WORKER in sys.modules:
-        return True
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec is not None and spec.name == _PUSHDOWN_WORKER

@@ -27,11 +27,6 @@ log = logging.getLogger(__name__)
 
 LOCAL: Final = "local[*]"
 DRIVER_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-CHECKPOINT_MANAGER: Final = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
-# How the environment says that spark-submit has started a Java machine for this program already.
-GATEWAY_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
 
 
 def settings(
@@ -42,7 +37,8 @@ def settings(
     filter_pushdown: bool = True,
     ui: bool = False,
 ) -> dict[str, str]:
-    """The Spark settings that the switches stand for.
+    """The Spark settings that the switches stand for. Those that rest on what pyspark keeps private are set only with
+    a release of pyspark that they were checked with.
 
     unix_sockets: Spark talks to Python workers through Unix domain sockets in place of TCP.
     file_checkpoints: checkpoints are written through `FileSystem`, without the detour of `FileContext`.
@@ -51,12 +47,14 @@ def settings(
     filter_pushdown: filters on topic, partition, offset and timestamp reach the source in batch queries.
     ui: Spark's web pages; they cost start-up time and a port.
     """
+    from ottla.spark import compat  # it needs pyspark, whose absence `session` reports in words of its own
+
     chosen = {"spark.ui.enabled": "true" if ui else "false"}
     if unix_sockets:
         chosen["spark.python.unix.domain.socket.enabled"] = "true"
-    if file_checkpoints:
-        chosen["spark.sql.streaming.checkpointFileManagerClass"] = CHECKPOINT_MANAGER
-    if frozen_workers:
+    if file_checkpoints and compat.is_checked_release():
+        chosen["spark.sql.streaming.checkpointFileManagerClass"] = compat.FILE_CHECKPOINT_MANAGER
+    if frozen_workers and compat.is_checked_release():
         chosen["spark.python.daemon.module"] = "ottla.spark.worker_daemon"
     if filter_pushdown:
         chosen["spark.sql.python.filterPushdown.enabled"] = "true"
@@ -87,10 +85,12 @@ def session(
         which is not. Where PYSPARK_PYTHON is set, that is what runs.
     """
     check_installation()
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-    is_running = SparkContext._gateway is not None or GATEWAY_VARIABLE in os.environ
+    from ottla.spark import compat
+
+    is_running = compat.is_java_running()
     # Once Java runs, this knows what spark-submit was given.
     given = dict(SparkConf().getAll()) if is_running else {}
     given.update(config or {})

@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
@@ -22,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from ottla.spark import compat
 from ottla.spark.connections import client_options
 from ottla.spark.filters import EVERYTHING, Selection, narrowed
 from ottla.spark.lookup import Lookup
@@ -143,7 +143,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None  # where a query with Trigger.AvailableNow ends
         self._seen: Offsets | None = None  # the ends of the logs when they were last asked for
         self._small_read: SmallRead | None = None  # the next batch, where it is small
-        self._records: list[pa.RecordBatch] = []  # of the batch that is being planned, where it is small
         self._idle_rounds = 0
         self._last_trigger = clock()
 
@@ -221,7 +220,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _begin_small_read(self, splits: Sequence[Split]) -> SmallRead | None:
         """Begins to read a batch that is so small that it travels with its plan; None where executors are to read."""
-        if len(splits) != 1 or self.options.names_tasks or _class_with_records() is None:
+        if len(splits) != 1 or self.options.names_tasks or not compat.can_hand_over():
             return None
         parts = splits[0].parts
         if sum(part.size for part in parts) > self.options.small_batch_offsets:
@@ -243,14 +242,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if read is None or [read.parts] != [each.parts for each in splits]:
             read = self._begin_small_read(splits)
         if read is not None and (records := read.batches()) is not None:
-            self._hand_over(records)
+            compat.hand_over(self, records)
         return splits
-
-    def _hand_over(self, records: list[pa.RecordBatch]) -> None:
-        with_records = _class_with_records()
-        assert with_records is not None
-        self._records = records
-        self.__class__ = with_records
 
     def commit(self, end: JsonOffsets) -> None:
         """A batch has run: whatever it was, this query is not idle."""
@@ -260,25 +253,3 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self.options)
-
-
-@cache
-def _class_with_records() -> type[StreamReader] | None:
-    """What a reader is from the plan of a small batch until Spark has taken the records from it, right after it.
-
-    Spark takes the records of a batch along with its plan, and keeps them as a block that tasks read without a Python
-    worker. It asks only readers of a class of its own for them, whose other answers it does not ask for. None in a
-    Spark that does not have that class.
-    """
-    try:
-        from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
-    except ImportError:
-        return None
-
-    class StreamReaderWithRecords(StreamReader, _SimpleStreamReaderWrapper):
-        def getCache(self, start: JsonOffsets, end: JsonOffsets) -> Iterator[pa.RecordBatch]:  # noqa: N802 (Spark's name)
-            self.__class__ = StreamReader  # type: ignore[assignment]
-            records, self._records = self._records, []
-            return iter(records)
-
-    return StreamReaderWithRecords

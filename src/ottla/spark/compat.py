@@ -1,0 +1,92 @@
+"""Everything that we use of pyspark and that pyspark keeps private, in one place.
+
+Each piece was checked with the releases in `CHECKED_RELEASES`. With any other release no optional one is used: queries
+then run as Spark alone would run them, only slower. `tests/unit/spark/test_compat.py` fails when pyspark changes one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import pyspark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamReader
+
+CHECKED_RELEASES: Final = frozenset({"4.3"})
+
+# A Java class of Spark: it writes checkpoints through Hadoop's `FileSystem`, without the detour of `FileContext`.
+FILE_CHECKPOINT_MANAGER: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+# How the environment says that spark-submit has started a Java machine for this program already.
+GATEWAY_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
+# The module of the process in which Spark asks for filters.
+PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+def is_checked_release(version: str = pyspark.__version__) -> bool:
+    return ".".join(version.split(".")[:2]) in CHECKED_RELEASES
+
+
+def is_java_running() -> bool:
+    """Whether the Java machine of this process was started already, here or by spark-submit."""
+    return pyspark.SparkContext._gateway is not None or GATEWAY_VARIABLE in os.environ
+
+
+def is_pushing_filters() -> bool:
+    """Whether this is the process in which Spark asks for filters.
+
+    There is one only if `spark.sql.python.filterPushdown.enabled` is on. Spark refuses a reader that takes filters
+    anywhere else where that setting is off, and does not say which of both is the case.
+    """
+    if PUSHDOWN_WORKER in sys.modules:
+        return True
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name == PUSHDOWN_WORKER
+
+
+# -- records that travel with the plan of a batch ----------------------------------------------------------------------
+
+
+def can_hand_over() -> bool:
+    """Whether `hand_over` works with this pyspark."""
+    return _prefetching_reader() is not None
+
+
+def hand_over(reader: DataSourceStreamReader, records: list[pa.RecordBatch]) -> None:
+    """Gives Spark the records of a batch together with the plan that `reader.partitions` is about to return.
+
+    Spark keeps them as a block that tasks read without a Python worker. It asks only readers of a private class of its
+    own for them, so the reader becomes one, until Spark has taken the records right after the plan.
+    """
+    reader.__class__ = _with_records(type(reader))
+    reader._ottla_records = records  # type: ignore[attr-defined]
+
+
+@cache
+def _with_records(reader_class: type[DataSourceStreamReader]) -> type[DataSourceStreamReader]:
+    prefetching: Any = _prefetching_reader()
+    assert prefetching is not None, "can_hand_over was not asked"
+
+    class WithRecords(reader_class, prefetching):  # type: ignore[misc,valid-type]
+        def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:  # noqa: N802 (Spark's name)
+            self.__class__ = reader_class  # type: ignore[assignment]
+            records: list[pa.RecordBatch] = self.__dict__.pop("_ottla_records")
+            return iter(records)
+
+    return WithRecords
+
+
+@cache
+def _prefetching_reader() -> type | None:
+    if not is_checked_release():
+        return None
+    from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
+
+    return _SimpleStreamReaderWrapper
