@@ -57,6 +57,11 @@ class ClientOptions:
     timeout_s: float = 30.0
     pauses: Pauses = field(default_factory=Pauses)
 
+    @property
+    def timeout_ms(self) -> int:
+        """The same as requests carry it: how long a broker may take for what it is asked to do."""
+        return int(self.timeout_s * 1000)
+
 
 @dataclass(frozen=True, slots=True)
 class Node:

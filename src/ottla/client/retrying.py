@@ -115,3 +115,8 @@ def error_of(code: int, message: str | None, what: str) -> ApiError | None:
     if known is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return ApiError(known, f"{what} does not exist")
     return ApiError(known, f"{what}: {(message or known.name).removesuffix('.')}")
+
+
+def raise_if(error: ApiError | None) -> None:
+    if error is not None:
+        raise error
