@@ -6,7 +6,10 @@ rules that they rely on, and that a simulated disk keeps as well:
 - what `File.sync` returned for is there after a power loss; what was written and not synced may be there in part;
 - names (create, rename, unlink) become durable in the order in which they were made, at the latest with
   `sync_directory`; a journalling file system gives no more and no less;
-- an operation either succeeds or raises a `StorageError` that names the path; no space is a `DiskFullError`.
+- an operation either succeeds or raises a `StorageError` that names the path; no space is a `DiskFullError`, and a
+  full table of open files an `OutOfDescriptorsError`.
+
+Whoever keeps a file open tells `OpenFiles`, and gives it up when there are too many.
 """
 
 from __future__ import annotations
@@ -15,16 +18,22 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import ref
 
-from ottla.errors import DiskFullError, LockHeldError, StorageError
+from ottla.descriptors import DescriptorTable
+from ottla.errors import DiskFullError, LockHeldError, OutOfDescriptorsError, StorageError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 TEMPORARY_SUFFIX = ".tmp"
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+
+Result = TypeVar("Result")
 
 
 class File(Protocol):
@@ -54,8 +63,72 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Holder(Protocol):
+    """Somebody who keeps one file open, or mapped, and can open it again."""
+
+    def release_if_idle(self) -> bool:
+        """Gives it up unless it was used since the last call; whether it did."""
+        ...
+
+    def release(self) -> None: ...
+
+
+class OpenFiles:
+    """Those who keep files open, at most `count_max` of them: the least used give theirs up.
+
+    Every holder has a second chance: one that was used since the last look is passed over once. Threads may open files
+    at the same time; a holder that another thread makes give up its file opens it again.
+    """
+
+    def __init__(self, count_max: int) -> None:
+        self.count_max = count_max
+        # By identity, the one that opened first in front; who is gone has closed its file.
+        self._holders: OrderedDict[int, ref[Holder]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def note(self, holder: Holder) -> None:
+        """`holder` has opened its file."""
+        key = id(holder)
+        self._holders[key] = ref(holder, lambda _: self._holders.pop(key, None))
+        for _ in range(2 * len(self._holders)):
+            if len(self._holders) <= self.count_max:
+                return
+            self._release_one()
+
+    def _release_one(self) -> None:
+        try:
+            key, known = self._holders.popitem(last=False)
+        except KeyError:
+            return  # another thread was faster
+        holder = known()
+        if holder is not None and not holder.release_if_idle():
+            self._holders[key] = known
+
+    def forget(self, holder: Holder) -> None:
+        """`holder` has closed its file by itself."""
+        self._holders.pop(id(holder), None)
+
+    def release_all(self) -> bool:
+        """Everybody gives up what they hold; whether anybody did."""
+        has_released = False
+        while self._holders:
+            try:
+                _, known = self._holders.popitem()
+            except KeyError:
+                break
+            holder = known()
+            if holder is not None:
+                holder.release()
+                has_released = True
+        return has_released
+
+
 class Disk(Protocol):
     """The file system as the log and the store see it. Paths are plain strings."""
+
+    open_files: OpenFiles
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> File: ...
 
@@ -132,6 +205,8 @@ def storage_error(path: str, action: str, error: OSError) -> StorageError:
     reason = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in NO_SPACE:
         return DiskFullError(path, f"cannot {action}: {reason}; free some space or lower the topic's retention")
+    if error.errno in NO_DESCRIPTORS:
+        return OutOfDescriptorsError(path, f"cannot {action}: {reason}; allow this process more (ulimit -n)")
     return StorageError(path, f"cannot {action}: {reason}")
 
 
@@ -209,12 +284,27 @@ class RealFile:
 
 
 class RealDisk:
-    """The file system of this machine."""
+    """The file system of this machine. `files_max`: how many files are kept open; else this process's share."""
+
+    def __init__(self, files_max: int | None = None) -> None:
+        self.open_files = OpenFiles(DescriptorTable.of_process().files_max if files_max is None else files_max)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RealDisk, (self.open_files.count_max,)  # what is open here is not open in another process
+
+    def _with_descriptor(self, take: Callable[[], Result]) -> Result:
+        """Takes a descriptor; where there is none left, those that are only kept for later make room."""
+        try:
+            return take()
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTORS or not self.open_files.release_all():
+                raise
+            return take()
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> RealFile:
         flags = (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0) | os.O_CLOEXEC
         try:
-            return RealFile(path, os.open(path, flags, 0o644))
+            return RealFile(path, self._with_descriptor(lambda: os.open(path, flags, 0o644)))
         except OSError as error:
             raise storage_error(path, "open", error) from error
 
@@ -223,7 +313,8 @@ class RealDisk:
         try:
             if file.size() == 0:  # an empty file cannot be mapped
                 return b""
-            return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+            # A map of Python's has a descriptor of its own.
+            return self._with_descriptor(lambda: mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
         except OSError as error:
             raise storage_error(path, "map", error) from error
         finally:
@@ -247,7 +338,7 @@ class RealDisk:
 
     def list_directory(self, path: str) -> list[str]:
         try:
-            return sorted(os.listdir(path))
+            return sorted(self._with_descriptor(lambda: os.listdir(path)))
         except OSError as error:
             raise storage_error(path, "list", error) from error
 
@@ -284,7 +375,8 @@ class RealDisk:
 
     def sync_directory(self, path: str) -> None:
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            descriptor = self._with_descriptor(lambda: os.open(path, flags))
             try:
                 os.fsync(descriptor)
             finally:

@@ -8,6 +8,7 @@ on the code, not a class tree.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import ClassVar
 
 # What a client may do about a code. REFRESH implies RETRY: ask for new metadata, then try again.
 RETRY = "retry"
@@ -197,7 +198,9 @@ class ConfigError(OttlaError):
 
 
 class StorageError(OttlaError):
-    """The disk refused or failed: `path` says where. The log directory it names should go offline."""
+    """The disk refused or failed: `path` says where. With a disk that fails, the log directory goes offline."""
+
+    is_disk_failure: ClassVar[bool] = True
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(f"{path}: {message}")
@@ -208,9 +211,22 @@ class DiskFullError(StorageError):
     """No room left on the device. The log was put back to where it stood before the write."""
 
 
+class OutOfDescriptorsError(StorageError):
+    """The table of open files is full. Nothing is wrong with the disk: tried again later, it works."""
+
+    is_disk_failure = False
+
+
 class LockHeldError(StorageError):
     """Another process has the directory. Nothing is wrong with the disk: this process must not touch it."""
 
+    is_disk_failure = False
+
 
 class CorruptFileError(StorageError):
-    """A file of the log directory does not hold what it must; never served, mended or reported by recovery."""
+    """A file of the log directory does not hold what it must; never served, mended or reported by recovery.
+
+    The other files of the directory are as good as before.
+    """
+
+    is_disk_failure = False

@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "ottla"
 
 # From the ground up. Packages on one line are strangers to each other.
 LAYERS = [
-    {"errors", "ids", "hashing", "config", "decisions", "timers"},
+    {"errors", "ids", "hashing", "config", "decisions", "timers", "descriptors"},
     {"protocol"},
     {"records"},
     {"replication", "cluster", "groups", "transactions", "security"},

@@ -32,6 +32,7 @@ from ottla.cluster.image import BrokerNode, ClusterImage, Endpoint, PartitionSta
 from ottla.config.broker import BrokerConfig
 from ottla.config.dynamic import DynamicConfigs
 from ottla.config.topic import LogConfig
+from ottla.descriptors import DescriptorTable
 from ottla.disk import Disk, RealDisk
 from ottla.errors import ConfigError, StorageError
 from ottla.ids import TopicPartition
@@ -52,6 +53,7 @@ METADATA_DIRECTORY = ".ottla-metadata"  # in the first log directory, whose lock
 UNKNOWN_NODE_ID = -1
 EMBEDDED_NODE_ID = 1  # of a broker that was given no id and is alone
 DRAIN_S = 10.0
+DELAYED_RETRY_S = 1.0
 LONG_CHECKS_MAX = 2  # batches that are unfolded in threads at once: each may take 128 MB, and a core
 
 Bind = Callable[[str, int], socket.socket]
@@ -102,7 +104,8 @@ class Broker:
             {key: partial(handle, self) for key, handle in HANDLERS.items()}, self.clock, lambda: self.replicas
         )
         self.long_checks = asyncio.Semaphore(LONG_CHECKS_MAX)
-        self.server = Server(self.loop, server_limits(self.config))
+        self._descriptors = DescriptorTable.of_process()
+        self.server = Server(self.loop, server_limits(self.config, self._descriptors))
         self.logs = Logs(self.disk, list(self.config.log_directories), self._topic_config, dice=self.dice)
         self._tasks = Tasks()
         self._sockets: list[tuple[str, socket.socket]] = []  # one name may have an IPv4 and an IPv6 address
@@ -131,6 +134,7 @@ class Broker:
         except BaseException:
             await self._give_up()
             raise
+        self._tasks.every("delayed partitions", lambda: DELAYED_RETRY_S, self._take_in_delayed)
         Upkeep(self.logs, self.replicas, self.clock, self.offload, lambda: self.config).start(self._tasks)
         self.server.start()
 
@@ -254,12 +258,18 @@ class Broker:
         self.groups.follow(image)
         self.transactions.follow(image)
 
+    async def _take_in_delayed(self) -> None:
+        """Partitions that could not be opened for want of descriptors, and what they coordinate, are tried again."""
+        if self.replicas.take_in_delayed():
+            self.groups.follow_anew(self.image)
+            self.transactions.follow_anew(self.image)
+
     def change_configs(self, configs: DynamicConfigs) -> None:
         """Settings changed: what is running takes them at once."""
         self.configs = configs
         for partition in self.replicas:
             partition.log.config = configs.topic_config(partition.name.topic)
-        self.server.limits = server_limits(self.config)
+        self.server.limits = server_limits(self.config, self._descriptors)
         self.fetch_sessions.slots = self.config.max_incremental_fetch_session_cache_slots
         self.groups.configure(self.config)
         self.transactions.configure(self.config)
@@ -305,9 +315,10 @@ def cannot_listen(where: str, error: OSError) -> ConfigError:
     )
 
 
-def server_limits(config: BrokerConfig) -> ServerLimits:
+def server_limits(config: BrokerConfig, descriptors: DescriptorTable) -> ServerLimits:
     return ServerLimits(
         connections_max=config.max_connections,
+        descriptors_max=descriptors.connections_max,
         connections_per_ip_max=config.max_connections_per_ip,
         connections_per_ip_overrides=config.connections_per_ip_overrides,
         idle_ms=config.connections_max_idle_ms,

@@ -184,6 +184,11 @@ class Coordinator(Generic[MachineType]):
         for index in self._shards.keys() - led:
             self._lose(index)
 
+    def follow_anew(self, image: ClusterImage) -> None:
+        """The same once more: partitions may be here that were not when the image came."""
+        self._followed = None
+        self.follow(image)
+
     def stop(self) -> None:
         """Answers everybody who waits. Nothing is decided after this."""
         for index in list(self._shards):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from ottla.errors import ApiError, CorruptFileError, ErrorCode, StorageError
+from ottla.errors import ApiError, ErrorCode, OutOfDescriptorsError, StorageError
 from ottla.ids import TopicPartition
 from ottla.records.control import EndTransactionMarker
 from ottla.replication.leader import Leader
@@ -210,9 +210,13 @@ class Partition:
     def disk_failure(self, error: StorageError) -> ApiError:
         """Takes the log's directory offline; what the client is told is enough to look elsewhere, nothing of our paths.
 
-        A damaged file is no failing disk: the other partitions of the directory are as good as before.
+        A damaged file is no failing disk: the other partitions of the directory are as good as before. Nor is a full
+        table of open files: the client tries again.
         """
-        if not isinstance(error, CorruptFileError):
+        if isinstance(error, OutOfDescriptorsError):
+            logger.warning("%s: %s", self.name, error)
+            return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the broker has too many files open; try again")
+        if error.is_disk_failure:
             self._on_disk_failure(self.log, error)
         else:
             logger.error("%s: %s", self.name, error)

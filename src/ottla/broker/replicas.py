@@ -10,8 +10,8 @@ from functools import partial
 from uuid import UUID
 
 from ottla.broker.partition import Partition
-from ottla.cluster.image import ClusterImage
-from ottla.errors import ApiError, CorruptFileError, ErrorCode, StorageError
+from ottla.cluster.image import ClusterImage, PartitionState
+from ottla.errors import ApiError, ErrorCode, OutOfDescriptorsError, StorageError
 from ottla.ids import TopicPartition
 from ottla.protocol.wire import ZERO_UUID
 from ottla.replication.leader import Leader
@@ -44,6 +44,8 @@ class Replicas:
         # Ours by the image, with a log that cannot be had. Another log in its place would begin anew, as if all that
         # was acknowledged had never been.
         self._offline: dict[TopicPartition, UUID] = {}
+        # Ours by the image, without a descriptor to open or to make the log: of which topic, and whether it is new.
+        self._delayed: dict[TopicPartition, tuple[UUID, bool]] = {}
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._partitions.values())
@@ -81,6 +83,8 @@ class Replicas:
         state = None if self._image is None else self._image.partition(name)
         if state is None:
             return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} is not known")
+        if name in self._delayed:
+            return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"too many open files to open the log of {name}; try again")
         if self._node_id in state.replicas:
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name} is offline on this broker")
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not on this broker")
@@ -121,8 +125,6 @@ class Replicas:
                 continue
             try:
                 self._logs.adopt(plan, await offload.in_thread(partial(_made, plan, epoch)))
-            except CorruptFileError as error:
-                logger.error("%s", error)
             except StorageError as error:
                 self.take_offline(plan.directory, error)
             if plan.directory.failure is not None:
@@ -134,11 +136,11 @@ class Replicas:
         directory = self._logs.directory_of(name)
         try:
             self._logs.set_strays_aside(name, topic_id, is_new=True)
-        except CorruptFileError:
-            return  # `apply` finds the same and has the words for it
         except StorageError as error:
             assert directory is not None, "there was something to set aside"
-            self.take_offline(directory, error)
+            if error.is_disk_failure:
+                self.take_offline(directory, error)
+            # Else `apply` finds the same and has the words for it.
 
     def apply(self, image: ClusterImage) -> None:
         """Brings the partitions in line with a new image: makes, leads and drops what it says."""
@@ -149,17 +151,37 @@ class Replicas:
             for index, state in enumerate(topic.partitions):
                 name = TopicPartition(topic.name, index)
                 if self._node_id in state.replicas and self._offline.get(name) != topic.topic_id:
-                    try:
-                        partition = self._partition(name, topic.topic_id, is_new=previous is not None)
-                    except StorageError as error:
-                        logger.error("%s; %s is offline", error, name)
-                        self._offline[name] = topic.topic_id
-                        continue
-                    if state.leader == self._node_id:
-                        self._lead(partition, state.leader_epoch, state.replicas, state.isr)
+                    self._take_in(name, topic.topic_id, state, is_new=previous is not None)
         self._drop([key for key in self._partitions if key[0] not in image.topics])
         for name in [name for name in self._offline if name.topic not in image.topics]:
             del self._offline[name]
+
+    def _take_in(self, name: TopicPartition, topic_id: UUID, state: PartitionState, *, is_new: bool) -> None:
+        """Has the partition here, and leads it if the image says so."""
+        try:
+            partition = self._partition(name, topic_id, is_new=is_new)
+            self._delayed.pop(name, None)
+            if state.leader == self._node_id:
+                self._lead(partition, state.leader_epoch, state.replicas, state.isr)
+        except OutOfDescriptorsError as error:
+            if name not in self._delayed:
+                logger.warning("%s; %s is not served until that has changed", error, name)
+            self._delayed[name] = topic_id, is_new
+        except StorageError as error:
+            logger.error("%s; %s is offline", error, name)
+            self._offline[name] = topic_id
+
+    def take_in_delayed(self) -> bool:
+        """Tries the partitions again for which there were no descriptors; whether there were any."""
+        assert self._image is not None
+        had_delayed = bool(self._delayed)
+        for name, (topic_id, is_new) in list(self._delayed.items()):
+            state = self._image.partition(name)
+            if state is None or self._image.topics[name.topic].topic_id != topic_id:
+                del self._delayed[name]
+            else:
+                self._take_in(name, topic_id, state, is_new=is_new)
+        return had_delayed
 
     def _partition(self, name: TopicPartition, topic_id: UUID, *, is_new: bool) -> Partition:
         partition = self._partitions.get(name)
@@ -226,6 +248,10 @@ class Replicas:
             self.take_offline(directory, error)
 
     def take_offline(self, directory: LogDirectory, error: StorageError) -> None:
+        """After an error of its disk, a directory goes offline with its partitions; other errors are only told."""
+        if not error.is_disk_failure:
+            logger.warning("%s", error)
+            return
         lost = self._logs.fail(directory, error)
         for name in lost:
             partition = self._partitions.pop(name, None)

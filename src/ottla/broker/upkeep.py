@@ -14,7 +14,7 @@ from functools import partial
 from ottla.broker.partition import Partition
 from ottla.broker.replicas import Replicas
 from ottla.config.broker import BrokerConfig
-from ottla.errors import CorruptFileError, OttlaError, StorageError
+from ottla.errors import OttlaError, OutOfDescriptorsError, StorageError
 from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
 from ottla.runtime.tasks import Tasks
@@ -82,11 +82,16 @@ class Upkeep:
         now_ms = self._clock.now_ms()
         try:
             self._logs.unlink_due_segments(now_ms)
-            # A deleted topic of a thousand partitions keeps the disk busy for seconds.
-            for path in self._logs.take_due_directories(now_ms):
-                await self._offload.in_thread(partial(self._logs.remove_tree, path))
         except StorageError as error:
             self._take_offline(error)
+        # A deleted topic of a thousand partitions keeps the disk busy for seconds.
+        for path in self._logs.take_due_directories(now_ms):
+            try:
+                await self._offload.in_thread(partial(self._logs.remove_tree, path))
+            except OutOfDescriptorsError:
+                self._logs.remove_later(path, now_ms)
+            except StorageError as error:
+                self._take_offline(error)
 
     def _take_offline(self, error: StorageError) -> None:
         """The directory of a path that failed goes offline."""
@@ -174,5 +179,5 @@ class Upkeep:
     def _could_not_clean(self, log: Log, error: OttlaError) -> None:
         """A disk that fails takes its directory offline; a damaged segment, or too many keys, only stays as it is."""
         logger.error("%s could not be compacted: %s", log.name, error)
-        if isinstance(error, StorageError) and not isinstance(error, CorruptFileError):
+        if isinstance(error, StorageError) and error.is_disk_failure:
             self._replicas.directory_failed(log, error)

@@ -15,6 +15,7 @@ from ottla.broker.broker import Broker
 from ottla.cli.command import Command, CommandError, ExitCode
 from ottla.config.broker import BrokerConfig
 from ottla.config.properties import Properties, parse_properties
+from ottla.descriptors import raise_limit
 
 # After the start most objects live as long as the broker; what requests allocate is freed by reference counts. Fewer
 # looks of the collector cost nothing but a little memory until it comes.
@@ -56,6 +57,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         )
     for warning in warnings:
         print(f"ottla: warning: {warning}", file=sys.stderr)
+    raise_limit()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(properties))
 

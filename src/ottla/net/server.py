@@ -34,6 +34,7 @@ class ServerLimits:
     """Kafka's settings of the socket server."""
 
     connections_max: int = 2**31 - 1  # max.connections
+    descriptors_max: int = 2**31 - 1  # what of the process's descriptors is for connections
     connections_per_ip_max: int = 2**31 - 1  # max.connections.per.ip
     connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     idle_ms: int = 600_000  # connections.max.idle.ms
@@ -56,6 +57,7 @@ class Listener:
         self.loop = server.loop
         self.address = address
         self.receive_buffer = server.receive_buffer
+        self._is_exhausted = False  # told once, not ten times a second
 
     @property
     def frame_bytes_max(self) -> int:
@@ -73,10 +75,13 @@ class Listener:
             except OSError as error:
                 if error.errno not in EXHAUSTED:
                     raise
-                logger.warning("%s: cannot accept connections: %s; trying again shortly", self.name, error)
+                if not self._is_exhausted:
+                    logger.warning("%s: cannot accept connections: %s; trying until it works", self.name, error)
+                self._is_exhausted = True
                 self.loop.remove_reader(self._socket)
                 self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
                 return
+            self._is_exhausted = False
             self._server.accepted(self, sock, peer)
 
     def _accept_again(self) -> None:
@@ -148,6 +153,8 @@ class Server:
         limits = self.limits
         if len(self.connections) >= limits.connections_max:
             return f"there are {len(self.connections)} already (max.connections)"
+        if len(self.connections) >= limits.descriptors_max:
+            return f"there are {len(self.connections)} already, and no file descriptors for more (ulimit -n)"
         per_ip_max = limits.connections_per_ip_overrides.get(ip, limits.connections_per_ip_max)
         if self._per_ip[ip] >= per_ip_max:
             return f"this address has {self._per_ip[ip]} already (max.connections.per.ip)"

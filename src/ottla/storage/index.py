@@ -44,7 +44,7 @@ class TimestampOffset(NamedTuple):
 class IndexFile:
     """Fixed-size entries that only grow: in memory while the segment is active, mapped from disk once it is sealed."""
 
-    __slots__ = ("_disk", "_entry_bytes", "_mapped", "_tail", "_written_bytes", "path")
+    __slots__ = ("__weakref__", "_disk", "_entry_bytes", "_mapped", "_tail", "_written_bytes", "path")
 
     def __init__(self, disk: Disk, path: str, entry_bytes: int) -> None:
         self._disk = disk
@@ -59,12 +59,12 @@ class IndexFile:
         if self._tail is None:
             self._tail = bytearray(self._content()) if self._disk.exists(self.path) else bytearray()
             self._written_bytes = len(self._tail)
-            self._mapped = None
+            self.close()
         return self._tail
 
     def start_anew(self) -> None:
         """Forgets every entry: the index is about to be rebuilt."""
-        self._mapped = None
+        self.close()
         self._tail = bytearray()
         self._written_bytes = -1  # what is on disk is of no use: write from the beginning
 
@@ -101,15 +101,27 @@ class IndexFile:
         self._tail = None
 
     def release(self) -> None:
+        """Gives the map up, which is a descriptor as well, until the next lookup."""
         self._mapped = None
+
+    def release_if_idle(self) -> bool:
+        """Maps have no second chance: what a lookup costs is the batch, not the map. See `disk.Holder`."""
+        self.release()
+        return True
+
+    def close(self) -> None:
+        self._mapped = None
+        self._disk.open_files.forget(self)
 
     @property
     def buffer(self) -> Buffer:
         if self._tail is not None:
             return self._tail
-        if self._mapped is None:
-            self._mapped = self._content()
-        return self._mapped
+        mapped = self._mapped
+        if mapped is None:
+            mapped = self._mapped = self._content()
+            self._disk.open_files.note(self)
+        return mapped
 
     def _content(self) -> Buffer:
         content = self._disk.map(self.path)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config import LogConfig
 from ottla.disk import Disk, read_file, write_atomically
-from ottla.errors import ApiError, CorruptFileError, ErrorCode, RecordsError, StorageError
+from ottla.errors import ApiError, CorruptFileError, ErrorCode, OutOfDescriptorsError, RecordsError, StorageError
 from ottla.ids import NO_TIMESTAMP, TopicPartition
 from ottla.records import batch, control
 from ottla.records.batch import BatchHeader
@@ -29,7 +29,7 @@ from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.flush import Flush
 from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction, TimestampOffset
 from ottla.storage.producer_state import ProducerStates
-from ottla.storage.segment import DELETED_SUFFIX, SWAP_SUFFIX, FileSlice, Segment, file_name
+from ottla.storage.segment import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX, FileSlice, Segment, file_name
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -333,7 +333,10 @@ class Log:
         if active.size_bytes == 0 and active.base_offset == base_offset:
             active.created_ms = now_ms
             return active
-        self.seal_active()
+        # What can fail comes first, so that after an error the active segment is what it was.
+        if active.size_bytes:
+            active.write_indexes(sync=False)
+            self.note_unsynced(active.index_paths())
         self.take_snapshot(base_offset)
         jitter_ms = self._dice.randint(0, self.config.segment_jitter_ms) if self.config.segment_jitter_ms else 0
         segment = Segment.create(
@@ -344,7 +347,9 @@ class Log:
             created_ms=now_ms,
             jitter_ms=min(jitter_ms, self.config.segment_ms),
         )
-        if active.size_bytes == 0:  # a log has no empty segments but the active one
+        if active.size_bytes:
+            active.seal()
+        else:  # a log has no empty segments but the active one
             self._drop_last_segment()
         self._segments.append(segment)
         self._bases.append(base_offset)
@@ -664,16 +669,21 @@ class Log:
         # The lowest offset last: as long as a `.cleaned` stands in front of it, a `.swap` is known to be incomplete.
         for segment in reversed(cleaned):
             segment.change_suffix(SWAP_SUFFIX)
-        self.disk.sync_directory(self.directory)
+        try:
+            self.disk.sync_directory(self.directory)
+        except OutOfDescriptorsError:
+            for segment in cleaned:
+                segment.change_suffix(CLEANED_SUFFIX)
+            raise
         first = self._segments.index(old[0])
         assert self._segments[first : first + len(old)] == old, "only sealed segments that still stand are replaced"
         for segment in old:
             self._doom(segment, now_ms)
         for segment in cleaned:
             segment.change_suffix("")
-        self.disk.sync_directory(self.directory)
         self._segments[first : first + len(old)] = cleaned
         self._bases = [segment.base_offset for segment in self._segments]
+        self.disk.sync_directory(self.directory)
 
     # -- making durable ------------------------------------------------------------------------------------------------
 
@@ -762,7 +772,7 @@ class Log:
     def release_idle_files(self) -> None:
         """Closes what nobody read since the last call; a log of a thousand segments need not hold a thousand files."""
         for segment in self._segments[:-1]:
-            segment.release_if_idle()
+            segment.release_all_if_idle()
 
     def batches(self, start_offset: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
         """Every batch from `start_offset` with its bytes: for tools and tests, not for serving."""

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from ottla.config import LogConfig
 from ottla.disk import Disk, File, make_durable_directory
-from ottla.errors import CorruptFileError, LockHeldError, StorageError
+from ottla.errors import CorruptFileError, LockHeldError, OutOfDescriptorsError, StorageError
 from ottla.ids import TopicPartition
 from ottla.storage import checkpoints, cleaner
 from ottla.storage.cleaner import CleaningResult
@@ -146,6 +146,9 @@ class Logs:
             try:
                 if directory.is_online:
                     self._open_directory(directory, now_ms)
+            except OutOfDescriptorsError:
+                self.close_locks()
+                raise  # the disk is as good as before: whoever starts us must give us more
             except StorageError as error:
                 self.fail(directory, error)
         failure = self.failure
@@ -227,6 +230,10 @@ class Logs:
                 finally:
                     mark.close()
                 self._disk.sync_directory(directory.path)
+            except OutOfDescriptorsError as error:
+                logger.warning(
+                    "%s; %s is not marked as closed in order: the next start checks it", error, directory.path
+                )
             except StorageError as error:
                 self.fail(directory, error)
         self.close_locks()
@@ -378,10 +385,10 @@ class Logs:
             path = directory.file(set_aside_name(partition, self._dice, DELETE_SUFFIX))
             log = self._take_away(directory, partition, path)
             doomed.append((now_ms + log.config.file_delete_delay_ms, directory, path))
+        self._doomed += doomed
         self._disk.sync_directory(directory.path)
         # Gone from the checkpoints as well, or a topic of the same name would inherit its offsets after a crash.
         self._write_checkpoints(directory)
-        self._doomed += doomed
 
     def truncate(self, partition: TopicPartition, offset: int, *, now_ms: int) -> None:
         """Cuts a log and makes its lower recovery point durable before anything is appended behind the cut.
@@ -410,6 +417,11 @@ class Logs:
         due = [path for due_ms, directory, path in self._doomed if due_ms <= now_ms and directory.is_online]
         self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
         return due
+
+    def remove_later(self, path: str, now_ms: int) -> None:
+        """Takes back the directory of a deleted log that could not be removed yet."""
+        directory = next(directory for directory in self.directories if directory.path == os.path.dirname(path))
+        self._doomed.append((now_ms, directory, path))
 
     def remove_tree(self, path: str) -> None:
         """Removes the directory of a deleted log; touches no state, so a thread may do it."""

@@ -80,6 +80,7 @@ class Segment:
     """A segment and its files. `size_bytes` is where the next batch goes."""
 
     __slots__ = (
+        "__weakref__",
         "_bytes_since_index",
         "_disk",
         "_file",
@@ -159,7 +160,8 @@ class Segment:
             suffix=suffix,
         )
         segment._file = disk.open(segment.path(LOG_SUFFIX), create=True, writable=True)
-        segment._file.truncate(0)
+        disk.open_files.note(segment)
+        segment.file.truncate(0)
         segment.offset_index.start_anew()
         segment.time_index.start_anew()
         segment.transaction_index.start_anew()
@@ -177,18 +179,36 @@ class Segment:
 
     @property
     def file(self) -> File:
-        if self._file is None:
-            self._file = self._disk.open(self.path(LOG_SUFFIX), writable=True)
+        file = self._file
+        if file is None:
+            file = self._file = self._disk.open(self.path(LOG_SUFFIX), writable=True)
+            self._disk.open_files.note(self)
         self._used = True
-        return self._file
+        return file
 
-    def release_if_idle(self) -> None:
-        """Lets go of descriptor and maps that nobody used since the last call; slices in flight keep their own."""
-        if not self._used:
-            self._file = None
-            self.offset_index.release()
-            self.time_index.release()
-        self._used = False
+    def release_if_idle(self) -> bool:
+        """Gives up the file if nobody used it since the last call; whether it did. See `disk.Holder`."""
+        if self._used:
+            self._used = False
+            return False
+        self.release()
+        return True
+
+    def release(self) -> None:
+        """Gives up the file until somebody needs it again; slices in flight keep their own."""
+        self._file = None
+
+    def release_all_if_idle(self) -> None:
+        """The same for the file and the maps of the indexes."""
+        if self.release_if_idle():
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Closes everything: whoever wants more opens it again."""
+        self._file = None
+        self._disk.open_files.forget(self)
+        self.offset_index.close()
+        self.time_index.close()
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -196,10 +216,11 @@ class Segment:
         """Adds bytes at the end and returns their position; after an error the segment is as it was before."""
         position = self.size_bytes
         view = data if type(data) is memoryview else memoryview(data)
+        file = self.file
         try:
-            self.file.write(position, view)
+            file.write(position, view)
         except StorageError:
-            self.file.truncate(position)
+            file.truncate(position)
             raise
         self.size_bytes = position + view.nbytes
         return position
@@ -233,15 +254,14 @@ class Segment:
         self.index_bytes_needed = max((self.offset_index.entry_count + 1) * 8, (self.time_index.entry_count + 2) * 12)
 
     def seal(self) -> None:
-        """The segment takes no more batches: its largest timestamp goes into the time index, memory is given back."""
-        if self.size_bytes:
-            self.time_index.append_if_later(*self.max_timestamp)
+        """The segment takes no more batches: what is pending of its indexes is written, memory is given back."""
+        self.write_indexes(sync=False)
         self.offset_index.seal()
         self.time_index.seal()
-        self.transaction_index.write_pending()
         self._recent = {}
 
     def write_indexes(self, *, sync: bool) -> None:
+        """Puts the indexes on disk; the largest timestamp goes into the time index."""
         if self.size_bytes:
             self.time_index.append_if_later(*self.max_timestamp)
         self.offset_index.write_pending(sync=sync)
@@ -283,8 +303,10 @@ class Segment:
 
         CorruptFileError where its tail does not hold; it has to be recovered then.
         """
+        # All of them into memory now: an append must not find out, behind its write, that one cannot be read.
         self.offset_index.activate()
         self.time_index.activate()
+        self.transaction_index.entries()
         self._count_index_bytes()
         start = self.offset_index.last()
         end_offset, self._bytes_since_index = self.base_offset, 0
@@ -529,9 +551,7 @@ class Segment:
     def unlink(self) -> None:
         for kind in SEGMENT_SUFFIXES:
             self._disk.unlink(self.path(kind))
-        self._file = None
+        self._let_go()
 
     def close(self) -> None:
-        self._file = None
-        self.offset_index.release()
-        self.time_index.release()
+        self._let_go()

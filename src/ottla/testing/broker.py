@@ -6,6 +6,9 @@
 In this process it runs on an event loop in a thread of its own: it is there in a fraction of a second, and a debugger
 can look into it. Beside it (`in_process=False`) it is a process, which a test can kill. Either way its data is in a
 temporary directory, unless the test names one that is to outlive the broker.
+
+A broker in this process takes half of the descriptors that the process may have for files, and leaves the limit as it
+is; `ottla serve`, and so a broker beside this process, raises it as far as the system lets it.
 """
 
 from __future__ import annotations

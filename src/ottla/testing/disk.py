@@ -28,10 +28,12 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ottla.disk import storage_error
+from ottla.disk import OpenFiles, storage_error
 from ottla.errors import LockHeldError
 
 SPACE_BYTES = 1 << 40
+# So few that every longer run closes files and opens them again.
+FILES_MAX = 5
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -313,6 +315,9 @@ class SimulatedDisk:
         self._written_at_stop = 0.0
         self._is_stopped = False
         self.faults: list[Fault] = []  # those that are not healed yet
+        self.open_files = OpenFiles(FILES_MAX)
+        self.descriptors_taken = 0  # so far, by whatever opens a file or a directory for however long
+        self._refused: range = range(0)
         self._locked: set[str] = set()
 
     # -- what a test does to it ----------------------------------------------------------------------------------------
@@ -355,6 +360,10 @@ class SimulatedDisk:
         """Takes back one fault, or all."""
         self.faults = [] if fault is None else [other for other in self.faults if other is not fault]
 
+    def run_out_of_descriptors(self, first: int, count: int) -> None:
+        """From the descriptor `first` (as counted in `descriptors_taken`) on, so many are refused: EMFILE."""
+        self._refused = range(first, first + count)
+
     def free_bytes(self) -> int | None:
         """How much more can be written; None where there is no limit."""
         return None if self.capacity_bytes is None else max(0, self.capacity_bytes - self._root.size_bytes())
@@ -388,6 +397,13 @@ class SimulatedDisk:
                     fault.times -= 1
                 return _Trouble(storage_error(path, kind, OSError(fault.error_number, "")), fault.written)
         return None
+
+    def _take_descriptor(self, action: str, path: str) -> None:
+        self._check_running()
+        number = self.descriptors_taken
+        self.descriptors_taken += 1
+        if number in self._refused:
+            raise storage_error(path, action, OSError(errno.EMFILE, ""))
 
     def _admit(self, kind: Kind, path: str) -> None:
         trouble = self._trouble(kind, path)
@@ -424,6 +440,7 @@ class SimulatedDisk:
     # -- what storage asks of it ---------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> SimulatedFile:
+        self._take_descriptor("open", path)
         self._admit("open", path)
         if create and self._find(path) is None:
             parent, name = self._parent(path, "open")
@@ -432,6 +449,7 @@ class SimulatedDisk:
         return SimulatedFile(self, path, self._file(path, "open"), writable)
 
     def map(self, path: str) -> Buffer:
+        self._take_descriptor("map", path)
         self._admit("read", path)
         return bytes(self._file(path, "map").content)
 
@@ -448,6 +466,7 @@ class SimulatedDisk:
         return self._file(path, "stat").modified_ms
 
     def list_directory(self, path: str) -> list[str]:
+        self._take_descriptor("list", path)
         self._admit("read", path)
         return sorted(self._directory(path, "list").entries)
 
@@ -499,6 +518,7 @@ class SimulatedDisk:
 
     def sync_directory(self, path: str) -> None:
         directory = self._directory(path, "sync")
+        self._take_descriptor("sync", path)
         self._admit("sync_directory", path)
         directory.sync()
 
