@@ -71,7 +71,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
 
     def _tell(self, shard: Shard[GroupMachine]) -> None:
         if shard.runner is not None and shard.partition.is_leader:
-            now_ms = self._broker.clock.now_ms()
+            now_ms = shard.runner.now_ms()
             shard.runner.carry_out(shard.machine.topics_changed(self._view, now_ms), now_ms)
 
     def transaction_ended(self, partition: int, producer_id: int, *, committed: bool) -> None:

@@ -60,9 +60,9 @@ class PartitionJournal:
     def moved(self) -> Signal:
         return self._partition.moved
 
-    def append(self, decision: Decision, now_ms: int) -> int:
+    def append(self, decision: Decision, wall_ms: int) -> int:
         """Writes a decision as one batch; the codes of ApiError are those that a coordinator answers."""
-        data = self._batch(decision, now_ms)
+        data = self._batch(decision, wall_ms)
         partition = self._partition
         try:
             bytes_max = partition.log.config.max_message_bytes
@@ -72,26 +72,26 @@ class PartitionJournal:
                     f"the records have {len(data)} bytes, the topic takes {bytes_max} (max.message.bytes)",
                 )
             if decision.producer_id < 0:
-                return partition.append_own(data, len(decision.records), now_ms=now_ms)
+                return partition.append_own(data, len(decision.records), now_ms=wall_ms)
             # A producer's: its epoch is looked at. The batch itself is not, it was made here.
             admitted = Admitted(memoryview(data), batch.read_header(data), NO_APPEND_TIME)
-            appended = partition.append_admitted(admitted, acks=ALL_REPLICAS, now_ms=now_ms)
+            appended = partition.append_admitted(admitted, acks=ALL_REPLICAS, now_ms=wall_ms)
         except ApiError as error:
             raise ApiError(_MEANINGS.get(error.code, error.code), error.message) from error
         return appended.last_offset + 1
 
-    def _batch(self, decision: Decision, now_ms: int) -> bytearray:
+    def _batch(self, decision: Decision, wall_ms: int) -> bytearray:
         keys: list[bytes] = []
         values: list[bytes | None] = []
         for key, value, version in decision.records:
             keys.append(key if type(key) is bytes else encode_key(key))
             values.append(value if value is None or type(value) is bytes else encode_value(value, version))
         if decision.producer_id < 0 and self._compression is Compression.NONE:
-            return batch.build_plain(keys, values, now_ms)
+            return batch.build_plain(keys, values, wall_ms)
         return batch.build(
             keys,
             values,
-            now_ms,
+            wall_ms,
             compression=self._compression,
             producer_id=decision.producer_id,
             producer_epoch=decision.producer_epoch,

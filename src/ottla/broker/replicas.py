@@ -224,7 +224,7 @@ class Replicas:
         """Deletes what a crash left of a deleted topic; one of the same name with another id is not touched."""
         for log in [log for log in self._logs if log.name.topic == topic]:
             if log.name not in self._partitions and self._logs.owner_of(log.name) in (topic_id, None):
-                self._logs.delete(log.name, now_ms=self._clock.now_ms())
+                self._logs.delete(log.name, now_ms=self._clock.steady_ms())
 
     def _drop(self, keys: Sequence[tuple[str, int]]) -> None:
         """Lets partitions go and deletes their logs, those of one directory together."""
@@ -237,7 +237,7 @@ class Replicas:
                 by_directory.setdefault(directory.path, (directory, []))[1].append(partition.name)
         for directory, names in by_directory.values():
             try:
-                self._logs.delete_in(directory, names, now_ms=self._clock.now_ms())
+                self._logs.delete_in(directory, names, now_ms=self._clock.steady_ms())
             except StorageError as error:
                 self.take_offline(directory, error)
 

@@ -190,7 +190,7 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
 
     def _written(self, shard: Shard[TransactionShard], due: DueMarkers, partitions: Collection[TopicPartition]) -> None:
         if shard.runner is not None:
-            now_ms = self._broker.clock.now_ms()
+            now_ms = shard.runner.now_ms()
             shard.runner.carry_out(shard.machine.markers_written(due, partitions, Unheard(), now_ms), now_ms)
 
 

@@ -85,11 +85,12 @@ class Upkeep:
         except StorageError as error:
             self._take_offline(error)
         # A deleted topic of a thousand partitions keeps the disk busy for seconds.
-        for path in self._logs.take_due_directories(now_ms):
+        steady_ms = self._clock.steady_ms()
+        for path in self._logs.take_due_directories(steady_ms):
             try:
                 await self._offload.in_thread(partial(self._logs.remove_tree, path))
             except OutOfDescriptorsError:
-                self._logs.remove_later(path, now_ms)
+                self._logs.remove_later(path, steady_ms)
             except StorageError as error:
                 self._take_offline(error)
 

@@ -260,11 +260,11 @@ class ClassicGroup(GroupOfMembers[ClassicMember]):
 
     # --- states
 
-    def move_to(self, state: ClassicState, now_ms: int) -> None:
+    def move_to(self, state: ClassicState, wall_ms: int) -> None:
         self.state = state
-        self.state_timestamp_ms = now_ms
+        self.state_timestamp_ms = wall_ms
 
-    def begin_generation(self, now_ms: int) -> None:
+    def begin_generation(self, wall_ms: int) -> None:
         """Everybody who will come has come: the members choose a protocol, or there are none left."""
         self.generation += 1
         self.protocol_name = self.select_protocol() if self.members else None
@@ -272,7 +272,7 @@ class ClassicGroup(GroupOfMembers[ClassicMember]):
         self.pending_sync.clear()
         self.initial_deadline_ms = None
         self.has_new_member = False
-        self.move_to(ClassicState.COMPLETING_REBALANCE if self.members else ClassicState.EMPTY, now_ms)
+        self.move_to(ClassicState.COMPLETING_REBALANCE if self.members else ClassicState.EMPTY, wall_ms)
 
     # --- the record
 

@@ -233,7 +233,7 @@ class ClassicRequests:
         timers = self._shard.timers
         timers.cancel(TimerKey(TimerKind.SYNC, group.group_id))
         is_initial = group.state == ClassicState.EMPTY
-        group.move_to(ClassicState.PREPARING_REBALANCE, now_ms)
+        group.move_to(ClassicState.PREPARING_REBALANCE, self._shard.wall_ms(now_ms))
         if is_initial:
             delay_ms = self._shard.settings.initial_rebalance_delay_ms
             group.initial_deadline_ms = now_ms + max(group.rebalance_timeout_ms, delay_ms)
@@ -272,7 +272,7 @@ class ClassicRequests:
             # Nobody is there to lead. Sessions will end, or somebody comes.
             timers.set(TimerKey(TimerKind.JOIN, group.group_id), now_ms + group.rebalance_timeout_ms)
             return
-        group.begin_generation(now_ms)
+        group.begin_generation(self._shard.wall_ms(now_ms))
         if group.state == ClassicState.EMPTY:
             decided.records.append(group.record())
             return

@@ -247,6 +247,7 @@ class ConsumerRequests:
     ) -> Step:
         """Subscription, target assignment, reconciliation: what follows from what a member says."""
         group_id = group.group_id
+        wall_ms = self._shard.wall_ms(now_ms)
         replaced = group.static_member(wish.instance_id)
         replaced_id = None if replaced is None else replaced.member_id
         after = _updated(member, wish)
@@ -257,9 +258,9 @@ class ConsumerRequests:
         has_other_names, has_other_regex = after.topics != member.topics, after.regex != member.regex
         reads_others = has_other_names or has_other_regex
         epoch, regexes = group.epoch, group.regexes
-        if reads_others or self._has_to_look(group, now_ms):
+        if reads_others or self._has_to_look(group, wall_ms):
             members = _with(group, after, replaced_id)
-            regexes = self._resolved(group, members, records, now_ms)
+            regexes = self._resolved(group, members, records, wall_ms)
             known = metadata_hash(topics_of(members, regexes), self._shard.topics)
             uses_resolved = has_other_regex and (not after.regex or after.regex in group.regexes)
             match_others = uses_resolved or _match_other_topics(regexes, group.regexes)
@@ -271,12 +272,12 @@ class ConsumerRequests:
         if epoch > target_epoch:
             interval_ms = self._shard.consumer_config(group_id).consumer_assignment_interval_ms
             due_ms = group.assignment_timestamp_ms + interval_ms
-            if group.assignment_timestamp_ms and group.assignment_timestamp_ms <= now_ms < due_ms:
-                step.assignable_ms = due_ms
+            if group.assignment_timestamp_ms and group.assignment_timestamp_ms <= wall_ms < due_ms:
+                step.assignable_ms = now_ms + due_ms - wall_ms
             else:
                 target_epoch = epoch
                 assignment = self._assign(group, _with(group, after, replaced_id), regexes, replaced_id, records)
-                records.append(assignment_epoch_record(group_id, epoch, now_ms))
+                records.append(assignment_epoch_record(group_id, epoch, wall_ms))
                 target = assignment[wish.member_id]
         if reads_others or not after.is_reconciled_to(target_epoch):
             may_have = Target(target, target_epoch, self._ids_of(after, regexes), group.has_owner)
@@ -285,17 +286,18 @@ class ConsumerRequests:
             records.append(current_record(group_id, step.after))
         return step
 
-    def _has_to_look(self, group: ConsumerGroup, now_ms: int) -> bool:
+    def _has_to_look(self, group: ConsumerGroup, wall_ms: int) -> bool:
         """Whether topics have changed since the group last looked, or a pattern is due."""
         return group.seen_topics is not self._shard.topics or any(
-            self._is_due(group, known, now_ms) for known in group.regexes.values()
+            self._is_due(group, known, wall_ms) for known in group.regexes.values()
         )
 
-    def _is_due(self, group: ConsumerGroup, known: ResolvedRegex, now_ms: int) -> bool:
+    def _is_due(self, group: ConsumerGroup, known: ResolvedRegex, wall_ms: int) -> bool:
+        """By the time in its record, for it outlives this process. One of the future: the clock was set back."""
         interval_ms = self._shard.settings.consumer_regex_refresh_interval_ms
         if group.seen_topics is not self._shard.topics:
             interval_ms = REGEX_REFRESH_MIN_INTERVAL_MS
-        return now_ms - known.timestamp_ms >= interval_ms
+        return not 0 <= wall_ms - known.timestamp_ms < interval_ms
 
     def _ids_of(self, member: ConsumerMember, regexes: dict[str, ResolvedRegex]) -> frozenset[UUID]:
         """The topics that a member reads, those that there are."""
@@ -309,20 +311,20 @@ class ConsumerRequests:
         group: ConsumerGroup,
         members: dict[str, ConsumerMember],
         records: list[CoordinatorRecord],
-        now_ms: int,
+        wall_ms: int,
     ) -> dict[str, ResolvedRegex]:
         """The patterns that members use and the topics they stand for: new ones at once, others once in a while."""
         resolved: dict[str, ResolvedRegex] = {}
         is_put_off = False
         for regex in sorted({member.regex for member in members.values() if member.regex}):
             known = group.regexes.get(regex)
-            if known is not None and not self._is_due(group, known, now_ms):
+            if known is not None and not self._is_due(group, known, wall_ms):
                 is_put_off = True
                 resolved[regex] = known
                 continue
             topics = self._matching(regex, known)
-            resolved[regex] = ResolvedRegex(topics, now_ms)
-            records.append(regex_record(group.group_id, regex, topics, now_ms))
+            resolved[regex] = ResolvedRegex(topics, wall_ms)
+            records.append(regex_record(group.group_id, regex, topics, wall_ms))
         records.extend(regex_tombstone(group.group_id, regex) for regex in group.regexes if regex not in resolved)
         if not is_put_off:
             group.seen_topics = self._shard.topics

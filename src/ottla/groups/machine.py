@@ -5,9 +5,10 @@
 `new_id()` makes the random part of member ids. `config_of(group_id)` tells the settings of a group; without it the
 broker's hold.
 
-Every method that decides has the ticket and the time last and returns a `Decision`. Its records must be applied (or the
-decision given to `refused`) before the next method is called. A reply is the message named here, or an `ErrorCode` that
-stands for the whole request.
+Every method that decides has the ticket and the time last and returns a `Decision`. The time is steady (it only goes
+forward); `wall_ahead_ms` is set to how far the wall clock is ahead of it, for the timestamps of records. The records of
+a decision must be applied (or the decision given to `refused`) before the next method is called. A reply is the message
+named here, or an `ErrorCode` that stands for the whole request.
 
     commit_offsets(OffsetCommitRequest, Caller, ticket, now_ms)                   -> OffsetCommitResponse
     commit_offsets_in_transaction(TxnOffsetCommitRequest, Caller, ticket, now_ms) -> TxnOffsetCommitResponse
@@ -330,6 +331,14 @@ class GroupMachine:
     # --- time
 
     @property
+    def wall_ahead_ms(self) -> int:
+        return self._shard.wall_ahead_ms
+
+    @wall_ahead_ms.setter
+    def wall_ahead_ms(self, ahead_ms: int) -> None:
+        self._shard.wall_ahead_ms = ahead_ms
+
+    @property
     def next_deadline_ms(self) -> int | None:
         return self._shard.timers.next_deadline_ms
 
@@ -385,7 +394,7 @@ class GroupMachine:
             if group is None:
                 continue
             looked_at += 1 + shard.offsets.count_of(group_id)
-            found = self._offsets.expire(group, now_ms)
+            found = self._offsets.expire(group, shard.wall_ms(now_ms))
             if len(found) > TOMBSTONES_MAX:
                 # The group goes last: what is left over is found again.
                 found = found[:TOMBSTONES_MAX]

@@ -215,7 +215,7 @@ class Migration:
     def _downgraded(self, group: ConsumerGroup, now_ms: int) -> ClassicGroup:
         classic = ClassicGroup(group.group_id)
         classic.generation = group.epoch
-        classic.state_timestamp_ms = now_ms
+        classic.state_timestamp_ms = self._shard.wall_ms(now_ms)
         for member in group.members.values():
             assert member.classic is not None
             classic.add(

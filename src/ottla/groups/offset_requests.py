@@ -62,14 +62,15 @@ class OffsetRequests:
             self._check_commit(request, caller, now_ms)
         except ApiError as refusal:
             return Decision(replies=[(ticket, refusal.code)])
+        wall_ms = self._shard.wall_ms(now_ms)
         retention_ms = request.retention_time_ms
-        expire_timestamp_ms = NO_EXPIRY if retention_ms == -1 else now_ms + retention_ms
+        expire_timestamp_ms = NO_EXPIRY if retention_ms == -1 else wall_ms + retention_ms
         records: list[CoordinatorRecord] = []
         topics = []
         for topic in request.topics:
             answers = []
             for partition in topic.partitions:
-                timestamp_ms = now_ms if partition.commit_timestamp == -1 else partition.commit_timestamp
+                timestamp_ms = wall_ms if partition.commit_timestamp == -1 else partition.commit_timestamp
                 code = self._commit_one(
                     request.group_id, topic.name, partition, timestamp_ms, records, expire_timestamp_ms, topic.topic_id
                 )
@@ -112,12 +113,13 @@ class OffsetRequests:
             self._check_transactional_commit(request, caller)
         except ApiError as refusal:
             return Decision(replies=[(ticket, refusal.code)])
+        wall_ms = self._shard.wall_ms(now_ms)
         records: list[CoordinatorRecord] = []
         topics = []
         for topic in request.topics:
             answers = []
             for partition in topic.partitions:
-                code = self._commit_one(request.group_id, topic.name, partition, now_ms, records)
+                code = self._commit_one(request.group_id, topic.name, partition, wall_ms, records)
                 answers.append(
                     TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
                 )
@@ -276,12 +278,12 @@ class OffsetRequests:
 
     # --- expiry
 
-    def expire(self, group: Group, now_ms: int) -> list[CoordinatorRecord]:
+    def expire(self, group: Group, wall_ms: int) -> list[CoordinatorRecord]:
         """The tombstones of a group's offsets that are too old, and of the group itself once it has nothing left."""
         records: list[CoordinatorRecord] = []
         has_offsets_left = False
         for key, committed in self._shard.offsets.of_group(group.group_id):
-            if self._is_expired(group, key, committed, now_ms):
+            if self._is_expired(group, key, committed, wall_ms):
                 records.append(tombstone(group.group_id, key))
             else:
                 has_offsets_left = True
@@ -289,14 +291,14 @@ class OffsetRequests:
             records.extend(group.tombstones())
         return records
 
-    def _is_expired(self, group: Group, key: TopicPartition, committed: CommittedOffset, now_ms: int) -> bool:
+    def _is_expired(self, group: Group, key: TopicPartition, committed: CommittedOffset, wall_ms: int) -> bool:
         unused_since_ms = group.unused_since_ms(committed.commit_timestamp_ms)
         if unused_since_ms is None or group.is_subscribed_to(key.topic):
             return False
         expires_ms = committed.expire_timestamp_ms
         if expires_ms == NO_EXPIRY:
             expires_ms = unused_since_ms + self._shard.settings.offsets_retention_ms
-        return now_ms >= expires_ms and not self._shard.offsets.has_pending(group.group_id, key)
+        return wall_ms >= expires_ms and not self._shard.offsets.has_pending(group.group_id, key)
 
 
 def _are_different(committed_id: UUID, wanted_id: UUID) -> bool:

@@ -65,7 +65,7 @@ class TimerKey(NamedTuple):
 class Shard:
     """Groups, offsets and deadlines. Durable state changes by `GroupMachine.apply` only."""
 
-    __slots__ = ("_config_of", "groups", "new_id", "offsets", "settings", "timers", "topics")
+    __slots__ = ("_config_of", "groups", "new_id", "offsets", "settings", "timers", "topics", "wall_ahead_ms")
 
     def __init__(
         self,
@@ -82,6 +82,11 @@ class Shard:
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
         self.timers: Timers[TimerKey] = Timers()
+        self.wall_ahead_ms = 0
+
+    def wall_ms(self, now_ms: int) -> int:
+        """What the wall clock says at a moment of steady time: for what records carry, and what is compared with it."""
+        return now_ms + self.wall_ahead_ms
 
     def classic_group(self, group_id: str) -> ClassicGroup | None:
         group = self.groups.get(group_id)

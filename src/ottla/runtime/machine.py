@@ -23,11 +23,15 @@ from ottla.runtime.signal import Signal
 
 logger = logging.getLogger(__name__)
 
-TIMER_S_MAX = 3600.0  # a wall clock that is set forward is noticed after so long
-
 
 class Machine(Protocol):
-    """What is run: see ARCHITECTURE.md, «A decision, end to end»."""
+    """What is run: see ARCHITECTURE.md, «A decision, end to end».
+
+    Every `now_ms` is steady time, and so are deadlines. What a record carries is wall time: `now_ms + wall_ahead_ms`.
+    """
+
+    # How far the wall clock is ahead of the steady one; the runner says so before each decision.
+    wall_ahead_ms: int
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -71,7 +75,7 @@ class Journal(Protocol):
         """Fires when `committed_offset` should be looked at again."""
         ...
 
-    def append(self, decision: Decision, now_ms: int) -> int:
+    def append(self, decision: Decision, wall_ms: int) -> int:
         """Writes a decision's records, all or none, and returns the offset behind them; ApiError where it cannot."""
         ...
 
@@ -144,8 +148,14 @@ class Runner(Generic[MachineType]):
         self._is_over = False
 
     def start(self) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self.now_ms()
         self.carry_out(self.machine.loaded(now_ms), now_ms)
+
+    def now_ms(self) -> int:
+        """The moment of a decision; the machine hears what the wall clock says at it."""
+        now_ms = self._clock.steady_ms()
+        self.machine.wall_ahead_ms = self._clock.now_ms() - now_ms
+        return now_ms
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
@@ -156,15 +166,15 @@ class Runner(Generic[MachineType]):
         time. ApiError, here or from the coroutine, is a refusal that the caller puts in the words of its API.
         """
         ticket = PendingReply()
-        now_ms = self._clock.now_ms()
+        now_ms = self.now_ms()
         self.carry_out(decide(self.machine, *arguments, ticket, now_ms), now_ms)
         return ticket.take() if ticket.is_filled else ticket.wait()
 
     def carry_out(self, decision: Decision, now_ms: int) -> None:
-        """Appends and applies what was decided, and replies when it is committed."""
+        """Appends and applies what was decided at `now_ms`, and replies when it is committed."""
         if decision.records:
             try:
-                self._applied_offset = self._journal.append(decision, now_ms)
+                self._applied_offset = self._journal.append(decision, now_ms + self.machine.wall_ahead_ms)
             except ApiError as error:
                 self._refuse(decision, error, now_ms)
                 return
@@ -235,12 +245,12 @@ class Runner(Generic[MachineType]):
         if self._timer is not None:
             self._timer.cancel()
         self._timer_ms = deadline_ms
-        left_s = max(0.0, (deadline_ms - self._clock.now_ms()) / 1000)
-        self._timer = self._loop.call_later(min(left_s, TIMER_S_MAX), self._time_is_up)
+        left_s = max(0.0, (deadline_ms - self._clock.steady_ms()) / 1000)
+        self._timer = self._loop.call_later(left_s, self._time_is_up)
 
     def _time_is_up(self) -> None:
         self._timer = None
-        now_ms = self._clock.now_ms()
+        now_ms = self.now_ms()
         deadline_ms = self.machine.next_deadline_ms
         if deadline_ms is not None and deadline_ms <= now_ms:
             self.carry_out(self.machine.expire(now_ms), now_ms)

@@ -650,8 +650,10 @@ class Log:
 
     def unlink_due(self, now_ms: int) -> int:
         """Removes the files of segments that were deleted long enough ago; how many segments."""
-        due = [segment for due_ms, segment in self._doomed if due_ms <= now_ms]
-        self._doomed = [(due_ms, segment) for due_ms, segment in self._doomed if due_ms > now_ms]
+        # Further away than any can be: the clock was set back. Whoever still reads them holds their files.
+        latest_ms = now_ms + self.config.file_delete_delay_ms
+        due = [segment for due_ms, segment in self._doomed if not now_ms < due_ms <= latest_ms]
+        self._doomed = [(due_ms, segment) for due_ms, segment in self._doomed if now_ms < due_ms <= latest_ms]
         for segment in due:
             segment.unlink()
             if segment.base_offset not in self._bases:  # else a compacted one took its place and has the same snapshot
@@ -691,7 +693,8 @@ class Log:
         unflushed = self.end_offset - self.recovery_point
         return unflushed > 0 and (
             unflushed >= self.config.flush_messages
-            or now_ms - self._last_flush_ms >= self.config.flush_ms
+            # Before the last one: the clock was set back, and nobody knows how long ago it was.
+            or not 0 <= now_ms - self._last_flush_ms < self.config.flush_ms
             or self.recovery_point < self.active.base_offset  # flush on roll
         )
 

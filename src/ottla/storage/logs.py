@@ -177,7 +177,7 @@ class Logs:
             if not self._disk.is_directory(path):
                 continue
             if _DELETED_DIRECTORY.fullmatch(name):
-                self._doomed.append((now_ms, directory, path))
+                self._doomed.append((0, directory, path))
                 continue
             partition = partition_of(name)
             if partition is None and (name.startswith(".") or name.endswith(STRAY_SUFFIX)):

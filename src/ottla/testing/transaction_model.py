@@ -1,11 +1,12 @@
 """Transactions in a world of chance: clients, a coordinator that crashes, partitions, and messages that get lost.
 
 The coordinator is the real machine and the partitions keep the real producer states; what lies between them is a seeded
-dice. Requests arrive or not, answers arrive or not, markers are written and not reported, time jumps. After each step
-and at the end the world is asked what must hold:
+dice. Requests arrive or not, answers arrive or not, markers are written and not reported, time passes, the wall clock
+is set forward and back. After each step and at the end the world is asked what must hold:
 
 - a transaction is visible in all of its partitions or in none, as its producer was told;
 - the log alone makes the same coordinator again, whole or compacted;
+- no transaction stays open for longer than it may, whatever the wall clock says;
 - once everything has calmed down, every transaction has ended and every partition is stable to its end.
 """
 
@@ -24,13 +25,15 @@ from ottla.records.batch import BatchHeader
 from ottla.records.control import EndTransactionMarker
 from ottla.records.layout import CONTROL_BIT, MAGIC, TRANSACTIONAL_BIT
 from ottla.storage.producer_state import ProducerStates
-from ottla.transactions.coordinator import DueMarkers, TransactionShard
+from ottla.transactions.coordinator import RETRY_MS, DueMarkers, TransactionShard
 from ottla.transactions.settings import TransactionSettings
-from ottla.transactions.state import AT_REST, LAST_CLIENT_EPOCH, ProducerIdAndEpoch, Transaction
+from ottla.transactions.state import AT_REST, LAST_CLIENT_EPOCH, ProducerIdAndEpoch, Transaction, TransactionState
 
 MARKERS = "markers"
 ASKED = "asked"
 LOST = object()  # in place of an answer
+HOUR_MS = 3_600_000
+WALL_CLOCKS_MS = (-365 * 24 * HOUR_MS, -HOUR_MS, 0, HOUR_MS, 365 * 24 * HOUR_MS)  # ahead of steady time
 
 
 @dataclass(eq=False)
@@ -101,9 +104,12 @@ class World:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
         self.now_ms = 1_000_000
-        self.settings = TransactionSettings(transactional_id_expiration_ms=10**9)
+        self.settings = TransactionSettings(transactional_id_expiration_ms=10**12)
+        self.wall_ahead_ms = 0
+        self._open_since: dict[tuple[str, int, int], int] = {}  # or since the coordinator began, if that is later
         self.log: list[tuple[bytes, bytes | None]] = []
         self.shard = self._new_shard()
+        self.shard.loaded(self.now_ms)
         self.coordinator_epoch = 0
         self.partitions = {TopicPartition("t", index): PartitionLog() for index in range(3)}
         self.clients = [Client(f"tx-{index % 2}", self.dice.choice((1, 2))) for index in range(3)]
@@ -113,7 +119,9 @@ class World:
         self.steps = 0
 
     def _new_shard(self) -> TransactionShard:
-        return TransactionShard(lambda: self.settings, MARKERS)
+        shard = TransactionShard(lambda: self.settings, MARKERS)
+        shard.wall_ahead_ms = self.wall_ahead_ms
+        return shard
 
     # -- the coordinator -----------------------------------------------------------------------------------------------
 
@@ -124,6 +132,9 @@ class World:
             value = None if record.value is None else encode_value(record.value, record.value_version)
             self.log.append((encode_key(record.key), value))
             self.shard.apply(record)
+        for transaction in self._known():
+            if transaction.state == TransactionState.ONGOING:
+                self._open_since.setdefault(_name_of(transaction), self.now_ms)
         return next((reply for ticket, reply in decision.replies if ticket == ASKED), None)
 
     def _ask(self, decide: Any, *arguments: Any) -> Any:
@@ -136,6 +147,7 @@ class World:
     def restart_coordinator(self) -> None:
         self.coordinator_epoch += 1
         self.shard = self._replayed(self.log)
+        self._open_since.clear()
         self._carry_out(self.shard.loaded(self.now_ms))
 
     def _replayed(self, log: Any) -> TransactionShard:
@@ -249,6 +261,15 @@ class World:
     def let_time_pass(self, ms: int) -> None:
         self.now_ms += ms
         self._carry_out(self.shard.expire(self.now_ms))
+        for transaction in self._known():
+            deadline_ms = self.shard.next_deadline_ms
+            is_retried = deadline_ms is not None and deadline_ms <= self.now_ms + RETRY_MS
+            if transaction.state == TransactionState.ONGOING and not is_retried:
+                open_ms = self.now_ms - self._open_since[_name_of(transaction)]
+                assert open_ms < transaction.timeout_ms, f"open for {open_ms} ms: {transaction}"
+
+    def set_wall_clock(self) -> None:
+        self.wall_ahead_ms = self.shard.wall_ahead_ms = self.dice.choice(WALL_CLOCKS_MS)
 
     def use_up_epochs(self) -> None:
         """Brings a transactional id at rest close to the end of its epochs: the log says so."""
@@ -277,6 +298,8 @@ class World:
             self.let_time_pass(self.dice.choice((1, 100, 600, 61_000)))
         elif roll < 0.95:
             self.use_up_epochs()
+        elif roll < 0.97:
+            self.set_wall_clock()
         else:
             self.restart_coordinator()
         if self.steps % 20 == 0:
@@ -315,6 +338,10 @@ class World:
             assert partition.states.first_unstable_offset is None, f"{name} is not stable to its end"
             values = [entry for _, entry in partition.entries if isinstance(entry, str)]
             assert len(values) == len(set(values)), f"{name} holds a value twice"
+
+
+def _name_of(transaction: Transaction) -> tuple[str, int, int]:
+    return transaction.transactional_id, transaction.producer_epoch, transaction.start_ms
 
 
 def run(seed: int, steps: int = 150) -> World:

@@ -80,14 +80,17 @@ class Trace:
 
 
 class SimulatedClock:
-    """Wall time of one host, which may be wrong by `skew_ms`."""
+    """The time of one host. Its wall clock is wrong by `skew_ms`, which a test may change at any moment."""
 
     def __init__(self, loop: SimulatedLoop, skew_ms: int = 0) -> None:
         self._loop = loop
         self.skew_ms = skew_ms
 
     def now_ms(self) -> int:
-        return EPOCH_MS + int(self._loop.time() * 1000) + self.skew_ms
+        return EPOCH_MS + self.steady_ms() + self.skew_ms
+
+    def steady_ms(self) -> int:
+        return int(self._loop.time() * 1000)
 
 
 class SlowOffload:

@@ -69,6 +69,10 @@ class TransactionShard:
         # Volatile, both made anew by a replay: what is still to be told to partitions, and when time is up.
         self._unmarked: dict[str, set[TopicPartition]] = {}
         self._timers: Timers[str] = Timers()
+        # When the time of each id began to count, by steady time; as long as a replay lasts, none does.
+        self._since: dict[str, int] = {}
+        self._is_loaded = False
+        self.wall_ahead_ms = 0
         # What an InitProducerId under way is known by when it is asked again; taken over by `apply`.
         self._repeatable: dict[str, int] = {}
 
@@ -79,8 +83,10 @@ class TransactionShard:
         transactional_id = record.key.transactional_id
         self._unmarked.pop(transactional_id, None)
         repeatable_epoch = self._repeatable.pop(transactional_id, NO_PRODUCER_EPOCH)
+        before = self._transactions.get(transactional_id)
         if record.value is None:
             self._transactions.pop(transactional_id, None)
+            self._since.pop(transactional_id, None)
             self._timers.cancel(transactional_id)
             return
         assert isinstance(record.value, TransactionLogValue)
@@ -90,12 +96,25 @@ class TransactionShard:
         elif transaction.state in PREPARED:
             self._unmarked[transactional_id] = set(transaction.partitions)
         self._transactions[transactional_id] = transaction
-        self._set_timer(transaction)
+        if self._is_loaded:
+            # An open transaction goes on counting from where it began, whatever became of the wall clock since.
+            if before is None or not transaction.continues(before):
+                self._since[transactional_id] = transaction.counted_from_ms - self.wall_ahead_ms
+            self._set_timer(transaction)
 
     def loaded(self, now_ms: int) -> Decision:
-        """Goes on with the ends that were decided and not carried out."""
+        """Goes on with the ends that were decided and not carried out, and starts the deadlines.
+
+        How much of its time a transaction has used is told by the wall time in its record, this once; one that began in
+        the future, for the clock was set back, begins now.
+        """
+        wall_ms = self._wall_ms(now_ms)
+        self._is_loaded = True
+        for transaction in self._transactions.values():
+            self._since[transaction.transactional_id] = now_ms - max(0, wall_ms - transaction.counted_from_ms)
+            self._set_timer(transaction)
         without_partitions = [tid for tid, partitions in self._unmarked.items() if not partitions]
-        decision = Decision([self._completed(self._transactions[tid], now_ms).record() for tid in without_partitions])
+        decision = Decision([self._completed(self._transactions[tid], wall_ms).record() for tid in without_partitions])
         decision.replies += [
             (self.marker_ticket, _due(self._transactions[tid], partitions))
             for tid, partitions in self._unmarked.items()
@@ -123,25 +142,30 @@ class TransactionShard:
     def expire(self, now_ms: int) -> Decision:
         """Aborts what has been open for too long and forgets transactional ids that have been silent for too long."""
         decision = Decision()
+        wall_ms = self._wall_ms(now_ms)
         while len(decision.records) < EXPIRED_AT_ONCE_MAX:
             transactional_id = self._timers.pop_due(now_ms)
             if transactional_id is None:
                 break
             transaction = self._transactions[transactional_id]
             if transaction.state == TransactionState.ONGOING:
-                self._end(decision, transaction, commits=False, version=FIRST_VERSION_WITH_BUMPS, now_ms=now_ms)
+                self._end(decision, transaction, commits=False, version=FIRST_VERSION_WITH_BUMPS, wall_ms=wall_ms)
             else:
                 decision.records.append(tombstone(transactional_id))
         return decision
 
     def _set_timer(self, transaction: Transaction, not_before_ms: int = 0) -> None:
-        deadline_ms = transaction.deadline_ms
+        allowed_ms = transaction.allowed_ms
         if transaction.state in AT_REST:
-            deadline_ms = transaction.last_update_ms + self._settings().transactional_id_expiration_ms
-        if deadline_ms is None:
-            self._timers.cancel(transaction.transactional_id)
+            allowed_ms = self._settings().transactional_id_expiration_ms
+        transactional_id = transaction.transactional_id
+        if allowed_ms is None:
+            self._timers.cancel(transactional_id)
         else:
-            self._timers.set(transaction.transactional_id, max(deadline_ms, not_before_ms))
+            self._timers.set(transactional_id, max(self._since[transactional_id] + allowed_ms, not_before_ms))
+
+    def _wall_ms(self, now_ms: int) -> int:
+        return now_ms + self.wall_ahead_ms
 
     # -- producers come ------------------------------------------------------------------------------------------------
 
@@ -163,6 +187,7 @@ class TransactionShard:
         if error is not None:
             return _refuse(ticket, error)
         transactional_id = request.transactional_id or ""
+        wall_ms = self._wall_ms(now_ms)
         timeout_ms = NO_TIMEOUT_MS if request.enable2_pc else request.transaction_timeout_ms
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
@@ -174,7 +199,7 @@ class TransactionShard:
                 previous_producer_id=new_producer_id,
                 timeout_ms=timeout_ms,
                 state=TransactionState.EMPTY,
-                last_update_ms=now_ms,
+                last_update_ms=wall_ms,
             )
             return _with_producer(first, ticket)
         if transaction.state in PREPARED:
@@ -183,12 +208,12 @@ class TransactionShard:
             return _refuse(ticket, ErrorCode.PRODUCER_FENCED)
         if transaction.state == TransactionState.ONGOING:
             if request.keep_prepared_txn:
-                return self._keep(transaction, expected, timeout_ms, new_producer_id, ticket, now_ms)
+                return self._keep(transaction, expected, timeout_ms, new_producer_id, ticket, wall_ms)
             decision = Decision()
-            self._end(decision, transaction, commits=False, version=FIRST_VERSION_WITH_BUMPS, now_ms=now_ms)
+            self._end(decision, transaction, commits=False, version=FIRST_VERSION_WITH_BUMPS, wall_ms=wall_ms)
             decision.replies.append((ticket, ErrorCode.CONCURRENT_TRANSACTIONS))
             return decision
-        return self._raise_epoch(transaction, expected, timeout_ms, new_producer_id, ticket, now_ms)
+        return self._raise_epoch(transaction, expected, timeout_ms, new_producer_id, ticket, wall_ms)
 
     def _why_not_init(self, request: InitProducerIdRequest, expected: ProducerIdAndEpoch) -> ErrorCode | None:
         settings = self._settings()
@@ -210,7 +235,7 @@ class TransactionShard:
         timeout_ms: int,
         new_producer_id: int | None,
         ticket: Ticket,
-        now_ms: int,
+        wall_ms: int,
     ) -> Decision:
         """The next epoch; the same once more if the answer was lost (KIP-360); a new producer id after the last."""
         current = transaction.own
@@ -233,7 +258,7 @@ class TransactionShard:
             state=TransactionState.EMPTY,
             partitions=frozenset(),
             start_ms=NO_TIMESTAMP,
-            last_update_ms=now_ms,
+            last_update_ms=wall_ms,
         )
         self._repeatable[transaction.transactional_id] = repeatable_epoch
         return _with_producer(after, ticket)
@@ -245,7 +270,7 @@ class TransactionShard:
         timeout_ms: int,
         new_producer_id: int | None,
         ticket: Ticket,
-        now_ms: int,
+        wall_ms: int,
     ) -> Decision:
         """Leaves a prepared transaction open and gives its next owner the right to end it, and nobody else."""
         latest = transaction.latest
@@ -262,7 +287,7 @@ class TransactionShard:
             next_producer_id=producer.producer_id,
             next_producer_epoch=producer.epoch,
             timeout_ms=timeout_ms,
-            last_update_ms=now_ms,
+            last_update_ms=wall_ms,
         )
         return _with_producer(after, ticket)
 
@@ -292,13 +317,14 @@ class TransactionShard:
             return _refuse(ticket, transaction)
         if transaction.state == TransactionState.ONGOING and transaction.partitions.issuperset(partitions):
             return Decision(replies=[(ticket, None)])
+        wall_ms = self._wall_ms(now_ms)
         after = replace(
             transaction,
             previous_producer_id=transaction.producer_id,
             state=TransactionState.ONGOING,
             partitions=transaction.partitions.union(partitions),
-            start_ms=transaction.start_ms if transaction.state == TransactionState.ONGOING else now_ms,
-            last_update_ms=now_ms,
+            start_ms=transaction.start_ms if transaction.state == TransactionState.ONGOING else wall_ms,
+            last_update_ms=wall_ms,
             client_version=client_version,
         )
         return Decision([after.record()], [(ticket, None)])
@@ -351,7 +377,12 @@ class TransactionShard:
                 return _refuse(ticket, ErrorCode.INVALID_TXN_STATE)
         decision = Decision()
         prepared = self._end(
-            decision, transaction, request.committed, client_version, now_ms=now_ms, new_producer_id=new_producer_id
+            decision,
+            transaction,
+            request.committed,
+            client_version,
+            wall_ms=self._wall_ms(now_ms),
+            new_producer_id=new_producer_id,
         )
         decision.replies.append((ticket, _end_response(prepared.latest)))
         return decision
@@ -363,7 +394,7 @@ class TransactionShard:
         commits: bool,
         version: int,
         *,
-        now_ms: int,
+        wall_ms: int,
         new_producer_id: int | None = None,
     ) -> Transaction:
         """Adds the end of a transaction to a decision; with `version` 2 the epoch of its markers fences the producer.
@@ -389,19 +420,19 @@ class TransactionShard:
             next_producer_id=next_producer.producer_id,
             next_producer_epoch=next_producer.epoch,
             state=TransactionState.PREPARE_COMMIT if commits else TransactionState.PREPARE_ABORT,
-            start_ms=transaction.start_ms if has_begun else now_ms,
-            last_update_ms=now_ms,
+            start_ms=transaction.start_ms if has_begun else wall_ms,
+            last_update_ms=wall_ms,
             client_version=version,
         )
         decision.records.append(prepared.record())
         if prepared.partitions:
             decision.replies.append((self.marker_ticket, _due(prepared, prepared.partitions)))
         else:
-            decision.records.append(self._completed(prepared, now_ms).record())
+            decision.records.append(self._completed(prepared, wall_ms).record())
         return prepared
 
     @staticmethod
-    def _completed(prepared: Transaction, now_ms: int) -> Transaction:
+    def _completed(prepared: Transaction, wall_ms: int) -> Transaction:
         is_commit = prepared.state == TransactionState.PREPARE_COMMIT
         producer_id, epoch = prepared.latest
         return replace(
@@ -412,7 +443,7 @@ class TransactionShard:
             next_producer_epoch=NO_PRODUCER_EPOCH,
             state=TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT,
             partitions=frozenset(),
-            last_update_ms=now_ms,
+            last_update_ms=wall_ms,
         )
 
     def due_markers(self, ticket: Ticket, now_ms: int) -> Decision:
@@ -431,7 +462,7 @@ class TransactionShard:
             return decision  # of an earlier end
         unmarked.difference_update(partitions)
         if not unmarked:
-            decision.records.append(self._completed(transaction, now_ms).record())
+            decision.records.append(self._completed(transaction, self._wall_ms(now_ms)).record())
         return decision
 
     # -- telling -------------------------------------------------------------------------------------------------------
@@ -466,6 +497,7 @@ class TransactionShard:
         now_ms: int,
     ) -> Decision:
         """The reply is a list of entries of a ListTransactions response. `states` None: whatever the state."""
+        wall_ms = self._wall_ms(now_ms)
         found = [
             ListTransactionsResponseTransactionState(
                 transactional_id=transaction.transactional_id,
@@ -475,7 +507,7 @@ class TransactionShard:
             for transaction in self._transactions.values()
             if (states is None or transaction.state in states)
             and (not producer_ids or transaction.producer_id in producer_ids)
-            and (longer_than_ms < 0 or now_ms - transaction.start_ms > longer_than_ms)
+            and (longer_than_ms < 0 or wall_ms - transaction.start_ms > longer_than_ms)
         ]
         return Decision(replies=[(ticket, found)])
 

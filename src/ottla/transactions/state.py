@@ -145,11 +145,18 @@ class Transaction:
         return ErrorCode.INVALID_TXN_STATE if self.is_kept else None
 
     @property
-    def deadline_ms(self) -> int | None:
-        """When the open transaction has taken too long."""
-        if self.state != TransactionState.ONGOING or self.timeout_ms == NO_TIMEOUT_MS:
-            return None
-        return self.start_ms + self.timeout_ms
+    def allowed_ms(self) -> int | None:
+        """How long the open transaction may take; None where nothing is open, or it may take for ever."""
+        return None if self.state != TransactionState.ONGOING or self.timeout_ms == NO_TIMEOUT_MS else self.timeout_ms
+
+    @property
+    def counted_from_ms(self) -> int:
+        """The wall time from which on its time counts: its start while it is open, else the last change."""
+        return self.start_ms if self.state == TransactionState.ONGOING else self.last_update_ms
+
+    def continues(self, before: Transaction) -> bool:
+        """Whether it is the same open transaction as before."""
+        return (self.state, self.start_ms) == (TransactionState.ONGOING, before.start_ms) and before.state == self.state
 
     def record(self) -> CoordinatorRecord:
         partitions: dict[str, list[int]] = {}

@@ -62,6 +62,7 @@ class Driver:
         self.config_of: Callable[[str], GroupConfig] | None = None
         self.topics = TopicsView()
         self.now_ms = 1_000_000
+        self.wall_ahead_ms = 0
         self.log: list[tuple[bytes, bytes | None, int]] = []
         self.markers: list[tuple[int, int, bool]] = []  # how long the log was, producer id, committed
         self.replies: dict[object, Any] = {}
@@ -72,7 +73,13 @@ class Driver:
         self.machine.loaded(self.now_ms)
 
     def new_machine(self) -> GroupMachine:
-        return GroupMachine(self.settings, self.topics, lambda: f"id{next(self._ids)}", self.config_of)
+        machine = GroupMachine(self.settings, self.topics, lambda: f"id{next(self._ids)}", self.config_of)
+        machine.wall_ahead_ms = self.wall_ahead_ms
+        return machine
+
+    def set_wall_clock(self, ahead_ms: int) -> None:
+        """Somebody sets the clock: wall time is so far ahead of steady time from now on."""
+        self.wall_ahead_ms = self.machine.wall_ahead_ms = ahead_ms
 
     # --- running
 

@@ -1,4 +1,5 @@
-"""Many members of one group, by seed: they join, leave, die, lose replies, are slow; the shard moves and appends fail.
+"""Many members of one group, by seed: they join, leave, die, lose replies, are slow; the shard moves, appends fail, and
+the wall clock is set to some other time.
 
 Checked after every step: no two members that are current hold one partition, nobody is assigned a partition that does
 not exist, and another machine that reads the log comes to the same state. When the trouble ends, the group becomes
@@ -27,6 +28,9 @@ from ottla.protocol.messages.embedded import ConsumerProtocolAssignment, Consume
 SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "6"))
 STEPS = 150
 TOPIC = "a"
+HOUR_MS = 3_600_000
+# How far the wall clock is ahead of steady time. Not by as long as offsets are kept: those really are too old then.
+WALL_CLOCKS_MS = (-365 * 24 * HOUR_MS, -HOUR_MS, 0, HOUR_MS, 24 * HOUR_MS)
 RETRY = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -198,9 +202,12 @@ class ConsumerClient:
 class World:
     """The shard, the members and the trouble."""
 
-    def __init__(self, seed: int, make_driver: Callable[..., Any], kinds: tuple[type, ...]) -> None:
+    def __init__(self, seed: int, make_driver: Callable[..., Any], kinds: tuple[type, ...], **settings: int) -> None:
         self.dice = random.Random(seed)
-        self.driver = make_driver(initial_rebalance_delay_ms=500, consumer_assignment_interval_ms=200)
+        self.driver = make_driver(
+            **{"initial_rebalance_delay_ms": 500, "consumer_assignment_interval_ms": 200} | settings
+        )
+        self.has_steady_clock = False
         self.driver.create_topics(**{TOPIC: 5})
         self.kinds = kinds
         self.clients: list[Any] = []
@@ -237,6 +244,10 @@ class World:
                 driver.end_transaction(1, dice.random() < 0.5)
             case 7:
                 driver.pass_time(dice.choice((3000, 12_000)))
+            case 8:
+                ahead_ms = dice.choice(WALL_CLOCKS_MS)
+                if not self.has_steady_clock:
+                    driver.set_wall_clock(ahead_ms)
             case _ if self.clients:
                 dice.choice(self.clients).act()
         driver.pass_time(dice.randrange(300))
@@ -343,3 +354,17 @@ def test_a_group_survives_everything(seed: int, kinds: tuple[type, ...], make_dr
     world.check_replay()
     world.calm_down()
     world.check_replay()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("kinds", [(ClassicClient,), (ConsumerClient,)], ids=["classic", "consumer"])
+def test_nobody_in_a_group_notices_what_the_wall_clock_says(
+    seed: int, kinds: tuple[type, ...], make_driver: Callable[..., Any]
+) -> None:
+    # Without the pause between assignments, which is counted from a time in a record.
+    worlds = [World(seed, make_driver, kinds, consumer_assignment_interval_ms=0) for _ in range(2)]
+    worlds[1].has_steady_clock = True
+    for world in worlds:
+        for _ in range(STEPS):
+            world.step()
+    assert worlds[0].driver.replies == worlds[1].driver.replies

@@ -33,6 +33,7 @@ class Driver:
 
     def __post_init__(self) -> None:
         self.shard = TransactionShard(lambda: self.settings, MARKERS)
+        self.shard.loaded(self.now_ms)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -68,6 +69,7 @@ class Driver:
     def replayed(self, *, only_last: bool = False) -> TransactionShard:
         """What the log alone makes, whole or as compaction leaves it."""
         shard = TransactionShard(lambda: self.settings, MARKERS)
+        shard.wall_ahead_ms = self.shard.wall_ahead_ms
         for key, value in dict(self.log).items() if only_last else self.log:
             decoded = None if value is None else decode_value(TRANSACTION_RECORDS[0], value)
             shard.apply(CoordinatorRecord(decode_key(TRANSACTION_RECORDS, key), decoded))

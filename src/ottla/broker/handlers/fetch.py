@@ -35,7 +35,7 @@ def handle(
     broker: Broker, request: FetchRequest, context: Context
 ) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
     try:
-        plan = broker.fetch_sessions.plan(request, context.version, broker.clock.now_ms())
+        plan = broker.fetch_sessions.plan(request, context.version, broker.clock.steady_ms())
     except ApiError as error:
         return FetchResponse(error_code=error.code, session_id=0, responses=[])
     reading = _Reading(broker, request, context, plan)
