@@ -51,6 +51,8 @@ MEMBERS = 4
 TROUBLED_S = 60.0
 QUIET_S = 60.0
 SESSION_S = 6.0
+HOUR_MS = 3_600_000
+CLOCK_SKEWS_MS = (-365 * 24 * HOUR_MS, -HOUR_MS, 0, HOUR_MS, 365 * 24 * HOUR_MS)
 SETTINGS = {"offsets.topic.num.partitions": "2", "group.initial.rebalance.delay.ms": "500"}
 ASSIGNMENT_VERSION = 0
 
@@ -263,7 +265,7 @@ class Member:
 
 
 async def trouble(world: World, process: BrokerProcess) -> None:
-    """Crashes, stops and a network that loses its way, again and again."""
+    """Crashes, stops, a network that loses its way and a clock that is set, again and again."""
     dice = world.dice("trouble")
     end = world.loop.time() + TROUBLED_S
     while world.loop.time() < end:
@@ -282,6 +284,8 @@ async def trouble(world: World, process: BrokerProcess) -> None:
             world.network.cut(name, process.name)
             await asyncio.sleep(SESSION_S * dice.random())
             world.network.heal(name, process.name)
+        else:
+            process.clock.skew_ms = dice.choice(CLOCK_SKEWS_MS)
 
 
 async def connect(world: World, process: BrokerProcess) -> WireClient:

@@ -24,6 +24,7 @@ EVERYTHING = Climate(
     fails_metadata=True,
     asks_offsets=True,
     sends_without_acks=True,
+    sets_the_clock=True,
 )
 
 

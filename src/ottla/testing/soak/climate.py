@@ -23,6 +23,7 @@ class Climate:
     fails_metadata: bool = False  # the same under the metadata store
     asks_offsets: bool = False
     sends_without_acks: bool = False
+    sets_the_clock: bool = False
 
     @classmethod
     def of(cls, dice: Random) -> Climate:

@@ -41,6 +41,7 @@ class Soak:
         self.reused_names: set[str] = set()
         self.producer_ids: set[int] = set()
         self.is_on = True
+        self.skew_ms_max = 0  # by which the broker's wall clock ever was ahead
         self.directories = [f"/data-{number}" for number in range(climate.directories)]
         self.sickness = Sickness(self.time)
         self.sick_directories: set[str] = set()
@@ -74,7 +75,12 @@ class Soak:
         return self.world.loop.time()
 
     def now_ms(self) -> int:
+        """What the clocks of clients say."""
         return EPOCH_MS + int(self.time() * 1000)
+
+    def latest_ms(self) -> int:
+        """The latest that the broker may have taken for the time: what is too old then may be gone."""
+        return self.now_ms() + self.skew_ms_max
 
     def some_topic(self, dice: Random) -> Topic | None:
         return dice.choice([*self.topics.values()]) if self.topics else None

@@ -68,7 +68,7 @@ class Verdict(OffsetAsker):
             if stored is not None:
                 break
         bounds = Bounds(answer.offset, log.end_offset)
-        self.soak.ledger.check_whole(topic.key(partition), stored, bounds, self.soak.now_ms())
+        self.soak.ledger.check_whole(topic.key(partition), stored, bounds, self.soak.latest_ms())
 
     async def _read_from(self, topic: Topic, partition: int, position: int) -> list[Stored] | None:
         """All that there is from the beginning of a partition; None where retention was faster."""

@@ -80,5 +80,5 @@ class Watch:
             self._seen[key], self._epochs[key] = now, leader.epoch
             has_shrunk = self._losses != self._soak.ledger.losses
             size = float("inf") if has_shrunk else log.size_bytes
-            self._soak.ledger.starts_at(key, now.log_start, self._soak.now_ms(), size_bytes=size)
+            self._soak.ledger.starts_at(key, now.log_start, self._soak.latest_ms(), size_bytes=size)
         self._losses = self._soak.ledger.losses

@@ -29,6 +29,12 @@ DISK_FAULTS: Final[list[tuple[Kind, int]]] = [
 ]
 
 
+MINUTE_MS: Final = 60_000
+# By how much the broker's wall clock is wrong. Less than the hour by which records may be ahead of it, and less than
+# the days that records and producers are kept; a world of years is that of groups, in tests/sim.
+CLOCK_SKEWS_MS: Final = (-50 * MINUTE_MS, 0, 50 * MINUTE_MS, 12 * 60 * MINUTE_MS)
+
+
 class Sickness:
     """Whether something does not work, and until when it did not."""
 
@@ -68,6 +74,7 @@ class Weather:
             (1, self._restart),
             (4 if self._soak.climate.fails_disks else 0, self._fail_a_disk),
             (3 if self._soak.climate.fails_metadata else 0, self._fail_the_metadata),
+            (3 if self._soak.climate.sets_the_clock else 0, self._set_the_clock),
         ]
         weights = [weight for weight, _ in troubles]
         end = self._world.loop.time() + STORM_S
@@ -91,6 +98,14 @@ class Weather:
         name = self._dice.choice(["admin", "idempotent-0", "reader-0", "plain-0"])
         self._world.network.cut(self._process.name, name)
         self._world.loop.call_later(self._dice.uniform(0.1, 6.0), self._world.network.heal, self._process.name, name)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    async def _set_the_clock(self) -> None:
+        clock = self._process.clock
+        clock.skew_ms = self._dice.choice(CLOCK_SKEWS_MS)
+        self._soak.skew_ms_max = max(self._soak.skew_ms_max, clock.skew_ms)
+        self._world.trace(f"{self._process.name} has its clock set to {clock.skew_ms} ms")
 
     # -- disks ---------------------------------------------------------------------------------------------------------
 
