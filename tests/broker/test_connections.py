@@ -350,3 +350,22 @@ def test_a_stop_answers_what_has_arrived_and_then_closes() -> None:
     assert [one.responses[0].partition_responses[0].base_offset for one in answers] == list(range(20))
     assert client.is_ended()
     client.close()
+
+
+# -- hanging up --------------------------------------------------------------------------------------------------------
+
+
+def test_clients_that_hang_up_in_a_long_fetch_are_gone_at_once(broker: Broker, new_topic: NewTopic) -> None:
+    topic, _ = new_topic()
+    before = connection_count(broker)
+    clients = [RawClient(broker.bootstrap_servers) for _ in range(100)]
+    for client in clients:
+        client.send(fetch(topic, max_wait_ms=60_000), 11)
+    partition = broker.running.replicas.find(topic, 0)
+    wait_until(lambda: partition.moved.waiter_count == len(clients))
+    for number, client in enumerate(clients):
+        if number % 2:  # by a reset as well as in order
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+    wait_until(lambda: connection_count(broker) == before)
+    assert partition.moved.waiter_count == 0

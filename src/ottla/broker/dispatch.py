@@ -16,7 +16,7 @@ from typing import Any
 from ottla.broker.repeated_produce import PRODUCE_KEY, RepeatedProduce
 from ottla.broker.replicas import Replicas
 from ottla.errors import ErrorCode, ProtocolError
-from ottla.net.connection import LENGTH, Connection, Part, Reply
+from ottla.net.connection import LENGTH, Connection, Parked, Part, Reply
 from ottla.protocol.codec import decode, encode, encode_parts
 from ottla.protocol.headers import API_VERSIONS_KEY, decode_request_header, encode_response_header
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -26,6 +26,9 @@ from ottla.protocol.versions import API_TABLE, Api
 from ottla.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
+
+# What only waits for others and changes nothing by its answer: JoinGroup, SyncGroup.
+PARKED = frozenset({11, 14})
 
 
 @dataclass(slots=True)
@@ -66,7 +69,7 @@ class Dispatcher:
     replicas: Callable[[], Replicas]
     meters: dict[int, ApiMeter] = field(default_factory=dict)
 
-    def __call__(self, connection: Connection, frame: memoryview) -> Reply | Awaitable[Reply]:
+    def __call__(self, connection: Connection, frame: memoryview) -> Reply | Awaitable[Reply] | Parked:
         started = time.perf_counter_ns()
         repeated: RepeatedProduce | None = connection.session
         if repeated is not None:
@@ -94,7 +97,8 @@ class Dispatcher:
         now = time.perf_counter_ns()
         meter.local_ns += now - started
         if type(response) is CoroutineType:
-            return self._later(response, header, meter, started)
+            later = self._later(response, header, meter, started)
+            return Parked(later) if key in PARKED else later
         meter.total_ns += now - started
         return _encoded(header, response)
 

@@ -9,6 +9,11 @@ Limits: a frame is at most `frame_bytes_max`; memory grows with the bytes that c
 a peer that does not read its answers is not read from either.
 
 A request is a view of the receive buffer and valid until its handler first waits: what it needs longer it copies.
+
+A peer that closes its side may be gone, or may still read: nobody can tell the two apart. What it sent is answered,
+but nothing waits for it any longer. A handler that can answer before its time asks to be told (`on_hang_up`); a request
+that only waits for something to happen (`Parked`) is given up, and the connection with it; any other is carried out to
+its end, as in Kafka.
 """
 
 from __future__ import annotations
@@ -67,7 +72,18 @@ class FileRange(Protocol):
 
 Part = bytes | bytearray | memoryview | FileRange
 Reply = list[Part] | None
-Handler = Callable[["Connection", memoryview], "Reply | Awaitable[Reply]"]
+
+
+class Parked:
+    """The promise of an answer that waits for something to happen, and that nobody needs once the peer is gone."""
+
+    __slots__ = ("reply",)
+
+    def __init__(self, reply: Awaitable[Reply]) -> None:
+        self.reply = reply
+
+
+Handler = Callable[["Connection", memoryview], "Reply | Awaitable[Reply] | Parked"]
 
 
 class Connection:
@@ -78,6 +94,7 @@ class Connection:
         "_filled",
         "_frame",
         "_handler",
+        "_is_parked",
         "_is_reading",
         "_is_stopping",
         "_is_writing",
@@ -88,8 +105,11 @@ class Connection:
         "_remainder",
         "_socket",
         "_task",
+        "descriptor",
+        "has_hung_up",
         "is_closed",
         "last_active",
+        "on_hang_up",
         "peer",
         "session",
     )
@@ -106,6 +126,10 @@ class Connection:
         self._remainder = b""  # arrived behind a request that is still being handled
         self._out: deque[Any] = deque()  # of Part: told apart by type when they are sent
         self._task: asyncio.Task[None] | None = None
+        self._is_parked = False  # whether the task is one that may be given up
+        self.has_hung_up = False
+        self.on_hang_up: Callable[[], None] | None = None  # of the request in hand
+        self.descriptor = sock.fileno()
         self._is_reading = False
         self._is_writing = False
         self._is_stopping = False
@@ -208,14 +232,18 @@ class Connection:
             self._accept(self._handler(self, data[start:position]))
         self._settle(data[position:])
 
-    def _accept(self, reply: Reply | Awaitable[Reply]) -> None:
+    def _accept(self, reply: Reply | Awaitable[Reply] | Parked) -> None:
         """What a handler returned: an answer to be sent, the promise of one, or nothing."""
         if type(reply) is list:
             self._out.extend(reply)
             if len(self._out) >= OUT_PARTS_MAX or len(reply[0]) > OUT_PART_BYTES_MAX:  # type: ignore[arg-type]
                 self._flush()
         elif reply is not None:
-            self._task = self._loop.create_task(self._finish(reply))  # type: ignore[arg-type]
+            self._is_parked = type(reply) is Parked
+            promise = reply.reply if isinstance(reply, Parked) else reply
+            self._task = self._loop.create_task(self._finish(promise))  # type: ignore[arg-type]
+            if self.has_hung_up:
+                self._loop.call_soon(self.hung_up)  # once the task has begun: what it holds, it lets go of
 
     def _settle(self, rest: memoryview | bytes) -> None:
         """Sends the answers that are ready, and puts away what came behind the last request that was handled."""
@@ -266,6 +294,8 @@ class Connection:
             return
         finally:
             self._task = None
+            self._is_parked = False
+            self.on_hang_up = None
         if parts and not self.is_closed:
             self._out.extend(parts)
             self._flush()
@@ -363,6 +393,14 @@ class Connection:
         self._pause_reading()
         self._proceed()
 
+    def hung_up(self) -> None:
+        """The peer has closed its side, or is gone."""
+        self.has_hung_up = True
+        if self.on_hang_up is not None:
+            self.on_hang_up()
+        elif self._is_parked:
+            self.close()
+
     def _failed(self, error: Exception) -> None:
         """A request that cannot be handled costs its connection, and nobody else anything."""
         if isinstance(error, ProtocolError):
@@ -388,7 +426,10 @@ class Connection:
             self._loop.remove_writer(self._socket)
             self._is_writing = False
         if self._task is not None:
-            self._task.cancel()
+            if self._is_parked:
+                self._task.cancel()
+            else:
+                self._listener.outlived(self._task)
         self._out.clear()
         self._frame = None
         self._remainder = b""

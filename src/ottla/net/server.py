@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ottla.net.connection import Connection, Handler
+from ottla.net.hang_ups import HangUps
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +95,9 @@ class Listener:
     def closed(self, connection: Connection) -> None:
         self._server.closed(connection)
 
+    def outlived(self, task: asyncio.Task[None]) -> None:
+        self._server.outlived(task)
+
     def close(self) -> None:
         self.loop.remove_reader(self._socket)
         self._socket.close()
@@ -112,6 +116,8 @@ class Server:
         self.refused_count = 0
         self._per_ip: Counter[str] = Counter()
         self._emptied = asyncio.Event()
+        self._hang_ups = HangUps(loop)
+        self._outliving: dict[asyncio.Task[None], None] = {}  # requests whose connection is closed
         self._idle_timer: asyncio.TimerHandle | None = None
 
     def listen(self, name: str, sock: socket.socket, handler: Handler) -> Listener:
@@ -147,7 +153,9 @@ class Server:
             sock.close()
             return
         self._per_ip[ip] += 1
-        self.connections[listener.connect(sock, (ip, peer[1]))] = None
+        connection = listener.connect(sock, (ip, peer[1]))
+        self.connections[connection] = None
+        self._hang_ups.watch(sock, connection.hung_up)
 
     def _reason_to_refuse(self, ip: str) -> str | None:
         limits = self.limits
@@ -169,12 +177,18 @@ class Server:
 
     def closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
+        self._hang_ups.forget(connection.descriptor)
         ip = connection.peer[0]
         self._per_ip[ip] -= 1
         if self._per_ip[ip] <= 0:
             del self._per_ip[ip]
         if not self.connections:
             self._emptied.set()
+
+    def outlived(self, task: asyncio.Task[None]) -> None:
+        """A request is carried out to its end without the connection that it came by."""
+        self._outliving[task] = None
+        task.add_done_callback(lambda done: self._outliving.pop(done, None))
 
     def _schedule_idle_check(self) -> None:
         interval_s = max(0.05, min(10.0, self.limits.idle_ms / 1000 / 4))
@@ -199,14 +213,20 @@ class Server:
     async def drain(self, timeout_s: float) -> None:
         """Lets every connection finish what it has in hand, then closes it; the rest goes when the time is up."""
         self._close_after_answer(self.connections)
-        if self.connections:
-            self._emptied.clear()
-            try:
-                await asyncio.wait_for(self._emptied.wait(), timeout_s)
-            except TimeoutError:
-                logger.warning("%d connections did not finish in %.0f s; closed", len(self.connections), timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.connections:
+                    self._emptied.clear()
+                    await self._emptied.wait()
+                if self._outliving:
+                    await asyncio.wait(self._outliving)
+        except TimeoutError:
+            logger.warning("%d connections did not finish in %.0f s; closed", len(self.connections), timeout_s)
         for connection in list(self.connections):
             connection.close()
+        for task in list(self._outliving):
+            task.cancel()
+        self._hang_ups.close()
 
     @staticmethod
     def _close_after_answer(connections: Iterable[Connection]) -> None:

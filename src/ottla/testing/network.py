@@ -169,6 +169,7 @@ class SimulatedSocket:
         self._failure: int | None = None
         self._queue: deque[SimulatedSocket] = deque()  # of a listening socket: not accepted yet
         self._backlog = 0
+        self.on_hang_up: Callable[[], None] | None = None
         host.sockets[self._descriptor] = self
 
     def __repr__(self) -> str:
@@ -328,6 +329,8 @@ class SimulatedSocket:
             self._inbox += segment
             self._network.trace(f"{self.label} gets {len(segment)} {zlib.crc32(segment):08x}")
         self._changed()
+        if self._has_end and self.on_hang_up is not None:
+            self.on_hang_up()
 
     def _send_reset(self) -> None:
         """Tells the peer that nobody is here."""
@@ -345,6 +348,8 @@ class SimulatedSocket:
         if self._out is not None:
             self._out.clear()
         self._changed()
+        if self.on_hang_up is not None:
+            self.on_hang_up()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

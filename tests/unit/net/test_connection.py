@@ -12,7 +12,8 @@ import pytest
 
 from ottla.errors import ProtocolError
 from ottla.net import connection as connection_module
-from ottla.net.connection import Connection, Reply
+from ottla.net.connection import Connection, Parked, Reply
+from ottla.net.hang_ups import HangUps
 from ottla.net.server import RECEIVE_BUFFER_BYTES
 
 
@@ -39,6 +40,9 @@ class Listener:
 
     def closed(self, connection: Connection) -> None:
         self.closed_count += 1
+
+    def outlived(self, task: asyncio.Task[None]) -> None:
+        """Who serves waits for it; here the test does."""
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -177,7 +181,7 @@ def test_a_peer_that_does_not_read_is_not_read_from() -> None:
     connected(handle, play)
 
 
-def test_closing_cancels_the_request_in_hand() -> None:
+def test_closing_gives_up_a_request_that_only_waits() -> None:
     cancelled = asyncio.Event()
 
     async def never() -> Reply:
@@ -195,7 +199,7 @@ def test_closing_cancels_the_request_in_hand() -> None:
         connection.close()
         await asyncio.wait_for(cancelled.wait(), 1)
 
-    connected(lambda connection, frame: never(), play)
+    connected(lambda connection, frame: Parked(never()), play)
 
 
 def test_stopping_answers_what_has_arrived_then_closes() -> None:
@@ -296,3 +300,72 @@ def test_an_answer_that_the_socket_takes_only_in_part_arrives_whole() -> None:
         assert await received(theirs, len(answer)) == answer
 
     connected(lambda connection, frame: [answer], play)
+
+
+# -- hanging up --------------------------------------------------------------------------------------------------------
+
+
+def test_a_parked_request_is_given_up_when_its_peer_hangs_up() -> None:
+    ended = asyncio.Event()
+
+    async def wait_for_ever() -> Reply:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        hang_ups = HangUps(asyncio.get_running_loop())
+        hang_ups.watch(connection._socket, connection.hung_up)
+        await asyncio.get_running_loop().sock_sendall(theirs, framed(b"park", b"and one behind it"))
+        while not connection.is_busy:
+            await asyncio.sleep(0)
+        theirs.close()
+        await asyncio.wait_for(ended.wait(), 5)
+        assert connection.is_closed
+        hang_ups.close()
+
+    connected(lambda connection, frame: Parked(wait_for_ever()), play)
+
+
+def test_a_request_that_is_parked_after_its_peer_hung_up_is_given_up_too() -> None:
+    begun = asyncio.Event()
+
+    async def wait_for_ever() -> Reply:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        connection.hung_up()
+        await asyncio.get_running_loop().sock_sendall(theirs, framed(b"park"))
+        await asyncio.wait_for(begun.wait(), 5)
+        while not connection.is_closed:
+            await asyncio.sleep(0)
+
+    connected(lambda connection, frame: Parked(wait_for_ever()), play)
+
+
+def test_a_request_that_changes_something_is_carried_out_and_answered_to_a_peer_that_only_reads() -> None:
+    release = asyncio.Event()
+
+    async def change() -> Reply:
+        await release.wait()
+        return [framed(b"done")]
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        hang_ups = HangUps(asyncio.get_running_loop())
+        hang_ups.watch(connection._socket, connection.hung_up)
+        await asyncio.get_running_loop().sock_sendall(theirs, framed(b"change"))
+        while not connection.is_busy:
+            await asyncio.sleep(0)
+        theirs.shutdown(socket.SHUT_WR)
+        while not connection.has_hung_up:
+            await asyncio.sleep(0)
+        assert not connection.is_closed
+        release.set()
+        assert await received(theirs, 8) == framed(b"done")
+        while not connection.is_closed:
+            await asyncio.sleep(0)
+        hang_ups.close()
+
+    connected(lambda connection, frame: change(), play)

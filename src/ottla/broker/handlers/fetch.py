@@ -19,7 +19,7 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
 )
 from ottla.replication.fetch_sessions import FetchPlan, Told, WantedKey
-from ottla.runtime.signal import wait_any
+from ottla.runtime.signal import Signal, wait_any
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -60,11 +60,16 @@ class _Reading:
         self._results: list[tuple[WantedKey, PartitionData]] = []
 
     async def wait(self) -> FetchResponse:
-        """Looks again whenever a wanted partition moved, until there is enough or the time is up."""
+        """Looks again whenever a wanted partition moved, until there is enough or the time is up.
+
+        A reader that hung up gets what there is: if it is gone, nothing is held for it any longer.
+        """
         deadline = self._broker.loop.time() + self._request.max_wait_ms / 1000
-        while True:
+        connection, hung_up = self._context.connection, Signal()
+        connection.on_hang_up = hung_up.fire
+        while not connection.has_hung_up:
             left_s = deadline - self._broker.loop.time()
-            signals = [partition.moved for partition in self._partitions()]
+            signals = [hung_up, *(partition.moved for partition in self._partitions())]
             if left_s <= 0 or not await wait_any(signals, left_s) or self._broker.is_stopping:
                 self.is_enough()
                 break
