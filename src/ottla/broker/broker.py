@@ -54,6 +54,7 @@ UNKNOWN_NODE_ID = -1
 EMBEDDED_NODE_ID = 1  # of a broker that was given no id and is alone
 DRAIN_S = 10.0
 DELAYED_RETRY_S = 1.0
+NOTIFICATIONS_CHECK_S = 60.0
 LONG_CHECKS_MAX = 2  # batches that are unfolded in threads at once: each may take 128 MB, and a core
 
 Bind = Callable[[str, int], socket.socket]
@@ -134,6 +135,7 @@ class Broker:
         except BaseException:
             await self._give_up()
             raise
+        self._tasks.every("notifications", lambda: NOTIFICATIONS_CHECK_S, self.controller.purge_notifications)
         self._tasks.every("delayed partitions", lambda: DELAYED_RETRY_S, self._take_in_delayed)
         Upkeep(self.logs, self.replicas, self.clock, self.offload, lambda: self.config).start(self._tasks)
         self.server.start()

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from uuid import UUID
 
 from ottla.cluster import nodes
@@ -20,9 +22,13 @@ from ottla.cluster.topics import DEFAULT, decide_more_partitions, decide_topic
 from ottla.config.dynamic import ConfigResource, ConfigResourceType, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition, topic_id_text
-from ottla.store.api import Create, Delete, Operation, Put, Store, StoreError
+from ottla.store.api import Create, Delete, Operation, Put, Result, Store, StoreError
 
 logger = logging.getLogger(__name__)
+
+# Notifications of changed settings are for brokers that watch; one that does not see them in this time starts anew.
+NOTIFICATION_S = 15 * 60.0  # as in Kafka
+NOTIFICATIONS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,7 @@ class Controller:
         self._configs = configs
         self._change_configs = change_configs
         self._lock = asyncio.Lock()
+        self._notifications: deque[tuple[float, str]] = deque()  # when they were made, by the loop's clock, and paths
         self.image = image
 
     # -- creating ------------------------------------------------------------------------------------------------------
@@ -222,19 +229,41 @@ class Controller:
             data = nodes.encode_config(overrides)
             exists = await self._store.get(path) is not None
             notification = nodes.encode({"version": 2, "entity_path": f"{kind}/{name}"})
-            await self._commit(
+            *_, notified = await self._commit(
                 [
                     Put(path, data) if exists else Create(path, data),
                     Create(f"{nodes.CONFIG_CHANGES}/config_change_", notification, sequential=True),
                 ]
             )
+            assert isinstance(notified, str)
+            self._notifications.append((asyncio.get_running_loop().time(), notified))
             self._change_configs(self._configs().replaced(resource, overrides))
+            await self._purge_notifications()
+
+    async def purge_notifications(self) -> None:
+        """Takes away what was told long ago."""
+        async with self._lock:
+            await self._purge_notifications()
+
+    async def _purge_notifications(self) -> None:
+        told = self._notifications
+        oldest = asyncio.get_running_loop().time() - NOTIFICATION_S
+        count = max(sum(made_at <= oldest for made_at, _ in told), len(told) - NOTIFICATIONS_MAX)
+        if count <= 0:
+            return
+        try:
+            await self._commit([Delete(path) for _, path in islice(told, count)])
+        except ApiError as error:  # what was changed stands all the same
+            logger.warning("%d notifications of settings stay for now: %s", count, error)
+            return
+        for _ in range(count):
+            told.popleft()
 
     # -- telling -------------------------------------------------------------------------------------------------------
 
-    async def _commit(self, operations: Sequence[Operation]) -> None:
+    async def _commit(self, operations: Sequence[Operation]) -> list[Result]:
         try:
-            await self._store.commit(*operations)
+            return await self._store.commit(*operations)
         except StoreError as error:
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store refused the change: {error}") from error
 
@@ -284,15 +313,18 @@ async def finish_deletions(store: Store, finish: Callable[[str, UUID], None]) ->
 async def take_office(store: Store, image: ClusterImage, node_id: int) -> tuple[ClusterImage, int]:
     """The controller's next epoch begins with an election of what the broker leads: the image then, and the epoch.
 
-    All of it is one commit: a start costs one sync more, however many partitions there are.
+    All of it is one commit: a start costs one sync more, however many partitions there are. Notifications of settings
+    that are left go with it: whoever starts reads the settings themselves.
     """
     node = await store.get(nodes.CONTROLLER_EPOCH)
     epoch = 1 if node is None else int(node.data) + 1
     data = str(epoch).encode()
     topics = decide_return(image, node_id)
+    notifications = await store.children(nodes.CONFIG_CHANGES)
     await store.commit(
         Create(nodes.CONTROLLER_EPOCH, data) if node is None else Put(nodes.CONTROLLER_EPOCH, data),
         *state_changes(image, topics, epoch),
+        *(Delete(f"{nodes.CONFIG_CHANGES}/{name}") for name in notifications),
     )
     return image.with_topics(topics), epoch
 

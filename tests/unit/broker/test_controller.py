@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.controller import Controller, NewTopic, finish_deletions, load_configs, load_topics
+from ottla.broker import controller
+from ottla.broker.controller import Controller, NewTopic, finish_deletions, load_configs, load_topics, take_office
 from ottla.cluster import nodes
 from ottla.cluster.image import BrokerNode, ClusterImage
 from ottla.config.dynamic import ConfigResource, ConfigResourceType, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
 from ottla.store.memory import MemoryStore
 from ottla.store.recipes import ensure_path
+from ottla.testing.loop import run
 
 PROPERTIES = {"num.partitions": "3"}
 
@@ -215,3 +217,34 @@ def test_internal_topics_are_not_created_by_being_named() -> None:
         }
 
     scenario(play)
+
+
+def test_notifications_of_settings_go_after_a_while_and_are_never_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "NOTIFICATIONS_MAX", 3)
+
+    async def play() -> None:
+        world = World()
+        await ensure_path(world.store, *nodes.ROOTS)
+
+        async def change(value: int) -> None:
+            resource = ConfigResource(ConfigResourceType.TOPIC, "t")
+            await world.controller.change_config(
+                resource, lambda configs: configs.alter(resource, {"retention.ms": str(value)}), validate_only=False
+            )
+
+        await world.controller.create_topic(NewTopic("t"))
+        for value in range(5):
+            await change(value)
+        assert [name[-1] for name in await world.store.children(nodes.CONFIG_CHANGES)] == ["2", "3", "4"]
+        await asyncio.sleep(controller.NOTIFICATION_S - 1)
+        await change(5)
+        await world.controller.purge_notifications()
+        assert len(await world.store.children(nodes.CONFIG_CHANGES)) == 3
+        await asyncio.sleep(2)
+        await world.controller.purge_notifications()
+        assert [name[-1] for name in await world.store.children(nodes.CONFIG_CHANGES)] == ["5"]
+        await take_office(world.store, world.controller.image, 1)
+        assert await world.store.children(nodes.CONFIG_CHANGES) == []
+        assert world.configs.topic_config("t").retention_ms == 5
+
+    run(play())
