@@ -82,7 +82,8 @@ class ClassicRequests:
         if group is None:
             if request.member_id:
                 raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {request.group_id}")
-            group = ClassicGroup(request.group_id)
+            # It stays, also if the request is refused: so it is in Kafka, whose tools then list it as empty.
+            group = self._shard.groups[request.group_id] = ClassicGroup(request.group_id)
         if not self._has_room_for(group, request.member_id):
             self._turn_away(group, joining)
             return joining.decided
@@ -91,8 +92,6 @@ class ClassicRequests:
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
                 f"the group speaks {group.protocol_type} {sorted(group.supported or ())}",
             )
-        # Only now: a request that is refused must not leave a group behind.
-        self._shard.groups.setdefault(group.group_id, group)
         if not request.member_id:
             self._join_new(group, joining)
         elif request.member_id in group.pending_members and request.group_instance_id is None:
@@ -170,7 +169,9 @@ class ClassicRequests:
         self._answer_parked(member, ErrorCode.FENCED_INSTANCE_ID, decided)
         self._rename(group, member, member_id, joining.now_ms)
         self._update(group, member, joining)
-        if group.state != ClassicState.STABLE or self._changes_group(group, member, old_protocols):
+        # Only another protocol takes a rebalance (KIP-345). The subscription's bytes say nothing: a consumer's carry its
+        # generation, so those of one that restarts are never what they were.
+        if group.state != ClassicState.STABLE or group.select_protocol() != group.protocol_name:
             self._park_join(member, joining)
             self._rebalance_or_complete(group, joining.now_ms, decided)
             return
@@ -191,11 +192,6 @@ class ClassicRequests:
             reply.leader = old_leader_id or ""
             reply.members = []
         decided.replies.append((joining.ticket, reply))
-
-    @staticmethod
-    def _changes_group(group: ClassicGroup, member: ClassicMember, old_protocols: Protocols) -> bool:
-        selected = group.select_protocol()
-        return selected != group.protocol_name or member.metadata_of(selected) != dict(old_protocols).get(selected)
 
     def _rename(self, group: ClassicGroup, member: ClassicMember, member_id: str, now_ms: int) -> None:
         self._shard.end_session(group.group_id, member.member_id)
@@ -354,18 +350,18 @@ class ClassicRequests:
         if group is None:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {request.group_id}")
         decided = Decision()
-        member_count = len(group.members)
+        gone: list[str] = []
 
         def leave_one(member_id: str, instance_id: str | None) -> None:
             if member_id not in group.pending_members:
                 group.check_member(member_id, instance_id)
             self._remove(group, member_id, decided)
+            gone.append(member_id)
 
         reply = leave_each(group, request, caller, leave_one)
-        if len(group.members) < member_count:
+        # Also if the one who goes had only been given its id: Kafka's members are then called to rejoin as well.
+        if gone and not group.is_empty:
             self._rebalance_or_complete(group, now_ms, decided)
-        else:
-            self._complete_if_all_joined(group, now_ms, decided)
         decided.replies.append((ticket, reply))
         return decided
 

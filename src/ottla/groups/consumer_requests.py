@@ -203,19 +203,16 @@ class ConsumerRequests:
         """The member that sends a heartbeat, new or known, and the records by which it takes over from another."""
         if epoch == JOIN_EPOCH:
             existing = group.static_member(instance_id)
-            if existing is not None and existing.member_id != member_id:
-                if not existing.is_classic and existing.epoch != LEAVE_STATIC_EPOCH:
-                    raise ApiError(
-                        ErrorCode.UNRELEASED_INSTANCE_ID,
-                        f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
-                        f"instance id is owned by {existing.member_id} member.",
-                    )
-                return self.take_over(group, existing, member_id)
-            member = group.members.get(member_id)
-            # One that was here for a while and comes back under its own id goes on from what it had.
-            if member is not None and member.epoch == LEAVE_STATIC_EPOCH:
-                member = replace(member, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
-            return member or ConsumerMember(member_id), []
+            if existing is None:
+                return group.members.get(member_id) or ConsumerMember(member_id), []
+            # Its own member id makes no difference: who has not left may be another process that is still running.
+            if not existing.is_classic and existing.epoch != LEAVE_STATIC_EPOCH:
+                raise ApiError(
+                    ErrorCode.UNRELEASED_INSTANCE_ID,
+                    f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
+                    f"instance id is owned by {existing.member_id} member.",
+                )
+            return self.take_over(group, existing, member_id)
         member = group.check_member(member_id, instance_id)
         is_last_reply_lost = epoch == member.previous_epoch and owned is not None and is_subset(owned, member.assigned)
         if epoch != member.epoch and not (epoch < member.epoch and is_last_reply_lost):
@@ -230,8 +227,10 @@ class ConsumerRequests:
     def take_over(
         group: ConsumerGroup, existing: ConsumerMember, member_id: str
     ) -> tuple[ConsumerMember, list[CoordinatorRecord]]:
-        """A static member comes back under another member id and gets what it had."""
+        """A static member comes back, mostly under another member id, and gets what it had."""
         member = replace(existing, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
+        if member_id == existing.member_id:
+            return member, []
         target = group.target.get(existing.member_id, NO_PARTITIONS)
         return member, [
             *member_tombstones(group.group_id, existing.member_id),
@@ -243,9 +242,20 @@ class ConsumerRequests:
     # --- the three steps
 
     def advance(
-        self, group: ConsumerGroup, member: ConsumerMember, wish: Wish, records: list[CoordinatorRecord], now_ms: int
+        self,
+        group: ConsumerGroup,
+        member: ConsumerMember,
+        wish: Wish,
+        records: list[CoordinatorRecord],
+        now_ms: int,
+        *,
+        may_assign: bool = True,
     ) -> Step:
-        """Subscription, target assignment, reconciliation: what follows from what a member says."""
+        """Subscription, target assignment, reconciliation: what follows from what a member says.
+
+        Without `may_assign` the group is about to be a classic one, whose leader assigns: if an assignment is due, the
+        member waits for that.
+        """
         group_id = group.group_id
         wall_ms = self._shard.wall_ms(now_ms)
         replaced = group.static_member(wish.instance_id)
@@ -269,6 +279,8 @@ class ConsumerRequests:
                 records.append(group_record(group_id, epoch, known))
         target_epoch = group.assignment_epoch
         target = group.target.get(replaced_id or wish.member_id, NO_PARTITIONS)
+        if epoch > target_epoch and not may_assign:
+            return step
         if epoch > target_epoch:
             interval_ms = self._shard.consumer_config(group_id).consumer_assignment_interval_ms
             due_ms = group.assignment_timestamp_ms + interval_ms

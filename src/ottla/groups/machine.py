@@ -172,11 +172,11 @@ class GroupMachine:
         del groups[group.group_id]
         try:
             decided = self._classic.join(request, caller, ticket, now_ms)
-        finally:
-            groups.setdefault(group.group_id, group)
-        if isinstance(groups[group.group_id], ClassicGroup):
-            decided.records[:0] = group.tombstones()
-            decided.undo = partial(self._restore, group)
+        except ApiError:
+            groups[group.group_id] = group
+            raise
+        decided.records[:0] = group.tombstones()
+        decided.undo = partial(self._restore, group)
         return decided
 
     def _restore(self, group: ConsumerGroup, now_ms: int) -> Decision:

@@ -214,7 +214,8 @@ class Migration:
 
     def _downgraded(self, group: ConsumerGroup, now_ms: int) -> ClassicGroup:
         classic = ClassicGroup(group.group_id)
-        classic.generation = group.epoch
+        # A bump that no assignment has followed is the rebalance that comes next, and that counts the generation itself.
+        classic.generation = group.epoch - (group.epoch > group.assignment_epoch)
         classic.state_timestamp_ms = self._shard.wall_ms(now_ms)
         for member in group.members.values():
             assert member.classic is not None
@@ -254,6 +255,11 @@ class Migration:
         self, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller, ticket: Ticket, now_ms: int
     ) -> Decision:
         protocols = protocols_of(request.protocols)
+        if not (self._shard.settings.allows_upgrade or self._shard.settings.allows_downgrade):
+            raise ApiError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"{group.group_id} is a consumer group, and groups may not change (group.consumer.migration.policy)",
+            )
         member_id = request.member_id or f"{request.group_instance_id or caller.client_id}-{self._shard.new_id()}"
         self._consumer.check_room(group, member_id, request.group_instance_id)
         if not _supports(group, request.protocol_type, protocols):
@@ -274,11 +280,13 @@ class Migration:
             owned=self._partitions(subscription.owned_partitions, set()),
             classic=ClassicDetails(request.session_timeout_ms, protocols),
         )
-        step = self._consumer.advance(group, member, wish, records, now_ms)
+        is_downgrade = self._is_last_to_go_back(group, request.group_instance_id)
+        step = self._consumer.advance(group, member, wish, records, now_ms, may_assign=not is_downgrade)
         self._consumer.forget_timers(group.group_id, member_id)
         self._shard.touch(group.group_id, member_id, request.session_timeout_ms, now_ms)
         self._set_timer(TimerKind.SYNC, group, step.after, now_ms)
-        self._set_migration_if_due(group, step.after, now_ms)
+        if is_downgrade:
+            self._shard.timers.set(TimerKey(TimerKind.MIGRATION, group.group_id), now_ms)
         reply = JoinGroupResponse(
             generation_id=step.after.epoch,
             protocol_type=CONSUMER_PROTOCOL_TYPE,
@@ -302,15 +310,16 @@ class Migration:
             return ConsumerMember(member_id), []
         return self._consumer.take_over(group, existing, member_id)
 
-    def _set_migration_if_due(self, group: ConsumerGroup, joined: ConsumerMember, now_ms: int) -> None:
-        """A static member that was the last of the new protocol has come back in the classic one."""
-        is_last = all(
-            member.is_classic
-            for member in group.members.values()
-            if member.member_id != joined.member_id and member.instance_id != (joined.instance_id or "")
+    def _is_last_to_go_back(self, group: ConsumerGroup, instance_id: str | None) -> bool:
+        """Whether all speak the classic protocol once this static member, which joins so, has taken its place."""
+        existing = group.static_member(instance_id)
+        settings = self._shard.settings
+        return (
+            existing is not None
+            and settings.allows_downgrade
+            and len(group.members) <= settings.max_size
+            and all(member.is_classic for member in group.members.values() if member is not existing)
         )
-        if is_last and self._shard.settings.allows_downgrade:
-            self._shard.timers.set(TimerKey(TimerKind.MIGRATION, group.group_id), now_ms)
 
     def sync(
         self, group: ConsumerGroup, request: SyncGroupRequest, caller: Caller, ticket: Ticket, now_ms: int
@@ -318,7 +327,8 @@ class Migration:
         member, classic = self._check_classic(group, request.member_id, request.group_instance_id)
         group.check_epoch(member, request.generation_id)
         check_sync_protocol(request, caller, CONSUMER_PROTOCOL_TYPE, classic.protocols[0][0])
-        if group.epoch > member.epoch and member.state != MemberState.UNREVOKED_PARTITIONS:
+        # Not the group's epoch: while the assignment of that is put off, joining again would bring nothing new.
+        if group.assignment_epoch > member.epoch and member.state != MemberState.UNREVOKED_PARTITIONS:
             self._set_timer(TimerKind.JOIN, group, member, now_ms)
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
         self._shard.timers.cancel(TimerKey(TimerKind.SYNC, group.group_id, member.member_id))
@@ -335,7 +345,7 @@ class Migration:
         group.check_epoch(member, request.generation_id)
         self._shard.touch(group.group_id, member.member_id, classic.session_timeout_ms, now_ms)
         if (
-            member.epoch < group.epoch
+            member.epoch < group.assignment_epoch
             or member.state == MemberState.UNREVOKED_PARTITIONS
             or (member.state == MemberState.UNRELEASED_PARTITIONS and not group.is_waiting_for_others(member))
         ):
@@ -349,7 +359,7 @@ class Migration:
         gone: dict[str, ConsumerMember] = {}
 
         def leave_one(member_id: str, instance_id: str | None) -> None:
-            gone[member_id], _ = self._check_classic(group, member_id, instance_id)
+            gone[member_id] = group.check_member(member_id, instance_id)
 
         reply = leave_each(group, request, caller, leave_one)
         decided = self._consumer.fence(group, list(gone.values()), now_ms) if gone else Decision()

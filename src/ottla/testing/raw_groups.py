@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from ottla.protocol.messages.configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestAlterableConfig,
+    IncrementalAlterConfigsRequestAlterConfigsResource,
+)
 from ottla.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
@@ -146,3 +151,15 @@ def first_beat(group: str, member_id: str, *topics: str, **more: Any) -> Consume
     """The heartbeat with which a member joins."""
     fields = {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": list(topics), "topic_partitions": [], **more}
     return beat(group, member_id, 0, **fields)
+
+
+GROUP_RESOURCE = 32
+SET = 0
+
+
+def set_group_config(group: str, name: str, value: str) -> IncrementalAlterConfigsRequest:
+    entry = IncrementalAlterConfigsRequestAlterableConfig(name=name, config_operation=SET, value=value)
+    resource = IncrementalAlterConfigsRequestAlterConfigsResource(
+        resource_type=GROUP_RESOURCE, resource_name=group, configs=[entry]
+    )
+    return IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)

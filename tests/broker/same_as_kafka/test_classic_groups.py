@@ -13,6 +13,7 @@ from ottla.protocol.messages.groups import (
     LeaveGroupRequest,
     ListGroupsRequest,
 )
+from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_groups import commit, fetch_offsets, heartbeat, join, leave, subscription_to, sync
 from ottla.testing.side_by_side import Brokers, Conversations, GroupSide
 from ottla.testing.waiting import wait_until
@@ -20,6 +21,8 @@ from ottla.testing.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 conversations = Conversations(GroupSide)
+
+BOTH = ["range", "sticky"]
 
 
 @conversations.add
@@ -45,9 +48,8 @@ def joins_that_are_refused(side: GroupSide) -> None:
         side.ask(join(group, session_timeout_ms=499), version)
         side.ask(join(group, session_timeout_ms=1_800_001), version)
         side.ask(join(group, session_timeout_ms=-1), version)
-        # Kafka keeps the group that such a request names; it has its own here, because we do not.
-        side.ask(join(f"{group}-untyped", protocol_type=""), version)
-        side.ask(join(f"{group}-mute", protocols=[]), version)
+        side.ask(join(group, protocol_type=""), version)
+        side.ask(join(group, protocols=[]), version)
         if version >= 5:
             side.ask(join(group, "nobody", group_instance_id="static"), version)
 
@@ -186,7 +188,7 @@ def static_members(side: GroupSide) -> None:
         side.ask(DescribeGroupsRequest(groups=[group]), 5)
     side.ask(join(group, first, group_instance_id="one"), 9)
     side.ask(leave(group, (first, "one")), 5)
-    # Another protocol is another subscription: that takes a rebalance.
+    # One more protocol, and the group still speaks the same: no rebalance.
     changed = side.ask(join(group, group_instance_id="one", protocols=["range", "sticky"]), 9)
     side.ask(
         sync(group, changed.generation_id, changed.member_id, {changed.member_id: b"x"}, group_instance_id="one"), 5
@@ -194,6 +196,108 @@ def static_members(side: GroupSide) -> None:
     side.ask(DescribeGroupsRequest(groups=[group]), 5)
     side.ask(leave(group, ("", "two"), ("", "one")), 5)
     side.ask(DescribeGroupsRequest(groups=[group]), 5)
+
+
+def static_pair(side: GroupSide, other: RawClient, group: str, **how: Any) -> tuple[str, str]:
+    """Static members `one`, who leads and asks by its own connection, and `two`, in generation 2, not synced."""
+    leader = side.ask(join(group, group_instance_id="one", **how), 9, client=other).member_id
+    side.ask(sync(group, 1, leader, group_instance_id="one"), 5, client=other)
+    joining = side.say(join(group, group_instance_id="two", **how), 9)
+    wait_until(lambda: other.ask(heartbeat(group, 1, leader, group_instance_id="one"), 4).error_code == 27)
+    side.ask(join(group, leader, group_instance_id="one", **how), 9, client=other)
+    return leader, side.hear(joining).member_id
+
+
+@conversations.add
+def static_members_restart_with_other_bytes(side: GroupSide) -> None:
+    """A consumer's subscription carries its generation: after a restart its bytes are never what they were."""
+    group = side.name("group")
+    described = DescribeGroupsRequest(groups=[group])
+    other = side.connect()
+    leader, follower = static_pair(side, other, group, protocols=BOTH, metadata=b"first")
+    syncing = side.say(sync(group, 2, follower, group_instance_id="two"), 5)
+    shares = {leader: b"of the leader", follower: b"of the follower"}
+    side.ask(sync(group, 2, leader, shares, group_instance_id="one"), 5, client=other)
+    side.hear(syncing)
+    for version in (9, 8, 5):
+        for instance in ("two", "one"):
+            again = side.ask(join(group, group_instance_id=instance, protocols=BOTH, metadata=b"%d" % version), version)
+            assert again.member_id not in shares
+            side.ask(heartbeat(group, 2, again.member_id, group_instance_id=instance), 4)
+            side.ask(sync(group, 2, again.member_id, group_instance_id=instance), 5)
+            side.ask(described, 5)
+    # One comes back that speaks only what the group does not: now all must agree anew.
+    joining = side.say(join(group, group_instance_id="two", protocols=["sticky"]), 9, client=other)
+    wait_until(lambda: side.client.ask(described, 5).groups[0].group_state == "PreparingRebalance")
+    # Asked to rejoin, and restarted instead: it is the same member.
+    side.ask(join(group, group_instance_id="one", protocols=BOTH), 9)
+    side.hear(joining)
+    side.ask(described, 5)
+
+
+@conversations.add
+def static_members_return_before_their_sync(side: GroupSide) -> None:
+    group = side.name("group")
+    described = DescribeGroupsRequest(groups=[group])
+    other = side.connect()
+    leader, follower = static_pair(side, other, group)
+    # The leader has assigned; the follower never heard, and is another process now.
+    side.ask(sync(group, 2, leader, {leader: b"1", follower: b"2"}, group_instance_id="one"), 5, client=other)
+    again = side.ask(join(group, group_instance_id="two"), 9).member_id
+    side.ask(heartbeat(group, 2, again, group_instance_id="two"), 4)
+    side.ask(sync(group, 2, again, group_instance_id="two"), 5)
+    # A new generation, and one that returns while the leader has yet to assign: all start over.
+    joining = side.say(join(group, leader, group_instance_id="one"), 9, client=other)
+    wait_until(lambda: side.client.ask(heartbeat(group, 2, again, group_instance_id="two"), 4).error_code == 27)
+    side.ask(join(group, again, group_instance_id="two"), 9)
+    side.hear(joining)
+    returning = side.say(join(group, group_instance_id="two"), 9)
+    wait_until(
+        lambda: other.ask(heartbeat(group, 3, leader, group_instance_id="one"), 4).error_code == 27,
+    )
+    side.ask(sync(group, 3, leader, {leader: b"1", again: b"2"}, group_instance_id="one"), 5, client=other)
+    side.ask(join(group, leader, group_instance_id="one"), 9, client=other)
+    side.hear(returning)
+    side.ask(described, 5)
+
+
+@conversations.add
+def members_that_were_named_and_did_not_come(side: GroupSide) -> None:
+    group = side.name("group")
+    described = DescribeGroupsRequest(groups=[group])
+    alone = side.name("alone")
+    pending = side.new_member(alone)
+    side.ask(leave(alone, pending), 5)
+    side.ask(leave(alone, pending), 5)
+    side.ask(DescribeGroupsRequest(groups=[alone]), 5)
+    member, generation = side.lone_member(group)
+    pending = side.new_member(group)
+    side.ask(heartbeat(group, generation, pending), 4)
+    side.ask(leave(group, "nobody"), 5)
+    side.ask(heartbeat(group, generation, member), 4)
+    side.ask(leave(group, pending), 5)
+    side.ask(heartbeat(group, generation, member), 4)
+    side.ask(described, 5)
+
+
+@conversations.add
+def groups_that_a_refused_join_leaves_behind(side: GroupSide) -> None:
+    refused = {
+        "typeless": {"protocol_type": ""},
+        "mute": {"protocols": []},
+        "early": {"session_timeout_ms": 1},
+        "unknown": {"member_id": "nobody"},
+        "fenced": {"member_id": "nobody", "group_instance_id": "static"},
+        "named": {},
+    }
+    for version in (5, 9):
+        for name, how in refused.items():
+            side.ask(join(side.name(f"{name}-{version}"), **how), version)
+    side.ask(ListGroupsRequest(), 5, note=side.own_groups)
+    for name in refused:
+        side.ask(DescribeGroupsRequest(groups=[side.name(f"{name}-9")]), 6)
+        side.ask(fetch_offsets(9, side.name(f"{name}-9"), None), 9)
+        side.ask(DeleteGroupsRequest(groups_names=[side.name(f"{name}-9")]), 2)
 
 
 def joined_count(answer: Any) -> Any:

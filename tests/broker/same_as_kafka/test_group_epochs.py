@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from ottla.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
-from ottla.protocol.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest
+from ottla.protocol.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, LeaveGroupRequest
 from ottla.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.testing.raw_groups import (
     ASSIGNED_NOTHING,
@@ -18,7 +18,9 @@ from ottla.testing.raw_groups import (
     first_beat,
     heartbeat,
     join,
+    leave,
     owning,
+    set_group_config,
     subscription_to,
     sync,
 )
@@ -267,6 +269,101 @@ def a_group_changes_its_protocol(side: EpochSide) -> None:
     side.ask(described, 6, note=lambda answer: answer.groups[0].group_state)
     side.ask(heartbeat(group, replaced.generation_id, str(replaced.member_id), group_instance_id="static"), 4)
     side.ask(heartbeat(group, rejoined.generation_id, old, group_instance_id="classic"), 4)
+
+
+@conversations.add
+def members_of_the_new_protocol_are_made_to_leave(side: EpochSide) -> None:
+    group = side.name("group")
+    topic, _ = side.known_topic("read", 4, group)
+    side.beat(first_beat(group, "one", topic))
+    side.beat(first_beat(group, "two", topic, **STATIC))
+    side.beat(first_beat(group, "three", topic, instance_id="another"))
+    for refused in (["nobody"], [("one", "static")], [("", "nobody")], [""], []):
+        side.ask(leave(group, *refused), 5)
+    side.beat(beat(group, "one", 2))
+    side.ask(leave(group, "one"), 5)
+    side.beat(beat(group, "one", 2))
+    side.ask(leave(group, ("", "static"), ("", "static"), ("three", "another"), "nobody"), 5)
+    side.beat(beat(group, "three", 4, instance_id="another"))
+    side.beat(first_beat(group, "four", topic))
+    side.ask(LeaveGroupRequest(group_id=group, member_id="four"), 2)
+    side.beat(beat(group, "four", 6))
+
+
+@conversations.add
+def static_members_that_have_not_left(side: EpochSide) -> None:
+    group = side.name("group")
+    topic, topic_id = side.known_topic("read", 2, group)
+    side.beat(first_beat(group, "one", topic, **STATIC))
+    # Once more, under its own id or another: whoever has the instance id must go first.
+    side.beat(first_beat(group, "one", topic, **STATIC))
+    side.beat(first_beat(group, "two", topic, **STATIC))
+    side.beat(first_beat(group, "one", topic))
+    side.beat(beat(group, "one", 2, topic_partitions=owning(topic_id, 0, 1), **STATIC))
+    side.beat(beat(group, "one", -2, **STATIC))
+    side.beat(first_beat(group, "one", topic, **STATIC))
+    side.beat(first_beat(group, "one", topic, **STATIC))
+
+
+@conversations.add
+def classic_members_while_an_assignment_is_put_off(side: EpochSide) -> None:
+    group = side.name("group")
+    topic, _ = side.known_topic("read", 4, group)
+    put_off = set_group_config(group, "consumer.assignment.interval.ms", "15000")
+    assert not side.client.ask(put_off, 1).responses[0].error_code
+    side.settle()
+    member, generation = side.lone_member(group, metadata=subscription_to(topic))
+    side.beat(first_beat(group, "one", topic))
+
+    def come_again(generation: int) -> int:
+        side.ask(heartbeat(group, generation, member), 4)
+        rejoined = side.ask(join(group, member, metadata=subscription_to(topic)), 9)
+        side.ask(sync(group, rejoined.generation_id, member), 5, note=lambda answer: answer.error_code)
+        side.ask(heartbeat(group, rejoined.generation_id, member), 4)
+        return int(rejoined.generation_id)
+
+    generation = come_again(generation)
+    side.beat(first_beat(group, "two", topic))
+    for _ in range(3):
+        generation = come_again(generation)
+    side.beat(beat(group, "two", -1))
+    side.ask(heartbeat(group, generation, member), 4)
+
+
+@conversations.add
+def generations_go_on_where_a_consumer_group_ends(side: EpochSide) -> None:
+    topic, _ = side.known_topic("read", 2, side.name("probed"))
+    other, _ = side.known_topic("other", 2, side.name("probed"))
+    goes = {
+        "leaves": lambda group: beat(group, "new", -1, instance_id="static"),
+        "is taken out": lambda group: leave(group, ("", "static")),
+        "comes back": lambda group: join(group, group_instance_id="static", metadata=subscription_to(topic)),
+        "reads others": lambda group: join(group, group_instance_id="static", metadata=subscription_to(other)),
+    }
+    for how, request in goes.items():
+        group = side.name(how.replace(" ", "-"))
+        member, generation = side.lone_member(group, metadata=subscription_to(topic))
+        side.beat(first_beat(group, "new", topic, instance_id="static"))
+        for _ in range(2):
+            rejoined = side.ask(join(group, member, metadata=subscription_to(topic)), 9)
+            generation = rejoined.generation_id
+            side.ask(sync(group, generation, member), 5, note=lambda answer: answer.error_code)
+            side.beat(beat(group, "new", generation, instance_id="static"))
+        asked = request(group)
+        side.ask(
+            asked, 9 if how in ("comes back", "reads others") else 1 if how == "leaves" else 5, note=code_and_generation
+        )
+        described = DescribeGroupsRequest(groups=[group])
+        wait_until(lambda: side.client.ask(described, 6).groups[0].group_state != "Dead")
+        for stale in (0, generation - 1, generation, generation + 1):
+            side.ask(heartbeat(group, stale, member), 4)
+        if how in ("leaves", "is taken out"):
+            side.ask(join(group, member, metadata=subscription_to(topic)), 9)
+
+
+def code_and_generation(answer: Any) -> Any:
+    """How a new member id is made up is everybody's own affair."""
+    return answer.error_code, getattr(answer, "generation_id", None)
 
 
 @pytest.mark.parametrize("title", conversations.titles)

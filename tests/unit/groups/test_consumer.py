@@ -386,6 +386,7 @@ def test_the_pattern_of_a_member_that_left_is_forgotten(driver: Any) -> None:
 def test_an_instance_id_that_is_in_use_is_refused(driver: Any) -> None:
     driver.start("m1", instance="i1")
     assert driver.start("m2", instance="i1") == ErrorCode.UNRELEASED_INSTANCE_ID
+    assert driver.start("m1", instance="i1") == ErrorCode.UNRELEASED_INSTANCE_ID
 
 
 def test_a_static_member_that_left_for_a_while_is_replaced_without_a_rebalance(driver: Any) -> None:

@@ -129,7 +129,7 @@ def test_requests_of_classic_members_are_refused_by_what_is_wrong(driver: Any) -
     assert driver.join(protocols={"range": b"\0\0"}) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert driver.join(protocols={"cooperative-sticky": b"\0"}, version=3) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert driver.join(protocol_type="connect") == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert driver.leave("m3") == [UNKNOWN]
+    assert driver.leave("stranger") == [UNKNOWN]
 
 
 def test_a_new_classic_member_joins_a_consumer_group(driver: Any) -> None:
@@ -185,10 +185,10 @@ def test_when_the_last_member_of_the_new_protocol_leaves_the_group_is_classic_ag
     driver.pass_time(0)
     assert kind(driver) == "classic"
     group = driver.machine.group("g")
-    assert (group.state_name, group.generation) == ("PreparingRebalance", 3)
+    assert (group.state_name, group.generation) == ("PreparingRebalance", 2)
     assert {member: read(group.members[member].assignment) for member in shares} == shares
     driver.join(first, protocols=metadata())
-    assert driver.join(second, protocols=metadata()).generation_id == 4
+    assert driver.join(second, protocols=metadata()).generation_id == 3
     driver.restart()
     assert kind(driver) == "classic"
 
@@ -233,6 +233,81 @@ def test_classic_members_leave_a_consumer_group(driver: Any) -> None:
     assert list(driver.machine.group("g").members) == ["m3"]
     assert driver.leave(first, version=2) == UNKNOWN
     assert kind(driver) == "consumer"
+
+
+def test_members_of_the_new_protocol_are_made_to_leave(driver: Any) -> None:
+    first, second = classic_group(driver)
+    driver.start("m3")
+    driver.start("m4", instance="i4")
+    driver.start("m5", instance="i5")
+    assert driver.leave("m4", "", "m3", instances=("i5", "nobody", "i4")) == [
+        ErrorCode.FENCED_INSTANCE_ID,
+        UNKNOWN,
+        ErrorCode.FENCED_INSTANCE_ID,
+    ]
+    assert len(driver.machine.group("g").members) == 5
+    epoch = driver.machine.group("g").epoch
+    assert driver.leave("m3", "", instances=(None, "i4")) == [OK, OK]
+    assert set(driver.machine.group("g").members) == {first, second, "m5"}
+    assert driver.machine.group("g").epoch == epoch + 1
+    assert driver.leave("m5", version=2) == OK
+    driver.pass_time(0)
+    assert kind(driver) == "classic"
+
+
+def test_classic_members_do_not_rejoin_while_an_assignment_is_put_off(make_driver: Callable[..., Any]) -> None:
+    driver = make_driver(consumer_assignment_interval_ms=15_000)
+    driver.create_topics(a=4)
+    first, second = classic_group(driver)
+    epochs = dict.fromkeys((first, second), 1)
+    joins = 0
+    driver.start("m3")
+    driver.start("m4")  # a moment later: its assignment is put off
+    group = driver.machine.group("g")
+    assert (group.epoch, group.assignment_epoch) == (3, 2)
+    for _ in range(40):
+        for member in (first, second):
+            if driver.heartbeat(member, epochs[member]) == REBALANCE:
+                epochs[member] = rejoin(driver, member).generation_id
+                joins += 1
+        for member in ("m3", "m4"):
+            driver.beat(member, group.members[member].epoch, owned={"a": has(driver, member)})
+        driver.pass_time(250)
+    assert group.assignment_epoch == 2
+    assert joins <= 4  # each to give up partitions, and once more to be done with it
+    for _ in range(40):
+        for member in (first, second):
+            if driver.heartbeat(member, epochs[member]) == REBALANCE:
+                epochs[member] = rejoin(driver, member).generation_id
+        for member in ("m3", "m4"):
+            driver.beat(member, group.members[member].epoch, owned={"a": has(driver, member)})
+        driver.pass_time(250)
+    assert (group.state_name, epochs[first], epochs[second]) == ("Stable", 3, 3)
+
+
+def test_a_consumer_group_takes_no_classic_members_where_groups_may_not_change(make_driver: Callable[..., Any]) -> None:
+    driver = make_driver(consumer_migration_policy="disabled")
+    driver.create_topics(a=4)
+    driver.start("m1")
+    assert driver.join(version=3, protocols=metadata()) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    driver.beat("m1", -1)
+    assert driver.join(version=3, protocols=metadata()) is None
+
+
+def test_a_static_member_that_goes_back_and_reads_others_leaves_the_assignment_to_the_leader(driver: Any) -> None:
+    driver.create_topics(b=2)
+    _, second = classic_group(driver, "i1", "i2")
+    driver.start("m3", instance="i1")
+    others = {"cooperative-sticky": b"\0\0" + encode(ConsumerProtocolSubscription(topics=["a", "b"]), 0)}
+    reply = driver.join(instance="i1", protocols=others)
+    assert reply.generation_id == 0
+    driver.restart()  # the rebalance must not be lost
+    driver.pass_time(0)
+    assert (kind(driver), driver.machine.group("g").state_name) == ("classic", "PreparingRebalance")
+    assert driver.heartbeat(reply.member_id, 0, instance="i1") == ErrorCode.ILLEGAL_GENERATION
+    assert driver.heartbeat(second, 1, instance="i2") == REBALANCE
+    driver.join(second, instance="i2", protocols=metadata())
+    assert driver.join(reply.member_id, instance="i1", protocols=others).generation_id == 2
 
 
 def test_a_classic_member_that_does_not_rejoin_or_sync_in_time_is_dropped(driver: Any) -> None:

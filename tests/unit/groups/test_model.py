@@ -66,8 +66,9 @@ class ClassicClient:
 
     def join(self) -> None:
         self.held = set()
-        subscription = ConsumerProtocolSubscription(topics=[TOPIC])
-        protocols = {"range": b"\0\1" + encode(subscription, 1)}
+        # As consumers do: the generation is in the bytes, which so are never the same after a restart.
+        subscription = ConsumerProtocolSubscription(topics=[TOPIC], generation_id=self.generation)
+        protocols = {"range": b"\0\2" + encode(subscription, 2)}
         driver = self.world.driver
         code = driver.join(
             self.member, protocols=protocols, instance=self.instance, session_ms=10_000, rebalance_ms=20_000
@@ -196,7 +197,12 @@ class ConsumerClient:
         self.epoch, self.held, self.wanted = 0, set(), set()
 
     def leave(self) -> None:
-        self.world.driver.beat(self.member, -1, instance=self.instance)
+        """By itself, or an administrator takes it out, by its member id or its instance id."""
+        driver, way = self.world.driver, self.world.dice.randrange(3)
+        if way == 0:
+            driver.beat(self.member, -1, instance=self.instance)
+        else:
+            driver.leave("" if way == 1 and self.instance else self.member, instances=(self.instance,))
 
 
 class World:
