@@ -7,7 +7,9 @@ goes on without. Nothing here is durable; a reader that meets a broker that forg
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.errors import ApiError, ErrorCode
@@ -44,11 +46,18 @@ class Told(NamedTuple):
 NOTHING_TOLD = Told(-1, -1)
 
 
-class _Wanted:
-    __slots__ = ("told", "wish")
+# What topics are called, by their ids, at one moment.
+Names: TypeAlias = Mapping[UUID, str]
+NO_NAMES: Final[Names] = MappingProxyType({})
 
-    def __init__(self, wish: FetchPartition) -> None:
+
+class _Wanted:
+    __slots__ = ("name", "told", "wish")
+
+    def __init__(self, wish: FetchPartition, name: str | None) -> None:
         self.wish = wish
+        # What the topic was called when the reader named it by id; None if nobody knew the id.
+        self.name = name
         self.told = NOTHING_TOLD
 
 
@@ -64,11 +73,11 @@ class FetchSession:
         self.last_used_ms = now_ms
         self.partitions: OrderedDict[WantedKey, _Wanted] = OrderedDict()
 
-    def update(self, request: FetchRequest) -> None:
+    def update(self, request: FetchRequest, names: Names) -> None:
         for key, wish in wishes(request):
             wanted = self.partitions.get(key)
             if wanted is None:
-                self.partitions[key] = _Wanted(wish)
+                self.partitions[key] = _Wanted(wish, names.get(key.topic_id))
             else:
                 wanted.wish = wish
         for forgotten in request.forgotten_topics_data:
@@ -83,13 +92,19 @@ class FetchSession:
 class FetchPlan:
     """What one Fetch request wants, and which of the results its answer has to carry."""
 
-    __slots__ = ("_is_incremental", "_session", "_wanted")
+    __slots__ = ("_is_incremental", "_names", "_session", "_wanted")
 
     def __init__(
-        self, session: FetchSession | None, wanted: list[tuple[WantedKey, FetchPartition]], is_incremental: bool
+        self,
+        session: FetchSession | None,
+        wanted: list[tuple[WantedKey, FetchPartition]],
+        names: Names,
+        *,
+        is_incremental: bool,
     ) -> None:
         self._session = session
         self._wanted = wanted
+        self._names = names
         self._is_incremental = is_incremental
 
     @property
@@ -100,17 +115,23 @@ class FetchPlan:
     def wanted(self) -> list[tuple[WantedKey, FetchPartition]]:
         return self._wanted
 
-    def must_tell(self, key: WantedKey, told: Told, *, has_news: bool) -> bool:
-        """Whether the answer carries this partition; `has_news`: it has records or an error."""
+    def name_of(self, key: WantedKey) -> str | None:
+        """What a topic that was named by its id was called when the reader named it first; None if it was not known."""
+        wanted = None if self._session is None else self._session.partitions.get(key)
+        return self._names.get(key.topic_id) if wanted is None else wanted.name
+
+    def must_tell(self, key: WantedKey, told: Told, *, has_records: bool, has_trouble: bool) -> bool:
+        """Whether the answer carries this partition, asked in the order of the answer."""
         if self._session is None:
             return True
         wanted = self._session.partitions.get(key)
         if wanted is None:  # forgotten while the request waited
             return not self._is_incremental
-        is_told = has_news or not self._is_incremental or told != wanted.told
+        is_told = has_records or has_trouble or not self._is_incremental or told != wanted.told
         wanted.told = told
-        if has_news and self._is_incremental:
-            # Whoever got something goes to the end of the row, so that no partition starves.
+        if has_records or not self._is_incremental:
+            # Whoever got something goes to the end of the row, so that no partition starves. The first row is that of
+            # the first answer.
             self._session.partitions.move_to_end(key)
         return is_told
 
@@ -127,35 +148,37 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest, version: int, now_ms: int) -> FetchPlan:
+    def plan(self, request: FetchRequest, version: int, now_ms: int, names: Names = NO_NAMES) -> FetchPlan:
         """Resolves the session of a request; ApiError where the reader and we do not agree on it."""
         if version < 7 or request.session_epoch == FINAL_EPOCH:
             self._sessions.pop(request.session_id, None)
-            return FetchPlan(None, wishes(request), is_incremental=False)
+            return FetchPlan(None, wishes(request), names, is_incremental=False)
         uses_topic_ids = version >= 13
         if request.session_epoch == INITIAL_EPOCH:
             self._sessions.pop(request.session_id, None)
-            return FetchPlan(self._open(request, uses_topic_ids, now_ms), wishes(request), is_incremental=False)
-        session = self._sessions.get(request.session_id)
-        if session is None:
+            session = self._open(request, uses_topic_ids, now_ms, names)
+            return FetchPlan(session, wishes(request), names, is_incremental=False)
+        known = self._sessions.get(request.session_id)
+        if known is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} is not known")
-        if session.epoch != request.session_epoch:
+        if known.epoch != request.session_epoch:
             raise ApiError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                f"fetch session {request.session_id} is at epoch {session.epoch}, not {request.session_epoch}",
+                f"fetch session {request.session_id} is at epoch {known.epoch}, not {request.session_epoch}",
             )
-        if session.uses_topic_ids != uses_topic_ids:
+        if known.uses_topic_ids != uses_topic_ids:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session names topics by name or by id, not both")
-        session.update(request)
-        session.advance(now_ms)
-        self._sessions.move_to_end(session.session_id)
-        if not session.partitions:
-            del self._sessions[session.session_id]
-            return FetchPlan(None, [], is_incremental=True)
-        wanted = [(key, wanted.wish) for key, wanted in session.partitions.items()]
-        return FetchPlan(session, wanted, is_incremental=True)
+        known.update(request, names)
+        known.advance(now_ms)
+        self._sessions.move_to_end(known.session_id)
+        if not known.partitions:
+            del self._sessions[known.session_id]
+            # What it names and forgets in one breath is still an answer, to a reader without a session.
+            return FetchPlan(None, wishes(request), names, is_incremental=False)
+        wanted = [(key, wanted.wish) for key, wanted in known.partitions.items()]
+        return FetchPlan(known, wanted, names, is_incremental=True)
 
-    def _open(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
+    def _open(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int, names: Names) -> FetchSession | None:
         """A new session; None where there is no room, and the reader goes on without."""
         if not self._make_room(now_ms):
             return None
@@ -163,7 +186,7 @@ class FetchSessions:
         while session_id in self._sessions:
             session_id = self._dice.randint(1, SESSION_ID_MAX)
         session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, now_ms)
-        session.update(request)
+        session.update(request, names)
         return session
 
     def _make_room(self, now_ms: int) -> bool:

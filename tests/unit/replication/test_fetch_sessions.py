@@ -9,10 +9,13 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.replication.fetch_sessions import EPOCH_MAX, EVICTION_MS, FetchPlan, FetchSessions, Told
+from ottla.replication.fetch_sessions import EPOCH_MAX, EVICTION_MS, NOTHING_TOLD, FetchPlan, FetchSessions, Told
 from ottla.testing.raw_requests import fetch
 
 TOPIC_ID = UUID(int=9)
+QUIET = {"has_records": False, "has_trouble": False}
+RECORDS = {"has_records": True, "has_trouble": False}
+TROUBLE = {"has_records": False, "has_trouble": True}
 
 
 def sessions(slots: int = 10) -> FetchSessions:
@@ -112,23 +115,61 @@ def test_only_news_are_told_and_each_once() -> None:
     cache = sessions()
     plan = opened(cache)
     first, second = (key for key, _ in plan.wanted)
-    assert plan.must_tell(first, Told(0, 0), has_news=False), "a full answer tells everything"
-    assert plan.must_tell(second, Told(0, 0), has_news=False)
+    assert plan.must_tell(first, Told(0, 0), **QUIET), "a full answer tells everything"
+    assert plan.must_tell(second, Told(0, 0), **QUIET)
     plan = more(cache, plan.session_id, 1)
-    assert not plan.must_tell(first, Told(0, 0), has_news=False)
-    assert plan.must_tell(second, Told(7, 0), has_news=False), "the high watermark moved"
+    assert not plan.must_tell(first, Told(0, 0), **QUIET)
+    assert plan.must_tell(second, Told(7, 0), **QUIET), "the high watermark moved"
     plan = more(cache, plan.session_id, 2)
-    assert not plan.must_tell(second, Told(7, 0), has_news=False)
-    assert plan.must_tell(second, Told(7, 3), has_news=False), "the log start moved"
-    assert plan.must_tell(first, Told(0, 0), has_news=True)
+    assert not plan.must_tell(second, Told(7, 0), **QUIET)
+    assert plan.must_tell(second, Told(7, 3), **QUIET), "the log start moved"
+    assert plan.must_tell(first, Told(0, 0), **RECORDS)
 
 
 def test_whoever_got_something_goes_to_the_end_of_the_row() -> None:
     cache = sessions()
     plan = opened(cache, (0, 1, 2))
     plan = more(cache, plan.session_id, 1)
-    plan.must_tell(plan.wanted[0][0], Told(1, 0), has_news=True)
+    plan.must_tell(plan.wanted[0][0], Told(1, 0), **RECORDS)
     assert indexes(more(cache, plan.session_id, 2)) == [1, 2, 0]
+
+
+def test_whoever_got_an_error_is_told_and_keeps_its_place() -> None:
+    cache = sessions()
+    plan = opened(cache, (0, 1, 2))
+    plan = more(cache, plan.session_id, 1)
+    for _ in range(2):
+        assert plan.must_tell(plan.wanted[0][0], NOTHING_TOLD, **TROUBLE)
+    assert indexes(more(cache, plan.session_id, 2)) == [0, 1, 2]
+
+
+def test_the_first_row_is_that_of_the_first_answer() -> None:
+    cache = sessions()
+    plan = opened(cache, (0, 1, 2))
+    keys = [key for key, _ in plan.wanted]
+    for key in (keys[1], keys[2], keys[0]):
+        assert plan.must_tell(key, Told(1, 0), **QUIET)
+    assert indexes(more(cache, plan.session_id, 1)) == [1, 2, 0]
+
+
+def test_what_a_request_names_and_forgets_is_answered_once_without_a_session() -> None:
+    cache = sessions()
+    session = opened(cache).session_id
+    plan = more(cache, session, 1, partitions=(5,), forgotten=(0, 1, 5))
+    assert (plan.session_id, indexes(plan), len(cache)) == (0, [5], 0)
+    assert plan.must_tell(plan.wanted[0][0], Told(0, 0), **QUIET)
+
+
+def test_a_session_remembers_what_a_topic_was_called() -> None:
+    cache = sessions()
+    wish = {"topic_id": TOPIC_ID, "partitions": (0,)}
+    plan = cache.plan(fetch("", session_epoch=0, **wish), 13, 0, {TOPIC_ID: "t"})
+    ((key, _),) = plan.wanted
+    assert plan.name_of(key) == "t"
+    later = cache.plan(fetch("", session_id=plan.session_id, session_epoch=1, partitions=()), 13, 0, {})
+    assert later.name_of(key) == "t"
+    assert cache.plan(fetch("", **wish), 13, 0, {}).name_of(key) is None
+    assert cache.plan(fetch("", **wish), 13, 0, {TOPIC_ID: "t"}).name_of(key) == "t"
 
 
 def test_epochs_start_again_behind_the_last() -> None:

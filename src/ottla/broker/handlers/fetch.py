@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.partition import READ_COMMITTED, Partition
 from ottla.errors import ApiError, ErrorCode
+from ottla.ids import TopicPartition
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -29,13 +30,15 @@ FIRST_BATCH_VERSION = 4  # earlier readers know only formats 0 and 1
 FIRST_AT_LEAST_ONE_VERSION = 3
 CONSUMER = -1
 NO_OFFSET = -1
+UNKNOWN_CODES = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def handle(
     broker: Broker, request: FetchRequest, context: Context
 ) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
     try:
-        plan = broker.fetch_sessions.plan(request, context.version, broker.clock.steady_ms())
+        names = broker.image.names_by_id
+        plan = broker.fetch_sessions.plan(request, context.version, broker.clock.steady_ms(), names)
     except ApiError as error:
         return FetchResponse(error_code=error.code, session_id=0, responses=[])
     reading = _Reading(broker, request, context, plan)
@@ -89,6 +92,7 @@ class _Reading:
     def is_enough(self) -> bool:
         """Reads what there is; whether it is worth answering: enough bytes, or an error."""
         self._results = []
+        unknown: list[tuple[WantedKey, PartitionData]] = []
         bytes_left = min(self._request.max_bytes, self._broker.config.fetch_max_bytes)
         bytes_read = 0
         has_error = False
@@ -97,9 +101,10 @@ class _Reading:
                 partition = self._broker.replicas.find_named_or_by_id(*key)
                 data = self._read(partition, wish, bytes_left, is_first=bytes_read == 0)
             except ApiError as error:
+                code = self._of_topic_that_went(key) if error.code == ErrorCode.UNKNOWN_TOPIC_ID else error.code
                 data = PartitionData(
                     partition_index=wish.partition,
-                    error_code=error.code,
+                    error_code=code,
                     high_watermark=NO_OFFSET,
                     aborted_transactions=None,
                     records=b"",
@@ -109,8 +114,18 @@ class _Reading:
             bytes_left = max(0, bytes_left - size)
             bytes_read += size
             has_error = has_error or data.diverging_epoch is not None
-            self._results.append((key, data))
+            (unknown if data.error_code in UNKNOWN_CODES else self._results).append((key, data))
+        # As Kafka answers: who is not there comes last.
+        self._results += unknown
         return has_error or not self._plan.wanted or bytes_read >= self._request.min_bytes
+
+    def _of_topic_that_went(self, key: WantedKey) -> ErrorCode:
+        """A topic id that nobody has now, and somebody had when the reader named it: gone, or made anew."""
+        name = self._plan.name_of(key)
+        if name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        is_there = self._broker.image.partition(TopicPartition(name, key.partition)) is not None
+        return ErrorCode.INCONSISTENT_TOPIC_ID if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _read(self, partition: Partition, wish: FetchPartition, bytes_left: int, *, is_first: bool) -> PartitionData:
         leader = partition.leader
@@ -173,20 +188,20 @@ class _Reading:
 
     def response(self) -> FetchResponse:
         """The answer: all partitions in a full fetch, those with news in an incremental one."""
-        topics: dict[tuple[Any, ...], FetchableTopicResponse] = {}
+        topics: list[FetchableTopicResponse] = []
         leaders: set[int] = set()
         for key, data in self._results:
             told = Told(data.high_watermark, data.log_start_offset)
-            has_news = bool(data.error_code) or data.records != b"" or data.diverging_epoch is not None
-            if not self._plan.must_tell(key, told, has_news=has_news):
+            has_trouble = bool(data.error_code) or data.diverging_epoch is not None
+            if not self._plan.must_tell(key, told, has_records=data.records != b"", has_trouble=has_trouble):
                 continue
             if data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
                 self._name_leader(key, data, leaders)
-            topic = topics.get(key[:2])
-            if topic is None:
-                topic = topics[key[:2]] = FetchableTopicResponse(topic=key.topic, topic_id=key.topic_id, partitions=[])
-            topic.partitions.append(data)
-        response = FetchResponse(session_id=self._plan.session_id, responses=list(topics.values()))
+            # The order of partitions is kept, also where those of one topic do not stand together.
+            if not topics or (topics[-1].topic, topics[-1].topic_id) != key[:2]:
+                topics.append(FetchableTopicResponse(topic=key.topic, topic_id=key.topic_id, partitions=[]))
+            topics[-1].partitions.append(data)
+        response = FetchResponse(session_id=self._plan.session_id, responses=topics)
         if leaders and self._context.version >= 16:
             response.node_endpoints = [
                 NodeEndpoint(node_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack)
