@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ApiError, ErrorCode, RecordsError
 from ottla.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
@@ -12,15 +12,33 @@ from ottla.records.layout import LENGTH_AT, LENGTH_PREFIX
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+NO_OFFSET: Final = -1
+# With these Kafka says no more than the code.
+_WITHOUT_LOG_START: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
 _LENGTH = struct.Struct(">i")
 
 
-def refuse(answer: PartitionProduceResponse, error: ApiError, records: Buffer | None) -> None:
-    """Makes `answer` tell the error; `records` are those that were to be appended."""
+def refuse(
+    answer: PartitionProduceResponse, error: ApiError, records: Buffer | None, log_start_offset: int = NO_OFFSET
+) -> None:
+    """Makes `answer` tell the error; `records` are those that were to be appended.
+
+    `log_start_offset` is known where they came as far as a log: it is told with what the log says of them.
+    """
     code = error.code
     if code == ErrorCode.CORRUPT_MESSAGE and _is_cut(records):
         code = ErrorCode.INVALID_RECORD  # no whole batch: sending the same bytes again would not help
     answer.error_code = code
+    if error.code not in _WITHOUT_LOG_START and _is_one_batch(records):
+        answer.log_start_offset = log_start_offset
     answer.error_message = error.message or None
     if isinstance(error, RecordsError) and error.record_index is not None:
         answer.record_errors = [
@@ -29,5 +47,15 @@ def refuse(answer: PartitionProduceResponse, error: ApiError, records: Buffer | 
 
 
 def _is_cut(records: Buffer | None) -> bool:
+    return _first_batch_bytes(records) > len(memoryview(records or b""))
+
+
+def _is_one_batch(records: Buffer | None) -> bool:
+    """Anything else is refused before a log is asked."""
+    return _first_batch_bytes(records) == len(memoryview(records or b""))
+
+
+def _first_batch_bytes(records: Buffer | None) -> int:
+    """How long the first batch says that it is; at least as long as what says so."""
     view = memoryview(records or b"")
-    return len(view) < LENGTH_PREFIX or _LENGTH.unpack_from(view, LENGTH_AT)[0] > len(view) - LENGTH_PREFIX
+    return LENGTH_PREFIX + (_LENGTH.unpack_from(view, LENGTH_AT)[0] if len(view) >= LENGTH_PREFIX else 0)

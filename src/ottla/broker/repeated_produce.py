@@ -170,7 +170,7 @@ def _refused(target: Target, frame: memoryview, records: memoryview, error: ApiE
     version = target.head[VERSION_AT]
     partition = target.partition
     answer = PartitionProduceResponse(index=partition.name.partition, base_offset=-1)
-    refuse(answer, error, records)
+    refuse(answer, error, records, partition.log.log_start_offset)
     topic = TopicProduceResponse(name=partition.name.topic, topic_id=partition.topic_id, partition_responses=[answer])
     body = encode_response_header(correlation_id, PRODUCE_KEY, version) + encode(
         ProduceResponse(responses=[topic]), version

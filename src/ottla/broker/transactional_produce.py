@@ -52,11 +52,14 @@ class TransactionChecks:
         self.candidates: dict[int, Candidate] = {}  # both by the identity of what was asked for a partition
         self.refusals: dict[int, ApiError] = {}
 
-    def check(self, wish: PartitionProduceData) -> None:
-        """Asked just before the records are appended; ApiError says why they may not be."""
+    def check_verdict(self, wish: PartitionProduceData) -> None:
+        """What the coordinator said; ApiError if that was no."""
         refusal = self.refusals.get(id(wish))
         if refusal is not None:
             raise refusal
+
+    def check_log(self, wish: PartitionProduceData) -> None:
+        """Asked just before the records are appended; ApiError says why they may not be."""
         candidate = self.candidates.get(id(wish))
         if candidate is not None:
             candidate.partition.log.producers.check_verified(

@@ -169,8 +169,8 @@ class ClassicRequests:
         self._answer_parked(member, ErrorCode.FENCED_INSTANCE_ID, decided)
         self._rename(group, member, member_id, joining.now_ms)
         self._update(group, member, joining)
-        # Only another protocol takes a rebalance (KIP-345). The subscription's bytes say nothing: a consumer's carry its
-        # generation, so those of one that restarts are never what they were.
+        # Only another protocol takes a rebalance (KIP-345). The bytes of a subscription say nothing: a consumer's carry
+        # its generation, so those of one that restarts are never what they were.
         if group.state != ClassicState.STABLE or group.select_protocol() != group.protocol_name:
             self._park_join(member, joining)
             self._rebalance_or_complete(group, joining.now_ms, decided)

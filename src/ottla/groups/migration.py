@@ -214,7 +214,7 @@ class Migration:
 
     def _downgraded(self, group: ConsumerGroup, now_ms: int) -> ClassicGroup:
         classic = ClassicGroup(group.group_id)
-        # A bump that no assignment has followed is the rebalance that comes next, and that counts the generation itself.
+        # A bump that no assignment has followed is the rebalance that comes next, and that counts its own generation.
         classic.generation = group.epoch - (group.epoch > group.assignment_epoch)
         classic.state_timestamp_ms = self._shard.wall_ms(now_ms)
         for member in group.members.values():

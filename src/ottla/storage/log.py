@@ -28,7 +28,7 @@ from ottla.storage.admission import Admission, Admitted
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.flush import Flush
 from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction, TimestampOffset
-from ottla.storage.producer_state import ProducerStates
+from ottla.storage.producer_state import ProducedBatch, ProducerStates
 from ottla.storage.segment import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX, FileSlice, Segment, file_name
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ class Appended(NamedTuple):
     last_offset: int
     append_time_ms: int  # -1 where the records keep their producer's time
     is_duplicate: bool = False
+
+    @classmethod
+    def again(cls, produced: ProducedBatch) -> Appended:
+        """Of what was sent once more. Its time is that of the first, whosever that is: Kafka does not tell either."""
+        return cls(produced.first_offset, produced.last_offset, produced.timestamp, is_duplicate=True)
 
 
 class LogSlice(NamedTuple):
@@ -138,7 +143,7 @@ class Log:
         if header is not None:
             produced = self.producers.check(header)
             if produced is not None:
-                return Appended(produced.first_offset, produced.last_offset, NO_TIMESTAMP, is_duplicate=True)
+                return Appended.again(produced)
         last_offset = first_offset + record_count - 1
         self._write_batch(data, first_offset, last_offset, max_timestamp, leader_epoch, now_ms)
         if header is not None:
@@ -153,8 +158,7 @@ class Log:
         if header.producer_id >= 0:
             produced = self.producers.check(header)
             if produced is not None:
-                time_ms = produced.timestamp if self.config.uses_append_time else -1
-                return Appended(produced.first_offset, produced.last_offset, time_ms, is_duplicate=True)
+                return Appended.again(produced)
         first_offset = self.end_offset
         last_offset = first_offset + header.last_offset_delta
         batch.stamp(data, first_offset, leader_epoch)

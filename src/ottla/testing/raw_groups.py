@@ -154,11 +154,13 @@ def first_beat(group: str, member_id: str, *topics: str, **more: Any) -> Consume
 
 
 GROUP_RESOURCE = 32
-SET = 0
+SET, DELETE = 0, 1
 
 
-def set_group_config(group: str, name: str, value: str) -> IncrementalAlterConfigsRequest:
-    entry = IncrementalAlterConfigsRequestAlterableConfig(name=name, config_operation=SET, value=value)
+def set_group_config(group: str, name: str, value: str | None) -> IncrementalAlterConfigsRequest:
+    """A setting of the group's own, or none any more."""
+    operation = DELETE if value is None else SET
+    entry = IncrementalAlterConfigsRequestAlterableConfig(name=name, config_operation=operation, value=value)
     resource = IncrementalAlterConfigsRequestAlterConfigsResource(
         resource_type=GROUP_RESOURCE, resource_name=group, configs=[entry]
     )

@@ -72,6 +72,11 @@ class EpochSide(GroupSide):
             self.note("a member", member.member_id, member.member_epoch, member.instance_id, member.rack_id, *counts)
         return answer
 
+    def wait_until_classic(self, group: str) -> None:
+        """Kafka's is a classic group with the answer that makes it one, ours a moment later."""
+        described = DescribeGroupsRequest(groups=[group])
+        wait_until(lambda: self.client.ask(described, 6).groups[0].group_state != "Dead")
+
     def partitions_of(self, answer: Any) -> list[int]:
         return [index for topic in answer.assignment.topic_partitions for index in topic.partitions]
 
@@ -263,9 +268,8 @@ def a_group_changes_its_protocol(side: EpochSide) -> None:
     # How a new member id is made up is everybody's own affair.
     told = attrgetter("error_code", "generation_id", "leader", "members", "protocol_name")
     replaced = side.ask(join(group, group_instance_id="static", **reads), 9, note=told)
-    # Kafka's is a classic group with this answer, ours a moment later.
+    side.wait_until_classic(group)
     described = DescribeGroupsRequest(groups=[group])
-    wait_until(lambda: side.client.ask(described, 6).groups[0].group_state != "Dead")
     side.ask(described, 6, note=lambda answer: answer.groups[0].group_state)
     side.ask(heartbeat(group, replaced.generation_id, str(replaced.member_id), group_instance_id="static"), 4)
     side.ask(heartbeat(group, rejoined.generation_id, old, group_instance_id="classic"), 4)
@@ -328,6 +332,7 @@ def classic_members_while_an_assignment_is_put_off(side: EpochSide) -> None:
         generation = come_again(generation)
     side.beat(beat(group, "two", -1))
     side.ask(heartbeat(group, generation, member), 4)
+    side.ask(set_group_config(group, "consumer.assignment.interval.ms", None), 1)
 
 
 @conversations.add
@@ -353,8 +358,7 @@ def generations_go_on_where_a_consumer_group_ends(side: EpochSide) -> None:
         side.ask(
             asked, 9 if how in ("comes back", "reads others") else 1 if how == "leaves" else 5, note=code_and_generation
         )
-        described = DescribeGroupsRequest(groups=[group])
-        wait_until(lambda: side.client.ask(described, 6).groups[0].group_state != "Dead")
+        side.wait_until_classic(group)
         for stale in (0, generation - 1, generation, generation + 1):
             side.ask(heartbeat(group, stale, member), 4)
         if how in ("leaves", "is taken out"):

@@ -30,7 +30,7 @@ def test_a_duplicate_answers_its_first_offsets_and_writes_nothing(home) -> None:
     assert (again.first_offset, again.last_offset) == (first.first_offset, first.last_offset) == (1, 2)
     assert again.is_duplicate
     assert not first.is_duplicate
-    assert again.append_time_ms == -1
+    assert (first.append_time_ms, again.append_time_ms) == (-1, home.now_ms)
     assert home.values(log) == [b"other", b"a", b"b", b"c"]
 
 

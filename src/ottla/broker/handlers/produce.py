@@ -104,6 +104,7 @@ def _append_all(
         partitions = []
         for wish in topic.partition_data:
             answer = PartitionProduceResponse(index=wish.index, base_offset=NO_OFFSET)
+            log_start_offset = NO_OFFSET
             try:
                 partition = (
                     broker.replicas.find(topic.name, wish.index)
@@ -116,13 +117,16 @@ def _append_all(
                     )
                 records = _checked_request(wish, acks, version)
                 if checks is not None:
-                    checks.check(wish)
+                    checks.check_verdict(wish)
+                log_start_offset = partition.log.log_start_offset
+                if checks is not None:
+                    checks.check_log(wish)
                 appended = partition.append(records, acks=acks, now_ms=now_ms)
                 _accept(answer, partition, appended, acks, uncommitted)
             except TakesLongError:
                 unchecked.append(Unchecked(partition, wish, bytearray(records), answer))
             except ApiError as error:
-                refuse(answer, error, wish.records)
+                refuse(answer, error, wish.records, log_start_offset)
             partitions.append(answer)
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
     response = ProduceResponse(responses=responses)
@@ -168,11 +172,11 @@ async def _checked(
                 admit = partial(partition.log.admission.admit, records, broker.clock.now_ms())
                 admitted = await broker.offload.in_thread(admit)
             if checks is not None:
-                checks.check(wish)  # a marker may have come meanwhile
+                checks.check_log(wish)  # a marker may have come meanwhile
             appended = partition.append_admitted(admitted, acks=acks, now_ms=broker.clock.now_ms())
             _accept(answer, partition, appended, acks, uncommitted)
         except ApiError as error:
-            refuse(answer, error, records)
+            refuse(answer, error, records, partition.log.log_start_offset)
     if acks == 0:
         _check_unanswered(response)
         return None

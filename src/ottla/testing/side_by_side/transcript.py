@@ -82,8 +82,6 @@ class Transcript:
             seen["members"].sort(key=lambda member: str(member["member_id"]))
         if seen.get("error_code"):
             # Told with some errors and not with others; nobody looks.
-            if "base_offset" in seen:
-                del seen["log_start_offset"]
             seen.pop("aborted_transactions", None)
         return seen
 
