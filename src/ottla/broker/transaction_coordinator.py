@@ -157,6 +157,9 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
         for start in range(0, len(due.partitions), MARKERS_AT_ONCE_MAX):
             some = due.partitions[start : start + MARKERS_AT_ONCE_MAX]
             written, unwritten = self._write(shard, due, some)
+            if ErrorCode.TRANSACTION_COORDINATOR_FENCED in unwritten.values():
+                # Trying again would not help: partitions listen to a coordinator of a later epoch.
+                raise ApiError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, "another coordinator has ended transactions")
             await self._wait_until_committed(written)
             done = [name for name in some if name not in unwritten and _is_told(written.get(name))]
             if done:
@@ -167,18 +170,24 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
 
     def _write(
         self, shard: Shard[TransactionShard], due: DueMarkers, partitions: Collection[TopicPartition]
-    ) -> tuple[dict[TopicPartition, WrittenMarker], set[TopicPartition]]:
-        """The markers that stand in their logs now, and the partitions that could not take theirs."""
-        written, unwritten = {}, set()
+    ) -> tuple[dict[TopicPartition, WrittenMarker], dict[TopicPartition, ErrorCode]]:
+        """The markers that stand in their logs now, and the partitions that could not take theirs, with the reason."""
+        written, unwritten = {}, {}
         marker = EndTransactionMarker(due.is_commit, shard.partition.leader.epoch)
         for name in partitions:
             try:
                 written[name] = write_marker(self._broker, name, due.producer, marker, due.client_version)
             except ApiError as error:
-                if error.code not in SETTLED:
-                    unwritten.add(name)
+                if error.code not in SETTLED and not self._was_ended_by_another(name, due, error.code):
+                    unwritten[name] = error.code
                     logger.warning("the marker of %s was not written to %s: %s", due.transactional_id, name, error)
         return written, unwritten
+
+    def _was_ended_by_another(self, name: TopicPartition, due: DueMarkers, code: ErrorCode) -> bool:
+        """Whether a later coordinator, or who spoke for one, has ended what was open there: then nothing is left."""
+        if code != ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+            return False
+        return not self._broker.replicas.find(*name).log.producers.is_in_transaction(due.producer.producer_id)
 
     async def _wait_until_committed(self, written: dict[TopicPartition, WrittenMarker]) -> None:
         deadline = self._broker.loop.time() + self._broker.config.request_timeout_ms / 1000

@@ -128,20 +128,20 @@ def _collect(
             records = wish.records
             if records is None or not _is_transactional(records):
                 continue
+            sequence = batch.read_header(records).base_sequence
+            verification = None
             try:
                 partition = broker.replicas.find_named_or_by_id(topic.name, topic.topic_id, wish.index)
                 partition.check_leader()
+                states = partition.log.producers
+                if not states.has_open_transaction(*producer):
+                    verification = states.begin_verification(
+                        *producer, sequence, starts_at_zero=starts_at_zero, now_ms=now_ms
+                    )
+                    asked[id(wish)] = partition.name
             except ApiError as error:
                 checks.refusals[id(wish)] = error
                 continue
-            sequence = batch.read_header(records).base_sequence
-            states = partition.log.producers
-            verification = None
-            if not states.has_open_transaction(*producer):
-                verification = states.begin_verification(
-                    *producer, sequence, starts_at_zero=starts_at_zero, now_ms=now_ms
-                )
-                asked[id(wish)] = partition.name
             checks.candidates[id(wish)] = Candidate(partition, producer, sequence, verification)
     return asked
 

@@ -140,12 +140,12 @@ class ProducerStates:
             # Unknown here: new, expired, or its records were deleted. Any sequence may start (KIP-360).
             return None
         if header.base_sequence == NO_SEQUENCE:  # a coordinator writes for a producer: there is nothing to count
-            self._check_epoch(producer, header)
+            self._check_epoch(producer, header.producer_epoch)
             return None
         duplicate = producer.duplicate_of(header)
         if duplicate is not None:
             return duplicate
-        self._check_epoch(producer, header)
+        self._check_epoch(producer, header.producer_epoch)
         self._check_sequence(producer, header)
         if producer.transaction_first_offset is not None and not header.is_transactional:
             raise ApiError(
@@ -159,7 +159,7 @@ class ProducerStates:
         producer = self.producers.get(header.producer_id)
         if producer is None:
             return
-        self._check_epoch(producer, header)
+        self._check_epoch(producer, header.producer_epoch)
         if marker.coordinator_epoch < producer.coordinator_epoch:
             raise ApiError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -175,11 +175,11 @@ class ProducerStates:
             )
 
     @staticmethod
-    def _check_epoch(producer: Producer, header: BatchHeader) -> None:
-        if header.producer_epoch < producer.epoch:
+    def _check_epoch(producer: Producer, epoch: int) -> None:
+        if epoch < producer.epoch:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} sent epoch {header.producer_epoch}, already at {producer.epoch}",
+                f"producer {producer.producer_id} sent epoch {epoch}, already at {producer.epoch}",
             )
 
     @staticmethod
@@ -203,10 +203,21 @@ class ProducerStates:
         producer = self.producers.get(producer_id)
         return producer is not None and producer.transaction_first_offset is not None and producer.epoch == epoch
 
+    def is_in_transaction(self, producer_id: int) -> bool:
+        """The same, in whatever epoch."""
+        producer = self.producers.get(producer_id)
+        return producer is not None and producer.transaction_first_offset is not None
+
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, *, starts_at_zero: bool, now_ms: int
     ) -> Verification:
-        """Somebody asks the coordinator about a batch that would open a transaction here."""
+        """Somebody asks the coordinator about a batch that would open a transaction here.
+
+        ApiError if the producer was replaced: whatever the coordinator knows of the id that it gives, this is known here.
+        """
+        producer = self.producers.get(producer_id)
+        if producer is not None:
+            self._check_epoch(producer, epoch)
         verification = self._verifications.get(producer_id)
         if verification is None or epoch > verification.epoch:
             verification = self._verifications[producer_id] = Verification(epoch, sequence, starts_at_zero, now_ms)

@@ -91,9 +91,13 @@ class TransactionShard:
             return
         assert isinstance(record.value, TransactionLogValue)
         transaction = Transaction.of_record(transactional_id, record.value)
+        before = self._transactions.get(transactional_id)
         if transaction.state == TransactionState.EMPTY:
             transaction = replace(transaction, last_producer_epoch=repeatable_epoch)
-        elif transaction.state in PREPARED:
+        elif transaction.last_producer_epoch == NO_PRODUCER_EPOCH and before is not None:
+            # What raises no epoch leaves it: a transaction of version 1, from its begin to its end.
+            transaction = replace(transaction, last_producer_epoch=before.last_producer_epoch)
+        if transaction.state in PREPARED:
             self._unmarked[transactional_id] = set(transaction.partitions)
         self._transactions[transactional_id] = transaction
         if self._is_loaded:

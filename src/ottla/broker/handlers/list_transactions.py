@@ -46,7 +46,7 @@ def _answered(request: ListTransactionsRequest, shards: Sequence[Found]) -> List
         try:
             found = _matching(request.transactional_id_pattern, found)
         except ApiError as error:
-            return _refused(request, error)
+            return ListTransactionsResponse(error_code=error.code, unknown_state_filters=[], transaction_states=[])
     return ListTransactionsResponse(unknown_state_filters=_unknown(request), transaction_states=found)
 
 

@@ -61,9 +61,12 @@ def _commit(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -
         adds or broker.config.transaction_partition_verification_enable
     ):
         return _committed(broker, request, context)
-    verification = producers.begin_verification(
-        *producer, NO_SEQUENCE, starts_at_zero=False, now_ms=broker.clock.now_ms()
-    )
+    try:
+        verification = producers.begin_verification(
+            *producer, NO_SEQUENCE, starts_at_zero=False, now_ms=broker.clock.now_ms()
+        )
+    except ApiError as error:
+        return _refused(request, error.code)
     verdicts = verify(broker, request.transactional_id, producer, [name], adds=adds)
     if type(verdicts) is CoroutineType:
         return _verified_later(broker, request, context, name, verdicts, verification)
