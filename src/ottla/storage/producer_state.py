@@ -213,7 +213,7 @@ class ProducerStates:
     ) -> Verification:
         """Somebody asks the coordinator about a batch that would open a transaction here.
 
-        ApiError if the producer was replaced: whatever the coordinator knows of the id that it gives, this is known here.
+        ApiError if the producer was replaced: whatever the coordinator would say of its id, that is known here.
         """
         producer = self.producers.get(producer_id)
         if producer is not None:

@@ -51,7 +51,12 @@ def test_the_high_watermark_never_goes_back(ends: list[tuple[int, int]]) -> None
 
 @pytest.mark.parametrize(
     ("claimed", "code"),
-    [(4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH), (5, None), (-1, None)],
+    [
+        *((stale, ErrorCode.FENCED_LEADER_EPOCH) for stale in (4, 3, 0)),
+        *((early, ErrorCode.UNKNOWN_LEADER_EPOCH) for early in (6, 7, 2**31 - 1)),
+        (5, None),
+        (-1, None),
+    ],
 )
 def test_a_client_must_know_the_current_epoch_or_say_nothing(claimed: int, code: ErrorCode | None) -> None:
     if code is None:

@@ -139,8 +139,32 @@ def test_a_new_epoch_starts_with_sequence_zero() -> None:
     assert refusal(known, data(6, epoch=2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_an_old_epoch_is_refused() -> None:
-    assert refusal(states(data(0, epoch=3)), data(1, epoch=2)) is ErrorCode.INVALID_PRODUCER_EPOCH
+@pytest.mark.parametrize("behind", [1, 2, 9])
+def test_an_old_epoch_is_refused(behind: int) -> None:
+    known = states(data(0, epoch=9))
+    before = known.snapshot()
+    stale = 9 - behind
+    for sequence in (0, 1, -1):
+        assert refusal(known, data(sequence, epoch=stale)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    for asked in (
+        lambda: known.check_marker(data(-1, epoch=stale), EndTransactionMarker(commit=True, coordinator_epoch=0)),
+        lambda: begin(known, data(0, epoch=stale, is_transactional=True)),
+    ):
+        with pytest.raises(ApiError) as caught:
+            asked()
+        assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert known.snapshot() == before
+
+
+@pytest.mark.parametrize("behind", [1, 2, 9])
+def test_an_old_coordinator_is_refused(behind: int) -> None:
+    known = states(data(0, epoch=1, is_transactional=True))
+    header = data(-1, epoch=1, offset=1, is_transactional=True)
+    known.record_marker(header, EndTransactionMarker(commit=True, coordinator_epoch=9))
+    with pytest.raises(ApiError) as caught:
+        known.check_marker(header, EndTransactionMarker(commit=True, coordinator_epoch=9 - behind))
+    assert caught.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    known.check_marker(header, EndTransactionMarker(commit=True, coordinator_epoch=9))
 
 
 def test_a_batch_of_the_old_epoch_is_no_duplicate_once_the_new_one_began() -> None:
