@@ -62,7 +62,8 @@ T = TypeVar("T")
 class Setting:
     """One setting.
 
-    `pattern` must match the text, or each item of a list; `form` says in words what it asks for. `broker_names` are the
+    `pattern` must match the text, of a list its items joined by commas; `form` says in words what it asks. `but_not`
+    is a number within the bounds that is none all the same: a level that does not exist. `broker_names` are the
     broker's settings that give the default of a topic's or group's setting, the strongest first; those are in units of
     `unit` (a `log.retention.hours` is so many milliseconds).
     """
@@ -73,6 +74,7 @@ class Setting:
     help: str
     minimum: float = -math.inf
     maximum: float = math.inf
+    but_not: int | None = None
     choices: tuple[str, ...] = ()
     pattern: str = ""
     form: str = ""
@@ -98,14 +100,16 @@ class Setting:
             value = _CONVERTERS[self.kind](text.strip())
         except ValueError:
             raise self._refusal(text, _EXPECTED[self.kind]) from None
-        if isinstance(value, (int, float)) and not self.minimum <= value <= self.maximum:
+        if isinstance(value, (int, float)) and (not self.minimum <= value <= self.maximum or value == self.but_not):
             raise self._refusal(text, f"must be {self.range_in_words}")
         items = value if isinstance(value, tuple) else (value,)
         if self.choices and not set(items) <= set(self.choices):
             raise self._refusal(text, f"must be one of {', '.join(self.choices)}")
-        if self.pattern and not all(re.fullmatch(self.pattern, str(item)) for item in items):
-            raise self._refusal(text, f"must be {self.form}")
-        return value
+        if self.pattern:
+            if not re.fullmatch(self.pattern, ",".join(map(str, items))):
+                raise self._refusal(text, f"must be {self.form}")
+            return value
+        return _each_once(value) if isinstance(value, tuple) else value
 
     @property
     def range_in_words(self) -> str:
@@ -114,6 +118,8 @@ class Setting:
             bounds.append(f"at least {_plain(self.minimum)}")
         if self.maximum < math.inf:
             bounds.append(f"at most {_plain(self.maximum)}")
+        if self.but_not is not None:
+            bounds.append(f"not {self.but_not}")
         return " and ".join(bounds)
 
     def _refusal(self, text: str, reason: str) -> ConfigError:
@@ -230,7 +236,11 @@ def _double(text: str) -> float:
 
 
 def _list(text: str) -> tuple[str, ...]:
-    items = (part.strip() for part in text.split(","))
+    """The items with their gaps: a list of choices takes none (`delete,` is no policy)."""
+    return tuple(part.strip() for part in text.split(",")) if text else ()
+
+
+def _each_once(items: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item for item in items if item))
 
 

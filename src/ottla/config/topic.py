@@ -11,7 +11,8 @@ from ottla.errors import ConfigError
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
-THROTTLED_REPLICA = r"\*|\d+:\d+"
+THROTTLED_REPLICA = r"(\d+:\d+)?"  # gaps are let pass, as in Kafka
+THROTTLED_REPLICAS = rf"\*|{THROTTLED_REPLICA}(,{THROTTLED_REPLICA})*"
 THROTTLED_REPLICA_FORM = "* or a list of partition:broker, such as 0:1,1:2"
 
 
@@ -33,6 +34,7 @@ class LogConfig:
         "The level when the topic compresses with gzip; -1 is the library's default.",
         minimum=-1,
         maximum=9,
+        but_not=0,
         broker_names=("compression.gzip.level",),
     )
     compression_lz4_level: int = setting(
@@ -93,7 +95,7 @@ class LogConfig:
         Kind.LIST,
         (),
         "The replicas whose replication is throttled on the follower's side: `partition:broker`, or `*`.",
-        pattern=THROTTLED_REPLICA,
+        pattern=THROTTLED_REPLICAS,
         form=THROTTLED_REPLICA_FORM,
     )
     index_interval_bytes: int = setting(
@@ -107,7 +109,7 @@ class LogConfig:
         Kind.LIST,
         (),
         "The replicas whose replication is throttled on the leader's side: `partition:broker`, or `*`.",
-        pattern=THROTTLED_REPLICA,
+        pattern=THROTTLED_REPLICAS,
         form=THROTTLED_REPLICA_FORM,
     )
     max_compaction_lag_ms: int = setting(

@@ -32,7 +32,8 @@ def values_of(setting: Setting) -> list[Value]:
         case Kind.SHORT | Kind.INT | Kind.LONG:
             extreme = EXTREMES[setting.kind]
             low, high = max(-extreme, setting.minimum), min(extreme - 1, setting.maximum)
-            return [int(low), int(low) + 1, int(high) - 1, int(high)]
+            edges = [int(low), int(low) + 1, int(high) - 1, int(high)]
+            return [edge for edge in edges if edge != setting.but_not]
         case Kind.LIST:
             return [(), ("*",) if setting.pattern else ("/a b", "c:d")]
         case _:
@@ -115,7 +116,19 @@ def test_a_number_is_finite(text: str) -> None:
 
 
 def test_a_list_has_each_item_once() -> None:
-    assert TOPIC_SETTINGS["cleanup.policy"].parse("delete, compact,delete,,") == ("delete", "compact")
+    assert TOPIC_SETTINGS["cleanup.policy"].parse(" delete, compact,delete") == ("delete", "compact")
+    assert BROKER_SETTINGS["log.dirs"].parse("/a,,/b, /a,") == ("/a", "/b")
+
+
+@pytest.mark.parametrize("text", ["delete,", ",delete", "delete,,compact", ","])
+def test_a_list_of_choices_has_no_gaps(text: str) -> None:
+    with pytest.raises(ConfigError, match="must be one of delete, compact"):
+        TOPIC_SETTINGS["cleanup.policy"].parse(text)
+
+
+def test_a_level_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigError, match="must be at least -1 and at most 9 and not 0"):
+        TOPIC_SETTINGS["compression.gzip.level"].parse("0")
 
 
 def test_throttled_replicas_have_the_form_of_kafka() -> None:
@@ -123,3 +136,6 @@ def test_throttled_replicas_have_the_form_of_kafka() -> None:
     assert setting.parse("*") == ("*",)
     with pytest.raises(ConfigError, match=r"must be \* or a list of partition:broker"):
         setting.parse("0:1,x")
+    with pytest.raises(ConfigError, match=r"must be \* or a list of partition:broker"):
+        setting.parse("*,0:1")
+    assert format_value(setting.parse("0:1,,0:1,")) == "0:1,,0:1,"
