@@ -5,13 +5,16 @@ back and tries again, and `(a+)+b` then costs seconds. Here a pattern becomes a 
 ways at the same time, and remembers the steps it has taken. Its size and its steps are limited.
 
 Names of topics have 65 different characters, so a class of characters is the set of those that it takes; for other
-names `alphabet` says which characters they have. What RE2 does not have (look-around, references back) is refused, and
-so are Unicode's classes.
+names `alphabet` says which characters they have. What RE2 does not have (look-around, references back) is refused. The
+syntax is that of RE2/J, which Kafka uses, down to what it takes and refuses.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Callable, Iterable
+from functools import partial
 from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits, hexdigits, punctuation, whitespace
 from typing import Final, NamedTuple, TypeAlias
 
@@ -19,7 +22,7 @@ from ottla.errors import ApiError, ErrorCode
 
 PATTERN_LENGTH_MAX: Final = 10_000
 REPEAT_MAX: Final = 1000
-STATES_MAX: Final = 2000
+STATES_MAX: Final = 2500
 NESTING_MAX: Final = 100
 STANDS_REMEMBERED_MAX: Final = 2000
 # How much one look at all topics may take: about half a second for a pattern that was made to take long, nothing near
@@ -51,6 +54,26 @@ _POSIX: Final = {
     "xdigit": frozenset(hexdigits),
 }
 _CONTROL: Final = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
+_OCTAL: Final = frozenset("01234567")
+_OCTAL_DIGITS_MAX: Final = 3
+
+# Unicode's general categories, and its scripts, by the names that RE2/J knows.
+_CATEGORY_NAMES: Final = (
+    "C Cc Cf Co Cs L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So Z Zl Zp Zs"
+)
+_SCRIPT_NAMES: Final = """
+    Arabic Armenian Avestan Balinese Bamum Batak Bengali Bopomofo Brahmi Braille Buginese Buhid Canadian_Aboriginal
+    Carian Cham Cherokee Common Coptic Cuneiform Cypriot Cyrillic Deseret Devanagari Egyptian_Hieroglyphs Ethiopic
+    Georgian Glagolitic Gothic Greek Gujarati Gurmukhi Han Hangul Hanunoo Hebrew Hiragana Imperial_Aramaic Inherited
+    Inscriptional_Pahlavi Inscriptional_Parthian Javanese Kaithi Kannada Katakana Kayah_Li Kharoshthi Khmer Lao Latin
+    Lepcha Limbu Linear_B Lisu Lycian Lydian Malayalam Mandaic Meetei_Mayek Mongolian Myanmar New_Tai_Lue Nko Ogham
+    Ol_Chiki Old_Italic Old_Persian Old_South_Arabian Old_Turkic Oriya Osmanya Phags_Pa Phoenician Rejang Runic
+    Samaritan Saurashtra Shavian Sinhala Sundanese Syloti_Nagri Syriac Tagalog Tagbanwa Tai_Le Tai_Tham Tai_Viet Tamil
+    Telugu Thaana Thai Tibetan Tifinagh Ugaritic Unknown Vai Yi"""
+_CATEGORIES: Final = frozenset(_CATEGORY_NAMES.split())
+_SCRIPTS: Final = frozenset(_SCRIPT_NAMES.split())
+# Two letters of ASCII have a third form: the sign of kelvin and the long s.
+_THIRD_FORMS: Final = {"k": "\u212a", "K": "\u212a", "s": "\u017f", "S": "\u017f"}
 
 
 class _Place(NamedTuple):
@@ -170,6 +193,12 @@ def _refusal(pattern: str, reason: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{shown!r} is not a regular expression of RE2: {reason}")
 
 
+# Makes a piece, each time it is called another one.
+_Again: TypeAlias = Callable[[], _Piece]
+_NOTHING_QUOTED: Final = r"\Q\E"
+_FLAGS_ALONE: Final = re.compile(r"\(\?[A-Za-z-]*\)")
+
+
 class _Parser:
     """Reads a pattern from left to right and builds its machine."""
 
@@ -179,7 +208,10 @@ class _Parser:
         self._position = 0
         self._ignores_case = False
         self._nesting = 0
+        self._group_names: set[str] = set()
         self._state_count = 0
+        # Literal characters come again and again.
+        self._literals: dict[tuple[str, bool], Chars] = {}
         if len(pattern) > PATTERN_LENGTH_MAX:
             raise self._refusal(f"it has more than {PATTERN_LENGTH_MAX} characters")
 
@@ -231,10 +263,8 @@ class _Parser:
         return _Piece(state, state)
 
     def _of_chars(self, chars: Chars) -> _Piece:
-        if self._ignores_case:
-            chars = frozenset(each for char in chars for each in (char.lower(), char.upper()))
         start, end = self._state(), self._state()
-        start.chars = chars & self._alphabet
+        start.chars = chars
         start.following.append(end)
         return _Piece(start, end)
 
@@ -280,44 +310,80 @@ class _Parser:
 
     def _sequence(self) -> _Piece:
         piece = self._empty()
-        while self._peek() not in ("", "|", ")"):
-            piece = self._in_a_row(piece, self._repetition())
-        return piece
+        while True:
+            self._skip_nothing()
+            if self._peek() in ("", "|", ")"):
+                return piece
+            following = self._quoted() if self._accept("\\Q") else self._repetition(self._read_atom())
+            piece = self._in_a_row(piece, following)
 
-    def _repetition(self) -> _Piece:
+    def _read_atom(self) -> _Again:
+        """The next atom. A machine has no copies: for a second one its text is read again."""
         start, ignores_case = self._position, self._ignores_case
-        piece = self._atom()
+        first: _Piece | None = self._atom()
         end = self._position
 
         def again() -> _Piece:
-            """The same piece once more: a machine has no copies, so its text is read again."""
-            after = self._position
-            kept, self._ignores_case = self._ignores_case, ignores_case
-            self._position = start
-            copy = self._atom()
+            nonlocal first
+            if first is not None:
+                piece, first = first, None
+                return piece
+            after, kept = self._position, self._ignores_case
+            names, self._group_names = self._group_names, set()
+            self._position, self._ignores_case = start, ignores_case
+            piece = self._atom()
             assert self._position == end
-            self._position, self._ignores_case = after, kept
-            return copy
-
-        bounds = self._bounds()
-        if bounds is None:
+            self._position, self._ignores_case, self._group_names = after, kept, names
             return piece
+
+        return again
+
+    def _quoted(self) -> _Piece:
+        """What stands between `\\Q` and `\\E`, or the end; what repeats it repeats its last character."""
+        text = self._until("\\E") if "\\E" in self._pattern[self._position :] else self._rest()
+        piece = self._empty()
+        for char in text[:-1]:
+            piece = self._in_a_row(piece, self._of_chars(self._only(char)))
+        if not text:
+            return piece
+        last = self._only(text[-1])
+        return self._in_a_row(piece, self._repetition(lambda: self._of_chars(last)))
+
+    def _repetition(self, again: _Again) -> _Piece:
+        self._skip_nothing()
+        while (bounds := self._bounds()) is not None:
+            # Whether as few or as many as possible makes no difference to whether the whole name matches.
+            self._accept("?")
+            if self._bounds() is not None:
+                raise self._refusal("a repetition is repeated")
+            again = partial(self._times, again, bounds)
+            if not self._skip_nothing():
+                break
+        return again()
+
+    def _times(self, again: _Again, bounds: tuple[int, int | None]) -> _Piece:
         least, most = bounds
-        # Whether as few or as many as possible makes no difference to whether the whole name matches.
-        self._accept("?")
-        if self._bounds() is not None:
-            raise self._refusal("a repetition is repeated")
         repeated = self._empty()
-        unused: _Piece | None = piece
         for _ in range(least):
-            repeated = self._in_a_row(repeated, unused or again())
-            unused = None
+            repeated = self._in_a_row(repeated, again())
         if most is None:
-            return self._in_a_row(repeated, self._repeated(unused or again()))
+            return self._in_a_row(repeated, self._repeated(again()))
         for _ in range(most - least):
-            repeated = self._in_a_row(repeated, self._one_of([unused or again(), self._empty()]))
-            unused = None
+            repeated = self._in_a_row(repeated, self._one_of([again(), self._empty()]))
         return repeated
+
+    def _skip_nothing(self) -> bool:
+        """Flags that stand alone, and nothing in quotes, are no atoms: what follows repeats what stands before them."""
+        before = self._position
+        while True:
+            if self._accept(_NOTHING_QUOTED):
+                continue
+            found = _FLAGS_ALONE.match(self._pattern, self._position)
+            if found is None:
+                return self._position > before
+            self._position += len("(?")
+            self._flags()
+            assert self._position == found.end()
 
     def _bounds(self) -> tuple[int, int | None] | None:
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
@@ -329,7 +395,7 @@ class _Parser:
         self._position += 1
         closed = self._pattern.find("}", at)
         first, comma, second = self._pattern[at + 1 : max(closed, at + 1)].partition(",")
-        if closed < 0 or not first.isdecimal() or not (second.isdecimal() or not second):
+        if closed < 0 or not _is_count(first) or not (_is_count(second) or not second):
             # As in RE2: braces that are no repetition are characters.
             self._position = at
             return None
@@ -341,6 +407,8 @@ class _Parser:
         return least, most
 
     def _atom(self) -> _Piece:
+        if self._bounds() is not None:
+            raise self._refusal("there is nothing to repeat")
         char = self._next()
         match char:
             case "(":
@@ -353,82 +421,134 @@ class _Parser:
                 return self._under(_ASSERTIONS["A"])
             case "$":
                 return self._under(_ASSERTIONS["z"])
-            case "*" | "+" | "?":
-                raise self._refusal(f"{char} has nothing to repeat")
+            case "{" if self._bounds() is not None:  # a character here, and RE2/J does not let it be repeated
+                raise self._refusal("a repetition is repeated")
             case "\\":
                 return self._escape()
             case _:
-                return self._of_chars(frozenset(char))
+                return self._of_chars(self._only(char))
 
     def _group(self) -> _Piece:
+        kept = self._ignores_case
         if self._accept("?"):
             if self._accept("P<") or (self._peek() == "<" and self._pattern[self._position + 1 :][:1] not in "=!"):
                 self._accept("<")
-                if not self._until(">").isidentifier():
-                    raise self._refusal("the name of a group is not a name")
-            elif self._flags():
-                return self._empty()
+                self._name_group(self._until(">"))
+            else:
+                self._flags()
         piece = self._alternatives()
         if not self._accept(")"):
             raise self._refusal("a parenthesis is not closed")
+        self._ignores_case = kept
         return piece
 
-    def _flags(self) -> bool:
-        """Flags up to `)` or `:`; whether they stand alone and so hold for the rest of the group."""
-        is_on = True
+    def _name_group(self, name: str) -> None:
+        if not name or not _WORD.issuperset(name):
+            raise self._refusal("the name of a group is not a name")
+        if name in self._group_names:
+            raise self._refusal(f"two groups are called {name}")
+        self._group_names.add(name)
+
+    def _flags(self) -> None:
+        """Flags up to `)`, where they hold for the rest of the group, or to `:`, where a group begins."""
+        is_on, has_flag = True, False
         while True:
             flag = self._next()
             match flag:
-                case ")":
-                    return True
-                case ":":
-                    return False
-                case "-":
-                    is_on = False
+                case ")" | ":":
+                    if not is_on and not has_flag:
+                        raise self._refusal("no flag follows the minus")
+                    return
+                case "-" if is_on:
+                    is_on, has_flag = False, False
                 case "i":
-                    self._ignores_case = is_on
+                    self._ignores_case, has_flag = is_on, True
                 case "m" | "s" | "U":
-                    pass  # lines and greed: no name has lines, and all ways are tried
+                    has_flag = True  # lines and greed: no name has lines, and all ways are tried
                 case _:
                     raise self._refusal(f"(?{flag} is not known")
 
     def _escape(self) -> _Piece:
-        char = self._next()
-        if char in _ASSERTIONS:
-            return self._under(_ASSERTIONS[char])
-        if char == "Q":
-            quoted = self._until("\\E") if "\\E" in self._pattern[self._position :] else self._rest()
-            piece = self._empty()
-            for each in quoted:
-                piece = self._in_a_row(piece, self._of_chars(frozenset(each)))
-            return piece
-        return self._of_chars(self._escaped_chars(char))
+        if self._peek() and self._peek() in _ASSERTIONS:
+            return self._under(_ASSERTIONS[self._next()])
+        chars = self._escaped_class()
+        return self._of_chars(self._only(self._escaped_char()) if chars is None else chars)
 
     def _rest(self) -> str:
         rest, self._position = self._pattern[self._position :], len(self._pattern)
         return rest
 
-    def _escaped_chars(self, char: str) -> Chars:
-        """What a backslash and that character stand for, in a class or outside of one."""
-        if char in _CLASS_LETTERS:
-            return _CLASS_LETTERS[char]
+    # --- characters
+
+    def _where(self, takes: Callable[[str], bool]) -> Chars:
+        """The characters that are taken, in whatever case if that is not to matter."""
+        if not self._ignores_case:
+            return frozenset(filter(takes, self._alphabet))
+        return frozenset(char for char in self._alphabet if any(map(takes, _forms(char))))
+
+    def _only(self, char: str) -> Chars:
+        key = (char, self._ignores_case)
+        if key not in self._literals:
+            self._literals[key] = self._where(lambda each: each == char)
+        return self._literals[key]
+
+    def _among(self, chars: Chars, *, is_negated: bool) -> Chars:
+        found = self._where(chars.__contains__)
+        return self._alphabet - found if is_negated else found
+
+    def _escaped_class(self) -> Chars | None:
+        """The class that a backslash begins here; None if it begins no class."""
+        char = self._peek()
         if char.lower() in _CLASS_LETTERS:
-            return self._alphabet - _CLASS_LETTERS[char.lower()]
+            self._next()
+            return self._among(_CLASS_LETTERS[char.lower()], is_negated=char.isupper())
+        if char.lower() == "p" and char:
+            self._next()
+            return self._unicode_class(is_negated=char == "P")
+        return None
+
+    def _unicode_class(self, *, is_negated: bool) -> Chars:
+        name = self._until("}") if self._accept("{") else self._next()
+        if name.startswith("^"):
+            name, is_negated = name[1:], not is_negated
+        if name == "Any":
+            found = self._alphabet
+        elif name in _CATEGORIES:
+            # Whoever has no category is in none, not in C.
+            found = self._where(lambda char: (own := unicodedata.category(char)).startswith(name) and own != "Cn")
+        elif name in _SCRIPTS:
+            found = self._where(lambda char: self._script_of(char) == name)
+        else:
+            raise self._refusal(f"there is no class {name}")
+        return self._alphabet - found if is_negated else found
+
+    def _script_of(self, char: str) -> str:
+        """Python does not know scripts. Names of topics have letters of one, and what all share."""
+        if char in _THIRD_FORMS.values():
+            return "Latin"
+        if not char.isascii():
+            raise self._refusal("scripts are known of ASCII only")
+        return "Latin" if char.isalpha() else "Common"
+
+    def _escaped_char(self) -> str:
+        """The character that a backslash and what follows stand for, in a class or outside of one."""
+        char = self._next()
         if char in _CONTROL:
-            return frozenset(_CONTROL[char])
+            return _CONTROL[char]
         if char == "x":
             code = self._until("}") if self._accept("{") else self._next() + self._next()
             if not code or not set(code) <= set(hexdigits) or int(code, 16) > 0x10FFFF:
                 raise self._refusal(f"\\x{code} is no character")
-            return frozenset(chr(int(code, 16)))
-        if char == "0":
-            octal = ""
-            while len(octal) < 2 and self._peek() in tuple("01234567"):
+            return chr(int(code, 16))
+        # One digit alone, unless it is 0, would be a reference back.
+        if char == "0" or (char in _OCTAL and self._peek() in _OCTAL):
+            octal = char
+            while len(octal) < _OCTAL_DIGITS_MAX and self._peek() in _OCTAL:
                 octal += self._next()
-            return frozenset(chr(int(octal or "0", 8)))
+            return chr(int(octal, 8))
         if char in ascii_letters + digits:
             raise self._refusal(f"\\{char} is not known")
-        return frozenset(char)
+        return char
 
     def _char_class(self) -> Chars:
         is_negated = self._accept("^")
@@ -436,31 +556,47 @@ class _Parser:
         is_first = True
         while is_first or self._peek() != "]":
             is_first = False
-            if self._accept("[:"):
-                chars |= self._posix_class(self._until(":]"))
-                continue
-            first = self._class_char()
-            is_range = self._peek() == "-" and self._pattern[self._position + 1 :][:1] not in ("]", "")
-            if not is_range:
-                chars |= first
-                continue
-            self._next()
-            last = self._class_char()
-            if len(first) != 1 or len(last) != 1 or min(first) > min(last):
-                raise self._refusal("a range of characters has no beginning or ends before it")
-            chars |= {char for char in self._alphabet if min(first) <= char <= min(last)}
+            chars |= self._class_item()
         self._next()
-        if self._ignores_case:
-            chars |= {each for char in chars for each in (char.lower(), char.upper())}
         return self._alphabet - chars if is_negated else frozenset(chars)
 
-    def _class_char(self) -> Chars:
+    def _class_item(self) -> Chars:
+        """A class within a class, a character or a range of them."""
+        if self._pattern.startswith("[:", self._position) and ":]" in self._pattern[self._position :]:
+            self._position += len("[:")
+            return self._posix_class(self._until(":]"))
+        if self._pattern.startswith("\\", self._position):
+            self._position += 1
+            found = self._escaped_class()
+            if found is not None:
+                return found
+            self._position -= 1
+        first = last = self._class_char()
+        if self._peek() == "-" and self._pattern[self._position + 1 :][:1] not in ("]", ""):
+            self._next()
+            last = self._class_char()
+            if last < first:
+                raise self._refusal("a range of characters ends before it begins")
+        return self._where(lambda char: first <= char <= last)
+
+    def _class_char(self) -> str:
         char = self._next()
-        return self._escaped_chars(self._next()) if char == "\\" else frozenset(char)
+        return self._escaped_char() if char == "\\" else char
 
     def _posix_class(self, name: str) -> Chars:
-        is_negated = name.startswith("^")
         found = _POSIX.get(name.removeprefix("^"))
         if found is None:
             raise self._refusal(f"[:{name}:] is not known")
-        return self._alphabet - found if is_negated else found
+        return self._among(found, is_negated=name.startswith("^"))
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and (text == "0" or not text.startswith("0"))
+
+
+def _forms(char: str) -> set[str]:
+    """A character in all its cases."""
+    forms = {char, char.lower(), char.upper()}
+    if char in _THIRD_FORMS:
+        forms.add(_THIRD_FORMS[char])
+    return forms

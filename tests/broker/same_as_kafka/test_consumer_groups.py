@@ -153,6 +153,26 @@ def classic_and_consumer_protocol_in_one_group(side: GroupSide) -> None:
     side.ask(ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False), 1)
 
 
+@conversations.add
+def patterns_that_are_taken_and_refused(side: GroupSide) -> None:
+    patterns = [r"\pL+", r"\p{Lu}", r"\P{Greek}", r"\p{Klingon}", r"\101", r"\1", r"\8", r"[\pL\d]", r"[\w-z]", "[z-a]"]
+    patterns += [
+        "(?P<1>a)",
+        "(?P<n>a)(?P<n>b)",
+        "(?i)*",
+        "a(?i)*",
+        "{2}",
+        "a{1000}",
+        "a{1001}",
+        "a**",
+        "(?=a)",
+        r"\Qa\E*",
+    ]
+    for number, pattern in enumerate(patterns):
+        request = first_beat(side.name(f"group-{number}"), "one", subscribed_topic_regex=pattern)
+        side.ask(request, 1, note=lambda answer, pattern=pattern: (pattern, answer.error_code))
+
+
 @pytest.mark.parametrize("title", conversations.titles)
 def test_the_answers_are_those_of_apache_kafka(title: str, brokers: Brokers) -> None:
     conversations.play(title, brokers)

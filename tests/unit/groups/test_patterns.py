@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -111,7 +113,8 @@ def test_what_only_re2_writes_so_is_understood(pattern: str, name: str) -> None:
         "a{1001}",
         "(a{100}){101}",
         "\\",
-        r"\pL",
+        r"\pX",
+        r"\p{Klingon}",
         r"\1",
         r"(a)\1",
         "(?=a)",
@@ -119,7 +122,10 @@ def test_what_only_re2_writes_so_is_understood(pattern: str, name: str) -> None:
         "(?<=a)b",
         "(?<!a)b",
         "(?x)a",
-        "(?P<1>a)",
+        "(?P<a b>a)",
+        "(?P<n>a)(?P<n>b)",
+        "(?i)*",
+        "{2}",
         r"\x{110000}",
         r"\xzz",
         "[[:nonsense:]]",
@@ -132,6 +138,25 @@ def test_what_is_no_pattern_or_too_large_is_refused(pattern: str) -> None:
     with pytest.raises(ApiError) as refusal:
         TopicPattern(pattern)
     assert refusal.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+# What RE2/J 1.8, which Kafka uses, says of each pattern: the names that match, or null where it refuses it.
+RE2J = json.loads((Path(__file__).parent / "re2j_answers.json").read_text())
+
+
+@pytest.mark.parametrize(("pattern", "expected"), RE2J["matching"].items())
+def test_it_says_what_re2j_says(pattern: str, expected: list[str] | None) -> None:
+    if expected is None:
+        with pytest.raises(ApiError):
+            TopicPattern(pattern)
+    else:
+        assert TopicPattern(pattern).matching(RE2J["names"]) == set(expected)
+
+
+def test_scripts_of_other_alphabets_are_not_known() -> None:
+    with pytest.raises(ApiError, match="scripts are known of ASCII only"):
+        TopicPattern(r"\p{Greek}+", frozenset("αβ"))
+    assert TopicPattern(r"\p{Ll}+", frozenset("αβΓ")).matching(["αβ", "Γ"]) == {"αβ"}
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(a*)*b", "(a|aa)+b", "(.*a){20}b", "((a?){10}){20}b"])
