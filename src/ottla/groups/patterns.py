@@ -210,8 +210,9 @@ class _Parser:
         self._nesting = 0
         self._group_names: set[str] = set()
         self._state_count = 0
-        # Literal characters come again and again.
-        self._literals: dict[tuple[str, bool], Chars] = {}
+        # The characters in all their cases, and what of them was found already: patterns say the same again and again.
+        self._forms = [(char, _forms(char)) for char in alphabet]
+        self._found: dict[tuple[object, bool], Chars] = {}
         if len(pattern) > PATTERN_LENGTH_MAX:
             raise self._refusal(f"it has more than {PATTERN_LENGTH_MAX} characters")
 
@@ -340,7 +341,7 @@ class _Parser:
 
     def _quoted(self) -> _Piece:
         """What stands between `\\Q` and `\\E`, or the end; what repeats it repeats its last character."""
-        text = self._until("\\E") if "\\E" in self._pattern[self._position :] else self._rest()
+        text = self._until("\\E") if self._pattern.find("\\E", self._position) >= 0 else self._rest()
         piece = self._empty()
         for char in text[:-1]:
             piece = self._in_a_row(piece, self._of_chars(self._only(char)))
@@ -480,20 +481,23 @@ class _Parser:
 
     # --- characters
 
-    def _where(self, takes: Callable[[str], bool]) -> Chars:
-        """The characters that are taken, in whatever case if that is not to matter."""
-        if not self._ignores_case:
-            return frozenset(filter(takes, self._alphabet))
-        return frozenset(char for char in self._alphabet if any(map(takes, _forms(char))))
+    def _where(self, what: object, takes: Callable[[str], bool]) -> Chars:
+        """The characters that are taken, in whatever case if that is not to matter. `what` is the name of `takes`."""
+        key = (what, self._ignores_case)
+        found = self._found.get(key)
+        if found is None:
+            if self._ignores_case:
+                found = frozenset(char for char, forms in self._forms if any(map(takes, forms)))
+            else:
+                found = frozenset(filter(takes, self._alphabet))
+            self._found[key] = found
+        return found
 
     def _only(self, char: str) -> Chars:
-        key = (char, self._ignores_case)
-        if key not in self._literals:
-            self._literals[key] = self._where(lambda each: each == char)
-        return self._literals[key]
+        return self._where(char, char.__eq__)
 
     def _among(self, chars: Chars, *, is_negated: bool) -> Chars:
-        found = self._where(chars.__contains__)
+        found = self._where(chars, chars.__contains__)
         return self._alphabet - found if is_negated else found
 
     def _escaped_class(self) -> Chars | None:
@@ -514,10 +518,9 @@ class _Parser:
         if name == "Any":
             found = self._alphabet
         elif name in _CATEGORIES:
-            # Whoever has no category is in none, not in C.
-            found = self._where(lambda char: (own := unicodedata.category(char)).startswith(name) and own != "Cn")
+            found = self._where(("category", name), lambda char: _is_in_category(char, name))
         elif name in _SCRIPTS:
-            found = self._where(lambda char: self._script_of(char) == name)
+            found = self._where(("script", name), lambda char: self._script_of(char) == name)
         else:
             raise self._refusal(f"there is no class {name}")
         return self._alphabet - found if is_negated else found
@@ -562,7 +565,7 @@ class _Parser:
 
     def _class_item(self) -> Chars:
         """A class within a class, a character or a range of them."""
-        if self._pattern.startswith("[:", self._position) and ":]" in self._pattern[self._position :]:
+        if self._pattern.startswith("[:", self._position) and self._pattern.find(":]", self._position) >= 0:
             self._position += len("[:")
             return self._posix_class(self._until(":]"))
         if self._pattern.startswith("\\", self._position):
@@ -577,7 +580,7 @@ class _Parser:
             last = self._class_char()
             if last < first:
                 raise self._refusal("a range of characters ends before it begins")
-        return self._where(lambda char: first <= char <= last)
+        return self._where((first, last), lambda char: first <= char <= last)
 
     def _class_char(self) -> str:
         char = self._next()
@@ -594,9 +597,13 @@ def _is_count(text: str) -> bool:
     return text.isascii() and text.isdecimal() and (text == "0" or not text.startswith("0"))
 
 
-def _forms(char: str) -> set[str]:
+def _is_in_category(char: str, name: str) -> bool:
+    """Whoever has no category (`Cn`) is in none, not in C."""
+    own = unicodedata.category(char)
+    return own.startswith(name) and own != "Cn"
+
+
+def _forms(char: str) -> tuple[str, ...]:
     """A character in all its cases."""
-    forms = {char, char.lower(), char.upper()}
-    if char in _THIRD_FORMS:
-        forms.add(_THIRD_FORMS[char])
-    return forms
+    forms = {char, char.lower(), char.upper(), _THIRD_FORMS.get(char, char)}
+    return tuple(forms)
