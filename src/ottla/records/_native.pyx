@@ -36,20 +36,20 @@ from ottla.records.layout import (
 )
 
 cdef extern from "_crc32c.h" nogil:
-    void crc32c_prepare()
-    uint32_t crc32c_of(uint32_t value, const uint8_t *data, size_t size)
-    uint32_t crc32c_by_portable "crc32c_portable"(uint32_t value, const uint8_t *data, size_t size)
-    int64_t big_endian_64(const uint8_t *data)
-    int32_t big_endian_32(const uint8_t *data)
-    int16_t big_endian_16(const uint8_t *data)
+    void crc32c_prepare "ottla_crc32c_prepare"()
+    uint32_t crc32c_of "ottla_crc32c_of"(uint32_t value, const uint8_t *data, size_t size)
+    uint32_t crc32c_by_portable "ottla_crc32c_portable"(uint32_t value, const uint8_t *data, size_t size)
+    int64_t big_endian_64 "ottla_big_endian_64"(const uint8_t *data)
+    int32_t big_endian_32 "ottla_big_endian_32"(const uint8_t *data)
+    int16_t big_endian_16 "ottla_big_endian_16"(const uint8_t *data)
 
 cdef extern from "_record.h" nogil:
     enum:
-        RECORD_BYTES_MIN
-        HEADER_COUNT "PROBLEM_HEADER_COUNT"
-        HEADER_KEY "PROBLEM_HEADER_KEY"
+        RECORD_BYTES_MIN "OTTLA_RECORD_BYTES_MIN"
+        HEADER_COUNT "OTTLA_PROBLEM_HEADER_COUNT"
+        HEADER_KEY "OTTLA_PROBLEM_HEADER_KEY"
 
-    ctypedef struct RawRecord:
+    ctypedef struct RawRecord "ottla_raw_record":
         const uint8_t *start
         const uint8_t *end
         const uint8_t *after_timestamp
@@ -63,33 +63,39 @@ cdef extern from "_record.h" nogil:
         int32_t header_count
         uint8_t attributes
 
-    ctypedef struct RawHeader:
+    ctypedef struct RawHeader "ottla_raw_header":
         const uint8_t *key
         const uint8_t *value
         int32_t key_size
         int32_t value_size
 
-    int read_record(const uint8_t *at, const uint8_t *section_end, RawRecord *record)
-    int read_record_header(const uint8_t **at, const uint8_t *end, RawHeader *header)
-    int varint_size(int64_t value)
-    int64_t nullable_size(const uint8_t *data, int64_t size)
-    uint8_t *write_varint(uint8_t *to, int64_t value)
-    uint8_t *write_nullable(uint8_t *to, const uint8_t *data, int64_t size)
+    int read_record "ottla_read_record"(const uint8_t *at, const uint8_t *section_end, RawRecord *record)
+    int read_record_header "ottla_read_record_header"(const uint8_t **at, const uint8_t *end, RawHeader *header)
+    int varint_size "ottla_varint_size"(int64_t value)
+    int64_t nullable_size "ottla_nullable_size"(const uint8_t *data, int64_t size)
+    uint8_t *write_varint "ottla_write_varint"(uint8_t *to, int64_t value)
+    uint8_t *write_nullable "ottla_write_nullable"(uint8_t *to, const uint8_t *data, int64_t size)
 
 cdef extern from *:
     """
     /* An empty instance of a NamedTuple class, as tuple.__new__ makes it. */
-    static inline PyObject *new_named_tuple(PyObject *type, Py_ssize_t size) {
+    static inline PyObject *ottla_new_named_tuple(PyObject *type, Py_ssize_t size) {
         return ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, size);
     }
-    static inline int add_overflows(int64_t a, int64_t b, int64_t *sum) { return __builtin_add_overflow(a, b, sum); }
-    static inline int subtract_overflows(int64_t a, int64_t b, int64_t *out) { return __builtin_sub_overflow(a, b, out); }
-    static inline int multiply_overflows(int64_t a, int64_t b, int64_t *out) { return __builtin_mul_overflow(a, b, out); }
+    static inline int ottla_add_overflows(int64_t a, int64_t b, int64_t *sum) {
+        return __builtin_add_overflow(a, b, sum);
+    }
+    static inline int ottla_subtract_overflows(int64_t a, int64_t b, int64_t *out) {
+        return __builtin_sub_overflow(a, b, out);
+    }
+    static inline int ottla_multiply_overflows(int64_t a, int64_t b, int64_t *out) {
+        return __builtin_mul_overflow(a, b, out);
+    }
     """
-    object new_named_tuple(object type, Py_ssize_t size)
-    bint add_overflows(int64_t a, int64_t b, int64_t *sum) nogil
-    bint subtract_overflows(int64_t a, int64_t b, int64_t *out) nogil
-    bint multiply_overflows(int64_t a, int64_t b, int64_t *out) nogil
+    object new_named_tuple "ottla_new_named_tuple"(object type, Py_ssize_t size)
+    bint add_overflows "ottla_add_overflows"(int64_t a, int64_t b, int64_t *sum) nogil
+    bint subtract_overflows "ottla_subtract_overflows"(int64_t a, int64_t b, int64_t *out) nogil
+    bint multiply_overflows "ottla_multiply_overflows"(int64_t a, int64_t b, int64_t *out) nogil
 
 crc32c_prepare()
 

@@ -1,13 +1,13 @@
 # What compaction does with records, compiled: part of _native.pyx.
 
 cdef extern from "_siphash.h" nogil:
-    ctypedef struct Hash128:
+    ctypedef struct Hash128 "ottla_hash_128":
         uint64_t low
         uint64_t high
 
-    Hash128 siphash_128(Hash128 key, const uint8_t *data, size_t size)
-    uint64_t little_endian_64(const uint8_t *data)
-    uint64_t scaled(uint64_t hash, uint64_t bound)
+    Hash128 siphash_128 "ottla_siphash_128"(Hash128 key, const uint8_t *data, size_t size)
+    uint64_t little_endian_64 "ottla_little_endian_64"(const uint8_t *data)
+    uint64_t scaled "ottla_scaled"(uint64_t hash, uint64_t bound)
 
 
 def siphash(bytes secret, data):

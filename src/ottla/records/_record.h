@@ -12,21 +12,21 @@
 
 /* The walk over a batch keeps the fields of a record in registers only if all of it is inlined, which gains a sixth;
  * compilers decide otherwise when left alone. */
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define OTTLA_ALWAYS_INLINE static inline __attribute__((always_inline))
 
 enum {
-    PROBLEM_VARINT = 20,
-    PROBLEM_RECORD_LENGTH = 21,
-    PROBLEM_KEY_LENGTH = 22,
-    PROBLEM_VALUE_LENGTH = 23,
-    PROBLEM_HEADER_COUNT = 24,
-    PROBLEM_HEADER_KEY = 25,
-    PROBLEM_HEADER_VALUE = 26,
+    OTTLA_PROBLEM_VARINT = 20,
+    OTTLA_PROBLEM_RECORD_LENGTH = 21,
+    OTTLA_PROBLEM_KEY_LENGTH = 22,
+    OTTLA_PROBLEM_VALUE_LENGTH = 23,
+    OTTLA_PROBLEM_HEADER_COUNT = 24,
+    OTTLA_PROBLEM_HEADER_KEY = 25,
+    OTTLA_PROBLEM_HEADER_VALUE = 26,
 };
 
 enum {
-    RECORD_BYTES_MIN = 7,        /* as in layout.py */
-    RECORD_HEADER_BYTES_MIN = 2,
+    OTTLA_RECORD_BYTES_MIN = 7,        /* as in layout.py */
+    OTTLA_RECORD_HEADER_BYTES_MIN = 2,
 };
 
 /* A record as it lies in its section. A null key or value has no pointer. */
@@ -43,30 +43,30 @@ typedef struct {
     int32_t value_size;
     int32_t header_count;
     uint8_t attributes;
-} RawRecord;
+} ottla_raw_record;
 
 typedef struct {
     const uint8_t *key;
     const uint8_t *value;
     int32_t key_size;
     int32_t value_size;
-} RawHeader;
+} ottla_raw_header;
 
 /* --- numbers ------------------------------------------------------------------------------------------------------ */
 
-ALWAYS_INLINE uint64_t zigzag(int64_t value) { return (uint64_t)value << 1 ^ (uint64_t)(value >> 63); }
+OTTLA_ALWAYS_INLINE uint64_t ottla_zigzag(int64_t value) { return (uint64_t)value << 1 ^ (uint64_t)(value >> 63); }
 
-ALWAYS_INLINE int64_t unzigzag(uint64_t raw) { return (int64_t)(raw >> 1 ^ (0 - (raw & 1))); }
+OTTLA_ALWAYS_INLINE int64_t ottla_unzigzag(uint64_t raw) { return (int64_t)(raw >> 1 ^ (0 - (raw & 1))); }
 
-ALWAYS_INLINE int varint_size(int64_t value) {
+OTTLA_ALWAYS_INLINE int ottla_varint_size(int64_t value) {
     int size = 1;
-    for (uint64_t raw = zigzag(value); raw > 0x7F; raw >>= 7)
+    for (uint64_t raw = ottla_zigzag(value); raw > 0x7F; raw >>= 7)
         size++;
     return size;
 }
 
-ALWAYS_INLINE uint8_t *write_varint(uint8_t *to, int64_t value) {
-    uint64_t raw = zigzag(value);
+OTTLA_ALWAYS_INLINE uint8_t *ottla_write_varint(uint8_t *to, int64_t value) {
+    uint64_t raw = ottla_zigzag(value);
     for (; raw > 0x7F; raw >>= 7)
         *to++ = (uint8_t)(raw | 0x80);
     *to++ = (uint8_t)raw;
@@ -74,7 +74,7 @@ ALWAYS_INLINE uint8_t *write_varint(uint8_t *to, int64_t value) {
 }
 
 /* A number of any length up to `bits`. The position behind it, or NULL if it runs past `end` or its width. */
-static const uint8_t *read_long_varint(const uint8_t *at, const uint8_t *end, int bits, uint64_t *raw) {
+static const uint8_t *ottla_read_long_varint(const uint8_t *at, const uint8_t *end, int bits, uint64_t *raw) {
     uint64_t result = 0;
     for (int shift = 0; at < end && shift < bits; shift += 7) {
         uint64_t byte = *at++;
@@ -92,7 +92,7 @@ static const uint8_t *read_long_varint(const uint8_t *at, const uint8_t *end, in
 
 /* Nearly all numbers of a record have one to three bytes. The slow path gets copies: a variable whose address leaves the
  * function cannot stay in a register. */
-ALWAYS_INLINE const uint8_t *read_raw(const uint8_t *at, const uint8_t *end, int bits, uint64_t *raw) {
+OTTLA_ALWAYS_INLINE const uint8_t *ottla_read_raw(const uint8_t *at, const uint8_t *end, int bits, uint64_t *raw) {
     if (at < end && *at < 0x80) {
         *raw = *at;
         return at + 1;
@@ -109,27 +109,27 @@ ALWAYS_INLINE const uint8_t *read_raw(const uint8_t *at, const uint8_t *end, int
         }
     }
     uint64_t slow = 0;
-    const uint8_t *behind = read_long_varint(at, end, bits, &slow);
+    const uint8_t *behind = ottla_read_long_varint(at, end, bits, &slow);
     *raw = slow;
     return behind;
 }
 
-ALWAYS_INLINE const uint8_t *read_number(const uint8_t *at, const uint8_t *end, int bits, int64_t *value) {
+OTTLA_ALWAYS_INLINE const uint8_t *ottla_read_number(const uint8_t *at, const uint8_t *end, int bits, int64_t *value) {
     uint64_t raw;
-    at = read_raw(at, end, bits, &raw);
-    *value = unzigzag(raw);
+    at = ottla_read_raw(at, end, bits, &raw);
+    *value = ottla_unzigzag(raw);
     return at;
 }
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
 /* Bytes behind their length; no pointer and size 0 for a length of -1. */
-ALWAYS_INLINE int read_nullable(const uint8_t **at, const uint8_t *end, const uint8_t **data, int32_t *size,
-                                int problem) {
+OTTLA_ALWAYS_INLINE int ottla_read_nullable(const uint8_t **at, const uint8_t *end, const uint8_t **data,
+                                            int32_t *size, int problem) {
     uint64_t raw;
-    const uint8_t *behind = read_raw(*at, end, 32, &raw);
+    const uint8_t *behind = ottla_read_raw(*at, end, 32, &raw);
     if (behind == NULL)
-        return PROBLEM_VARINT;
+        return OTTLA_PROBLEM_VARINT;
     if (raw & 1) { /* a negative length */
         *data = NULL;
         *size = 0;
@@ -145,19 +145,19 @@ ALWAYS_INLINE int read_nullable(const uint8_t **at, const uint8_t *end, const ui
     return 0;
 }
 
-static int read_record_header(const uint8_t **at, const uint8_t *end, RawHeader *header) {
-    int problem = read_nullable(at, end, &header->key, &header->key_size, PROBLEM_HEADER_KEY);
+static int ottla_read_record_header(const uint8_t **at, const uint8_t *end, ottla_raw_header *header) {
+    int problem = ottla_read_nullable(at, end, &header->key, &header->key_size, OTTLA_PROBLEM_HEADER_KEY);
     if (problem)
         return problem;
     if (header->key == NULL)
-        return PROBLEM_HEADER_KEY;
-    return read_nullable(at, end, &header->value, &header->value_size, PROBLEM_HEADER_VALUE);
+        return OTTLA_PROBLEM_HEADER_KEY;
+    return ottla_read_nullable(at, end, &header->value, &header->value_size, OTTLA_PROBLEM_HEADER_VALUE);
 }
 
-static int skip_headers(const uint8_t *at, const uint8_t *end, int32_t count, const uint8_t **behind) {
-    RawHeader header;
+static int ottla_skip_headers(const uint8_t *at, const uint8_t *end, int32_t count, const uint8_t **behind) {
+    ottla_raw_header header;
     for (int32_t index = 0; index < count; index++) {
-        int problem = read_record_header(&at, end, &header);
+        int problem = ottla_read_record_header(&at, end, &header);
         if (problem)
             return problem;
     }
@@ -165,60 +165,60 @@ static int skip_headers(const uint8_t *at, const uint8_t *end, int32_t count, co
     return 0;
 }
 
-ALWAYS_INLINE int read_record(const uint8_t *at, const uint8_t *section_end, RawRecord *record) {
+OTTLA_ALWAYS_INLINE int ottla_read_record(const uint8_t *at, const uint8_t *section_end, ottla_raw_record *record) {
     int64_t number;
     record->start = at;
-    at = read_number(at, section_end, 32, &number);
+    at = ottla_read_number(at, section_end, 32, &number);
     if (at == NULL)
-        return PROBLEM_VARINT;
-    if (number < RECORD_BYTES_MIN - 1 || number > section_end - at)
-        return PROBLEM_RECORD_LENGTH;
+        return OTTLA_PROBLEM_VARINT;
+    if (number < OTTLA_RECORD_BYTES_MIN - 1 || number > section_end - at)
+        return OTTLA_PROBLEM_RECORD_LENGTH;
     const uint8_t *end = at + number;
     record->end = end;
     record->attributes = *at++;
-    at = read_number(at, end, 64, &record->timestamp_delta);
+    at = ottla_read_number(at, end, 64, &record->timestamp_delta);
     if (at == NULL)
-        return PROBLEM_VARINT;
+        return OTTLA_PROBLEM_VARINT;
     record->after_timestamp = at;
-    at = read_number(at, end, 32, &number);
+    at = ottla_read_number(at, end, 32, &number);
     if (at == NULL)
-        return PROBLEM_VARINT;
+        return OTTLA_PROBLEM_VARINT;
     record->offset_delta = (int32_t)number;
-    int problem = read_nullable(&at, end, &record->key, &record->key_size, PROBLEM_KEY_LENGTH);
+    int problem = ottla_read_nullable(&at, end, &record->key, &record->key_size, OTTLA_PROBLEM_KEY_LENGTH);
     if (problem)
         return problem;
-    problem = read_nullable(&at, end, &record->value, &record->value_size, PROBLEM_VALUE_LENGTH);
+    problem = ottla_read_nullable(&at, end, &record->value, &record->value_size, OTTLA_PROBLEM_VALUE_LENGTH);
     if (problem)
         return problem;
-    at = read_number(at, end, 32, &number);
+    at = ottla_read_number(at, end, 32, &number);
     if (at == NULL)
-        return PROBLEM_VARINT;
+        return OTTLA_PROBLEM_VARINT;
     record->headers = at;
     record->header_count = (int32_t)number;
     if (number) {
-        if (number < 0 || number > (end - at) / RECORD_HEADER_BYTES_MIN)
-            return PROBLEM_HEADER_COUNT;
+        if (number < 0 || number > (end - at) / OTTLA_RECORD_HEADER_BYTES_MIN)
+            return OTTLA_PROBLEM_HEADER_COUNT;
         const uint8_t *behind = NULL;
-        problem = skip_headers(at, end, (int32_t)number, &behind);
+        problem = ottla_skip_headers(at, end, (int32_t)number, &behind);
         if (problem)
             return problem;
         at = behind;
     }
-    return at == end ? 0 : PROBLEM_RECORD_LENGTH;
+    return at == end ? 0 : OTTLA_PROBLEM_RECORD_LENGTH;
 }
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
-ALWAYS_INLINE int64_t nullable_size(const uint8_t *data, int64_t size) {
-    return data == NULL ? 1 : varint_size(size) + size;
+OTTLA_ALWAYS_INLINE int64_t ottla_nullable_size(const uint8_t *data, int64_t size) {
+    return data == NULL ? 1 : ottla_varint_size(size) + size;
 }
 
-ALWAYS_INLINE uint8_t *write_nullable(uint8_t *to, const uint8_t *data, int64_t size) {
+OTTLA_ALWAYS_INLINE uint8_t *ottla_write_nullable(uint8_t *to, const uint8_t *data, int64_t size) {
     if (data == NULL) {
         *to = 1; /* a length of -1 */
         return to + 1;
     }
-    to = write_varint(to, size);
+    to = ottla_write_varint(to, size);
     memcpy(to, data, (size_t)size);
     return to + size;
 }

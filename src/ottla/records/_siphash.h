@@ -7,31 +7,31 @@
 
 typedef struct {
     uint64_t low, high;
-} Hash128;
+} ottla_hash_128;
 
-static inline uint64_t rotate(uint64_t word, int bits) { return word << bits | word >> (64 - bits); }
+static inline uint64_t ottla_rotate(uint64_t word, int bits) { return word << bits | word >> (64 - bits); }
 
-static inline uint64_t little_endian_64(const uint8_t *bytes) {
-    uint64_t word = load_64(bytes);
+static inline uint64_t ottla_little_endian_64(const uint8_t *bytes) {
+    uint64_t word = ottla_load_64(bytes);
     return OTTLA_BIG_ENDIAN ? __builtin_bswap64(word) : word;
 }
 
-static inline void sip_rounds(uint64_t v[4], int count) {
+static inline void ottla_sip_rounds(uint64_t v[4], int count) {
     while (count--) {
         v[0] += v[1];
-        v[1] = rotate(v[1], 13) ^ v[0];
-        v[0] = rotate(v[0], 32);
+        v[1] = ottla_rotate(v[1], 13) ^ v[0];
+        v[0] = ottla_rotate(v[0], 32);
         v[2] += v[3];
-        v[3] = rotate(v[3], 16) ^ v[2];
+        v[3] = ottla_rotate(v[3], 16) ^ v[2];
         v[0] += v[3];
-        v[3] = rotate(v[3], 21) ^ v[0];
+        v[3] = ottla_rotate(v[3], 21) ^ v[0];
         v[2] += v[1];
-        v[1] = rotate(v[1], 17) ^ v[2];
-        v[2] = rotate(v[2], 32);
+        v[1] = ottla_rotate(v[1], 17) ^ v[2];
+        v[2] = ottla_rotate(v[2], 32);
     }
 }
 
-static Hash128 siphash_128(Hash128 key, const uint8_t *bytes, size_t size) {
+static ottla_hash_128 ottla_siphash_128(ottla_hash_128 key, const uint8_t *bytes, size_t size) {
     uint64_t v[4] = {
         key.low ^ 0x736f6d6570736575u,
         key.high ^ 0x646f72616e646f6du ^ 0xee,
@@ -40,28 +40,28 @@ static Hash128 siphash_128(Hash128 key, const uint8_t *bytes, size_t size) {
     };
     uint64_t last = (uint64_t)size << 56;
     for (; size >= 8; bytes += 8, size -= 8) {
-        uint64_t word = little_endian_64(bytes);
+        uint64_t word = ottla_little_endian_64(bytes);
         v[3] ^= word;
-        sip_rounds(v, 2);
+        ottla_sip_rounds(v, 2);
         v[0] ^= word;
     }
     for (size_t index = 0; index < size; index++)
         last |= (uint64_t)bytes[index] << 8 * index;
     v[3] ^= last;
-    sip_rounds(v, 2);
+    ottla_sip_rounds(v, 2);
     v[0] ^= last;
-    Hash128 hash;
+    ottla_hash_128 hash;
     v[2] ^= 0xee;
-    sip_rounds(v, 4);
+    ottla_sip_rounds(v, 4);
     hash.low = v[0] ^ v[1] ^ v[2] ^ v[3];
     v[1] ^= 0xdd;
-    sip_rounds(v, 4);
+    ottla_sip_rounds(v, 4);
     hash.high = v[0] ^ v[1] ^ v[2] ^ v[3];
     return hash;
 }
 
 /* A number below `bound`, spread evenly: the high half of the product, cheaper than a remainder. */
-static inline uint64_t scaled(uint64_t hash, uint64_t bound) {
+static inline uint64_t ottla_scaled(uint64_t hash, uint64_t bound) {
     return (uint64_t)((unsigned __int128)hash * bound >> 64);
 }
 
