@@ -5,8 +5,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 WORKERS ?= 2
 SEEDS  ?= 2000
+QUICK_TESTS := tests/architecture tests/unit tests/wire
 .DEFAULT_GOAL := help
-.PHONY: help setup demo tour test java check format lint types unit crash sim chaos fuzz interop spark asan bench clean
+.PHONY: help setup demo tour test pythons java check format lint types unit crash sim chaos fuzz interop spark asan bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +22,7 @@ $(STAMP): $(SOURCES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	@$(BIN)/python -m pip install --quiet --editable '.[arrow]' --group test --group lint
+	@$(BIN)/python -c "from ottla import compiled; print(compiled.complaint() or '', end='')"
 	@touch $@
 
 # The archive of Java's classes is part of the set-up: it is made once and makes Spark start faster from then on.
@@ -31,9 +33,13 @@ demo: $(STAMP) java ## Run the main job: events in topics, a pipeline on Spark, 
 tour: $(STAMP) ## Run a tour of the broker: a million records through a Kafka client, a kill and a recovery
 	$(BIN)/python examples/broker_tour.py
 
-test: $(STAMP) java check ## Run every test
+test: $(STAMP) java check pythons ## Run every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/broker tests/crash tests/sim tests/fuzz tests/chaos tests/interop
 	$(BIN)/python -m pytest tests/spark
+
+# Each of them has an environment of its own in build/pythons, kept from one run to the next.
+pythons: $(STAMP) ## Build the core and run the quick tests on every other Python from 3.11 on that is here
+	$(BIN)/python tests/every_python.py --workers $(WORKERS) $(QUICK_TESTS)
 
 # The tests that compare with Apache Kafka need Java and Maven, one of the clients is a program of its own. Where they
 # are missing and may be installed, they are; where they may not, those tests say so and are skipped.
@@ -46,7 +52,7 @@ java:
 	  fi; }
 
 check: $(STAMP) lint types ## Format, lint, types, layers, unit and wire tests: seconds
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q tests/architecture tests/unit tests/wire
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q $(QUICK_TESTS)
 
 lint: $(STAMP) ## Check format and style
 	$(BIN)/ruff format --check --quiet .

@@ -1,17 +1,53 @@
-"""Builds the compiled core. It is optional: without a compiler the package installs and runs on the reference."""
+"""Builds the compiled core. It is optional: without a compiler the package installs and runs on the reference.
+
+A core that is not built is said here in capital letters, which `pip install --verbose` shows, and by whatever runs
+without it (`ottla.compiled`). In the environment: `OTTLA_PURE_PYTHON=1` does not build it, `OTTLA_REQUIRE_COMPILED=1`
+lets the installation fail where it cannot be built.
+"""
 
 import os
+import sys
+from contextlib import suppress
 from glob import glob
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+IS_PURE = bool(os.environ.get("OTTLA_PURE_PYTHON"))
+IS_REQUIRED = bool(os.environ.get("OTTLA_REQUIRE_COMPILED"))
+
+
+def not_built(what: str, error: Exception) -> None:
+    """Goes on without it, but not quietly."""
+    if IS_REQUIRED:
+        raise error
+    line = "*" * 100
+    python = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+    print(
+        f"{line}\nTHE COMPILED CORE OF OTTLA WAS NOT BUILT ({what}: {error}).\n"
+        f"Ottla works without it, several times slower. It takes a C compiler and the headers of {python}.\n{line}",
+        file=sys.stderr,
+    )
+
+
+class BuildCore(build_ext):
+    def build_extension(self, ext: Extension) -> None:
+        try:
+            super().build_extension(ext)
+        except Exception as error:
+            not_built(ext.name, error)
+            # What a former build left would be of other sources, and be installed.
+            with suppress(FileNotFoundError):
+                os.remove(self.get_ext_fullpath(ext.name))
 
 
 def extensions() -> list[Extension]:
-    if os.environ.get("OTTLA_PURE_PYTHON"):
+    if IS_PURE:
         return []
     try:
         from Cython.Build import cythonize
-    except ImportError:
+    except ImportError as error:
+        not_built("Cython", error)
         return []
     # The address sanitizer build of tests/fuzz/asan.sh comes in through these two.
     compile_args = ["-O3", *os.environ.get("OTTLA_CFLAGS", "").split()]
@@ -33,8 +69,8 @@ def extensions() -> list[Extension]:
     ]
     extended: list[Extension] = cythonize([native, *hot_paths], language_level=3)
     for extension in extended:
-        extension.optional = True  # set here: cythonize makes new extensions and forgets it
+        extension.optional = not IS_REQUIRED  # set here: cythonize makes new extensions and forgets it
     return extended
 
 
-setup(ext_modules=extensions())
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildCore})

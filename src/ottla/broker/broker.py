@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from ottla import compiled
 from ottla.broker.controller import Controller, finish_deletions, load_configs, load_topics, take_office
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group_coordinator import GroupCoordinator
@@ -123,6 +124,8 @@ class Broker:
 
     async def start(self) -> None:
         """Comes up or raises; what was opened on the way is closed again."""
+        if (complaint := compiled.complaint()) is not None:
+            logger.warning(complaint)
         try:
             self._bind_listeners()
             self.logs.lock()

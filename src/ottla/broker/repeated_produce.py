@@ -10,12 +10,12 @@ bytes where they stand, so they are no longer what was sent, and nobody may look
 
 from __future__ import annotations
 
-import os
 import struct
 from contextlib import suppress
 
 from ottla.broker.partition import Partition
 from ottla.broker.produce_refusals import refuse
+from ottla.compiled import is_pure_python_asked_for
 from ottla.errors import ApiError
 from ottla.protocol.codec import encode
 from ottla.protocol.headers import encode_response_header
@@ -191,7 +191,7 @@ def _answer_around_offsets(response: ProduceResponse, version: int) -> tuple[byt
 
 # Every repetition takes these two steps; where they were built, their compiled twins do.
 _locate, _fill = locate, fill
-if not os.environ.get("OTTLA_PURE_PYTHON"):
+if not is_pure_python_asked_for():
     with suppress(ImportError):
         from ottla.broker._repeat import fill as _fill  # type: ignore[import-not-found,no-redef,unused-ignore]
         from ottla.broker._repeat import locate as _locate  # type: ignore[no-redef,unused-ignore]

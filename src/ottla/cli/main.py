@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Final, NoReturn
 
 import ottla
+from ottla import compiled
 from ottla.cli.command import Command, CommandError, ExitCode, add_commands
 from ottla.errors import ConfigError, CorruptFileError, LockHeldError, StorageError
 
@@ -47,6 +48,10 @@ class _ShowVersion(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         print(f"ottla {ottla.__version__}")
+        if compiled.is_pure_python_asked_for():
+            print(f"without the compiled core: {compiled.PURE_PYTHON} is set")
+        elif (complaint := compiled.complaint()) is not None:
+            print(complaint)
         parser.exit()
 
 

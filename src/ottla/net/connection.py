@@ -29,6 +29,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ottla.compiled import is_pure_python_asked_for
 from ottla.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 # Where it was built, the compiled short way of most requests; without it, or with this in the environment to see
 # whether a fault is in the compiled code, `Connection` does all of it by itself.
 Shortcut: Callable[..., Callable[[], None]] | None = None
-if not os.environ.get("OTTLA_PURE_PYTHON"):
+if not is_pure_python_asked_for():
     with suppress(ImportError):
         from ottla.net._shortcut import Shortcut  # type: ignore[import-not-found,no-redef,unused-ignore]
 

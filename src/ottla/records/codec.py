@@ -1,18 +1,20 @@
 """Picks the record core: the compiled one where it was built, the Python reference otherwise.
 
-`OTTLA_PURE_PYTHON` in the environment forces the reference, to see whether a fault is in the compiled code.
+`OTTLA_PURE_PYTHON` in the environment forces the reference, to see whether a fault is in the compiled code. Programs
+say at their start that the core is missing (`ottla.compiled`).
 """
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
+
+from ottla.compiled import is_pure_python_asked_for
 
 if TYPE_CHECKING:
     from ottla.records import reference as core
 
     NATIVE: bool
-elif os.environ.get("OTTLA_PURE_PYTHON"):
+elif is_pure_python_asked_for():
     from ottla.records import reference as core
 
     NATIVE = False

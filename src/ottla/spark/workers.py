@@ -11,17 +11,22 @@ ends an idle worker after a minute by itself. A process made by fork starts with
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from typing import Final, NamedTuple
 
+from ottla import compiled
 from ottla.client.blocking import Blocking
 from ottla.client.metadata import ClientOptions
 from ottla.client.retrying import TimedOutError, is_passing
 from ottla.net.client import ConnectionFailedError, ConnectionOptions
+
+_log = logging.getLogger(__name__)
 
 CLIENTS_MAX: Final = 8  # kept without a user; those in use are as many as there are tasks at a time
 IDLE_S: Final = 300.0
@@ -124,4 +129,12 @@ os.register_at_fork(after_in_child=_clients.start_anew)
 
 def client_for(bootstrap_servers: str, options: ClientOptions | None = None) -> AbstractContextManager[Blocking]:
     """The client of this process for that cluster, connected; see `Clients.client_for`."""
+    _complain_once()
     return _clients.client_for(bootstrap_servers, options)
+
+
+@cache
+def _complain_once() -> None:
+    """Whoever runs a Spark job looks into the logs of its workers, if anywhere, to learn why it is slow."""
+    if (complaint := compiled.complaint()) is not None:
+        _log.warning(complaint)

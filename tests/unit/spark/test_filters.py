@@ -2,6 +2,9 @@
 
 from datetime import UTC, datetime
 
+import pytest
+
+pytest.importorskip("pyspark")
 from pyspark.sql.datasource import (
     EqualTo,
     Filter,

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import ottla.spark
 from ottla.spark import class_archive
 from ottla.spark.class_archive import ARCHIVES_MAX, RETRY_AFTER_S
 from ottla.spark.worker_python import worker_python
+
+needs_pyspark = pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed here")
 
 SWITCHES = {
     "unix_sockets": "spark.python.unix.domain.socket.enabled",
@@ -113,6 +116,7 @@ def test_old_archives_go(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
 # -- the Python of workers ---------------------------------------------------------------------------------------------
 
 
+@needs_pyspark
 def test_workers_start_without_the_zip_file_of_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OTTLA_CACHE", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", "/of the/user")
@@ -126,11 +130,13 @@ def test_workers_start_without_the_zip_file_of_spark(monkeypatch: pytest.MonkeyP
     assert worker_python() == python
 
 
+@needs_pyspark
 def test_another_spark_than_the_installed_one_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
     assert worker_python() == sys.executable
 
 
+@needs_pyspark
 def test_no_place_for_the_script_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("OTTLA_CACHE", str(tmp_path / "file"))

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 # A worker whose connection Spark has closed. Spark sets the variable: what cannot be sent ends the worker.
 PROGRAM = """
 import gc, socket
