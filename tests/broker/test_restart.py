@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from uuid import UUID
 
@@ -127,6 +128,45 @@ def test_a_directory_of_another_broker_or_cluster_is_refused(tmp_path: Path) -> 
     meta.write_text(meta.read_text().replace("cluster.id=", "cluster.id=another"))
     with pytest.raises(ConfigError, match="belongs to cluster another"):
         Broker({"broker.id": "3"}, directory=tmp_path).start()
+
+
+KAFKA_WITH_ZOOKEEPER = "version=0\nbroker.id=1\ncluster.id=fWjuQkDQTLSnbZbTdn6Vmg\n"
+KAFKA_WITH_KRAFT = "version=1\nnode.id=1\ncluster.id=fWjuQkDQTLSnbZbTdn6Vmg\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n"
+
+
+@pytest.mark.parametrize("meta", [KAFKA_WITH_ZOOKEEPER, KAFKA_WITH_KRAFT, None])
+def test_a_directory_that_is_not_ours_is_refused_and_left_as_it_is(tmp_path: Path, meta: str | None) -> None:
+    log = tmp_path / "orders-0" / "00000000000000000000.log"
+    log.parent.mkdir()
+    log.write_bytes(b"somebody's records")
+    if meta is not None:
+        (tmp_path / "meta.properties").write_text(meta)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ConfigError, match="name another directory"):
+        Broker(directory=tmp_path).start()
+    assert [path for path in sorted(tmp_path.rglob("*")) if path.name != ".lock"] == before
+    assert log.read_bytes() == b"somebody's records"
+
+
+def test_metadata_that_was_lost_is_not_begun_anew_over_the_logs(tmp_path: Path) -> None:
+    with Broker(directory=tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        client.ask(create_topic("t"), 7)
+    for lost in (tmp_path / ".ottla-metadata" / "metadata.journal", tmp_path / ".ottla-metadata"):
+        shutil.rmtree(lost) if lost.is_dir() else lost.unlink()
+        with pytest.raises(ConfigError, match="whose metadata is not here"):
+            Broker(directory=tmp_path).start()
+        assert (tmp_path / "t-0").is_dir()
+
+
+def test_logs_of_no_topic_are_told_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Broker(directory=tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        client.ask(create_topic("t"), 7)
+    shutil.copytree(tmp_path / "t-0", tmp_path / "copied-by-hand-0")
+    with Broker(directory=tmp_path):
+        assert [text for text in caplog.messages if "belongs to no topic" in text] == [
+            f"{tmp_path}/copied-by-hand-0 belongs to no topic of this cluster; it is left alone"
+        ]
+    assert (tmp_path / "copied-by-hand-0").is_dir()
 
 
 def test_a_start_that_fails_lets_go_of_everything(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from ottla.config import LogConfig
 from ottla.disk import RealDisk
+from ottla.errors import ConfigError
 from ottla.ids import TopicPartition
 from ottla.records import batch
 from ottla.records.batch import BatchHeader
@@ -17,6 +18,8 @@ from ottla.storage.log import Log
 from ottla.storage.logs import Logs
 from ottla.storage.producer_state import Producer
 from ottla.storage.recovery import RecoveryReport
+from ottla.testing.apache_kafka import KafkaBroker
+from ottla.testing.broker import Broker
 
 NOW_MS = 1_700_001_000_000
 
@@ -166,6 +169,21 @@ def test_a_directory_that_we_closed_opens_again_the_same(directory, logs: Logs):
             map(producer_fields, log.producers.producers.values())
         )
     again.close_locks()
+
+
+def test_a_broker_of_ours_refuses_the_directory_and_leaves_it_alone(directory):
+    before = sorted((path, path.stat().st_mtime_ns) for path in directory.path.rglob("*") if path.name != ".lock")
+    with pytest.raises(ConfigError, match=r"belongs to Apache Kafka in KRaft mode .*cannot take over"):
+        Broker(directory=directory.path).start()
+    after = sorted((path, path.stat().st_mtime_ns) for path in directory.path.rglob("*") if path.name != ".lock")
+    assert after == before
+
+
+def test_a_directory_that_kafka_has_only_formatted_is_refused(newest_kafka, tmp_path: Path):
+    kafka_broker = KafkaBroker(newest_kafka, tmp_path)
+    kafka_broker.format()
+    with pytest.raises(ConfigError, match=r"belongs to Apache Kafka in KRaft mode .node 1 of cluster"):
+        Broker(directory=kafka_broker.log_dir).start()
 
 
 def producer_fields(producer: Producer) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
 """A broker and its life: start in order, serve, stop in order.
 
-Start: lock the log directories → open the metadata store → cluster id, broker id, `meta.properties` → load the logs →
-replicas → background tasks → listeners → register → serve. Ready means: a client that connects is served. Stop: no new
-requests, those in hand are finished, logs are flushed and marked clean, the registration goes.
+Start: lock the log directories → see that they are ours → open the metadata store → cluster id, broker id,
+`meta.properties` → load the logs → replicas → background tasks → listeners → register → serve. Ready means: a client
+that connects is served. Stop: no new requests, those in hand are finished, logs are flushed and marked clean, the
+registration goes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.handlers import HANDLERS
 from ottla.broker.handlers.api_versions import advertised
-from ottla.broker.identity import Identity, check_identity, new_cluster_id, read_identity
+from ottla.broker.identity import (
+    Identity,
+    check_identity,
+    check_ours,
+    metadata_is_missing,
+    new_cluster_id,
+    read_identity,
+)
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.replicas import Replicas
 from ottla.broker.transaction_coordinator import TransactionCoordinator
@@ -129,6 +137,7 @@ class Broker:
         try:
             self._bind_listeners()
             self.logs.lock()
+            self._check_directories()
             await self._open_metadata()
             await self._identify()
             self.configs = await load_configs(self.store, DynamicConfigs(self._properties, self.node_id))
@@ -169,6 +178,15 @@ class Broker:
             except OSError as error:  # another process was faster between binding and listening
                 raise cannot_listen(name, error) from error
 
+    def _check_directories(self) -> None:
+        """They are ours, and that of the metadata can be had: before anything is written to one of them."""
+        if (failure := self.logs.directories[0].failure) is not None:
+            raise failure
+        check_ours(self.disk, self._online_directories(), METADATA_DIRECTORY)
+
+    def _online_directories(self) -> list[str]:
+        return [directory.path for directory in self.logs.directories if directory.is_online]
+
     async def _open_metadata(self) -> None:
         directory = os.path.join(self.config.log_directories[0], METADATA_DIRECTORY)
         self.disk.make_directory(directory)
@@ -177,11 +195,13 @@ class Broker:
 
     async def _identify(self) -> None:
         """Cluster and broker id: configured, remembered, or new; the directories must agree."""
-        directories = [directory.path for directory in self.logs.directories if directory.is_online]
-        remembered = [read_identity(self.disk, directory) for directory in directories]
-        known = next((fields["cluster.id"] for fields in remembered if "cluster.id" in fields), None)
+        directories = self._online_directories()
+        owners = {path: owner for path in directories if (owner := read_identity(self.disk, path)) is not None}
+        if owners and await self.store.get(nodes.CLUSTER_ID) is None:
+            # The id is in the metadata before it is in any directory, so the metadata was lost.
+            raise metadata_is_missing(*next(iter(owners.items())))
         await create_if_missing(
-            self.store, nodes.CLUSTER_ID, nodes.encode({"version": "1", "id": known or new_cluster_id(self.dice)})
+            self.store, nodes.CLUSTER_ID, nodes.encode({"version": "1", "id": new_cluster_id(self.dice)})
         )
         node = await self.store.get(nodes.CLUSTER_ID)
         assert node is not None, "just made"
@@ -189,8 +209,7 @@ class Broker:
         configured, _ = BrokerConfig.load(self._properties)
         node_id = configured.broker_id
         if node_id < 0:
-            ids = [fields.get("broker.id", fields.get("node.id")) for fields in remembered]
-            node_id = next((int(text) for text in ids if text is not None), EMBEDDED_NODE_ID)
+            node_id = next((owner.node_id for owner in owners.values()), EMBEDDED_NODE_ID)
         check_identity(self.disk, directories, Identity(cluster_id, node_id))
         self.node_id = node_id
         self.image = ClusterImage(cluster_id)
@@ -209,6 +228,8 @@ class Broker:
         self.replicas.load_high_watermarks()
         self.publish(image)
         await finish_deletions(self.store, self.replicas.finish_deletion)
+        for log in self.replicas.unclaimed():
+            logger.warning("%s belongs to no topic of this cluster; it is left alone", log.directory)
         self.controller = Controller(
             self.store,
             self.image,

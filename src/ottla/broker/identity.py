@@ -1,6 +1,8 @@
-"""Who a log directory belongs to: `meta.properties`, as Kafka writes it.
+"""Who a log directory belongs to: `meta.properties`, as Kafka writes it, and the metadata that goes with it.
 
-A directory of another cluster or of another broker is refused: serving it would mix two logs under one name.
+A directory of another cluster or of another broker is refused: serving it would mix two logs under one name. So is one
+that is not known to be ours, because it holds what somebody wrote and no metadata of ours says what that is: a broker
+that starts there would find no topics, and a topic of the same name would put those logs out of the way.
 """
 
 from __future__ import annotations
@@ -10,11 +12,22 @@ import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from ottla.disk import Disk, read_file, write_atomically
 from ottla.errors import ConfigError
+from ottla.storage.logs import partition_of
 
 META_PROPERTIES = "meta.properties"
+VERSION = "0"  # of what we write: Kafka's with ZooKeeper
+KRAFT_VERSION = "1"
+NAMES_TOLD_MAX = 3
+
+ELSEWHERE = "name another directory (--data or log.dirs), or remove this one if its data is not needed"
+NO_TAKEOVER = (
+    "Ottla cannot take over a directory of Apache Kafka; let a client copy the topics from one broker to the other, "
+    f"and {ELSEWHERE}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,38 +36,99 @@ class Identity:
     node_id: int
 
 
-def read_identity(disk: Disk, directory: str) -> dict[str, str]:
-    """The fields of a directory's `meta.properties`; empty where it has none yet."""
+def read_identity(disk: Disk, directory: str) -> Identity | None:
+    """Whose the directory is by its `meta.properties`; None where it has none yet. ConfigError: not one of ours."""
     path = os.path.join(directory, META_PROPERTIES)
     if not disk.exists(path):
-        return {}
+        return None
+    fields = _fields(read_file(disk, path).decode("utf-8", "replace"))
+    if not fields:
+        return None
+    version, cluster_id = fields.get("version"), fields.get("cluster.id")
+    if version == KRAFT_VERSION:
+        whose = f"node {fields.get('node.id', 'without an id')} of cluster {cluster_id}"
+        raise ConfigError(f"{directory} belongs to Apache Kafka in KRaft mode ({whose}): {NO_TAKEOVER}")
+    if version != VERSION:
+        raise ConfigError(
+            f"{path} has version={version}, and this version of Ottla knows version={VERSION} only: "
+            f"start what wrote it, or {ELSEWHERE}"
+        )
+    node_id = fields.get("broker.id", "")
+    if cluster_id is None or not node_id.isdecimal():
+        raise ConfigError(
+            f"{path} does not name a broker (broker.id) and its cluster (cluster.id): mend it, or {ELSEWHERE}"
+        )
+    return Identity(cluster_id, int(node_id))
+
+
+def _fields(text: str) -> dict[str, str]:
     fields = {}
-    for line in read_file(disk, path).decode("utf-8", "replace").splitlines():
+    for line in text.splitlines():
         name, separator, value = line.partition("=")
         if separator and not line.startswith("#"):
             fields[name.strip()] = value.strip()
     return fields
 
 
+def check_ours(disk: Disk, directories: Sequence[str], metadata_name: str) -> None:
+    """ConfigError if a directory holds what is not known to be ours. Nothing is written.
+
+    The first directory holds the metadata, under `metadata_name`; until there is some, all are empty.
+    """
+    holders = [directory for directory in directories if disk.exists(os.path.join(directory, metadata_name))]
+    if holders and directories[0] not in holders:
+        raise ConfigError(
+            f"the metadata of this broker is in {holders[0]}, and log.dirs begins with {directories[0]}: "
+            f"name {holders[0]} first"
+        )
+    for directory in directories:
+        identity = read_identity(disk, directory)
+        if identity is not None and not holders:
+            raise metadata_is_missing(directory, identity)
+        if identity is None:
+            _check_has_no_logs(disk, directory)
+
+
+def metadata_is_missing(directory: str, identity: Identity) -> ConfigError:
+    whose = f"broker {identity.node_id} of cluster {identity.cluster_id}"
+    return ConfigError(
+        f"{directory} belongs to {whose}, whose metadata is not here; "
+        "if that is Ottla, name the directory with its metadata first in log.dirs, or bring it back; "
+        f"if that is Apache Kafka with ZooKeeper, {NO_TAKEOVER}"
+    )
+
+
+def _check_has_no_logs(disk: Disk, directory: str) -> None:
+    names = sorted(
+        name
+        for name in disk.list_directory(directory)
+        if partition_of(name) is not None and disk.is_directory(os.path.join(directory, name))
+    )
+    if names:
+        shown = ", ".join(islice(names, NAMES_TOLD_MAX)) + (", …" if len(names) > NAMES_TOLD_MAX else "")
+        raise ConfigError(
+            f"{directory} holds logs of topics ({shown}) and no {META_PROPERTIES} that says whose they are: if it was "
+            f"this broker's, bring that file back; if not, {ELSEWHERE}"
+        )
+
+
 def check_identity(disk: Disk, directories: Sequence[str], identity: Identity) -> None:
     """ConfigError if a directory belongs to somebody else; directories without an owner become ours."""
     for directory in directories:
-        fields = read_identity(disk, directory)
-        cluster_id = fields.get("cluster.id")
-        node_id = fields.get("broker.id", fields.get("node.id"))
-        if cluster_id is not None and cluster_id != identity.cluster_id:
+        owner = read_identity(disk, directory)
+        if owner is None:
+            text = f"version={VERSION}\nbroker.id={identity.node_id}\ncluster.id={identity.cluster_id}\n"
+            write_atomically(disk, os.path.join(directory, META_PROPERTIES), [text.encode("utf-8")])
+        elif owner.cluster_id != identity.cluster_id:
             raise ConfigError(
-                f"{directory} belongs to cluster {cluster_id}, this is {identity.cluster_id}; "
+                f"{directory} belongs to cluster {owner.cluster_id}, this is {identity.cluster_id}; "
                 "use another directory (log.dirs), or remove it if its data is not needed"
             )
-        if node_id is not None and node_id != str(identity.node_id):
+        elif owner.node_id != identity.node_id:
             raise ConfigError(
-                f"{directory} belongs to broker {node_id}, this is broker {identity.node_id}; "
-                f"set broker.id={node_id}, or use another directory (log.dirs)"
+                f"{directory} belongs to broker {owner.node_id}, this is broker {identity.node_id}; "
+                f"set broker.id={owner.node_id}, or use another directory (log.dirs)"
             )
-        if not fields:
-            text = f"version=0\nbroker.id={identity.node_id}\ncluster.id={identity.cluster_id}\n"
-            write_atomically(disk, os.path.join(directory, META_PROPERTIES), [text.encode("utf-8")])
 
 
 def new_cluster_id(dice: random.Random) -> str:

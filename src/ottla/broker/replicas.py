@@ -226,6 +226,10 @@ class Replicas:
             if log.name not in self._partitions and self._logs.owner_of(log.name) in (topic_id, None):
                 self._logs.delete(log.name, now_ms=self._clock.steady_ms())
 
+    def unclaimed(self) -> list[Log]:
+        """Logs on this broker that no topic of the image has."""
+        return [log for log in self._logs if log.name not in self._partitions and log.name not in self._offline]
+
     def _drop(self, keys: Sequence[tuple[str, int]]) -> None:
         """Lets partitions go and deletes their logs, those of one directory together."""
         by_directory: dict[str, tuple[LogDirectory, list[TopicPartition]]] = {}

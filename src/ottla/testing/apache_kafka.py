@@ -182,7 +182,7 @@ class KafkaBroker:
         """Format the directory if it is new, start the broker and return once it serves."""
         assert self._process is None, "the broker runs already"
         if not (self.log_dir / "meta.properties").exists():
-            self._format()
+            self.format()
         levels = {"defaultLogLevel": "warn", "log.kafka.server.KafkaRaftServer": "info"}
         with self._console.open("wb") as console:
             self._process = subprocess.Popen(
@@ -214,7 +214,8 @@ class KafkaBroker:
         """What the broker has said since it started."""
         return self._console.read_text(errors="replace")
 
-    def _format(self) -> None:
+    def format(self) -> None:
+        """Make the directory one of this cluster, as Kafka wants it before the first start."""
         # Any 16 bytes in the URL-safe alphabet are a cluster id.
         arguments = [
             "format",
