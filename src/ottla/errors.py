@@ -7,6 +7,7 @@ on the code, not a class tree.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar
 
@@ -186,11 +187,22 @@ class ApiError(OttlaError):
 
 
 class RecordsError(ApiError):
-    """Records that cannot be taken or read; `record_index` names the offending record of its batch where known."""
+    """Records that cannot be taken or read.
 
-    def __init__(self, code: ErrorCode, message: str, record_index: int | None = None) -> None:
+    `record_index` names the record of a batch that cannot be read, where known; `bad_records` are those that can be
+    read and are not wanted, each with the reason: the others of their batch are innocent.
+    """
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str,
+        record_index: int | None = None,
+        bad_records: Sequence[tuple[int, str]] = (),
+    ) -> None:
         super().__init__(code, message)
         self.record_index = record_index
+        self.bad_records = bad_records
 
 
 class ConfigError(OttlaError):

@@ -40,9 +40,10 @@ def refuse(
     if error.code not in _WITHOUT_LOG_START and _is_one_batch(records):
         answer.log_start_offset = log_start_offset
     answer.error_message = error.message or None
-    if isinstance(error, RecordsError) and error.record_index is not None:
+    if isinstance(error, RecordsError):
         answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=error.record_index, batch_index_error_message=error.message)
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=reason)
+            for index, reason in error.bad_records
         ]
 
 

@@ -29,6 +29,7 @@ from ottla.records.layout import (
     EncodedColumns,
     HeadersColumn,
     Problem,
+    RefusedRecord,
     Retained,
     Scan,
     ScanEnd,
@@ -107,7 +108,6 @@ cdef enum:
     MAGIC = 4
     CRC = 5
     CODEC = 6
-    ATTRIBUTES = 7
     OFFSETS = 8
     COUNT = 9
     CONTROL = 10
@@ -131,7 +131,6 @@ cdef enum:
     LOG_APPEND_TIME_BIT = 0x08
     TRANSACTIONAL_BIT = 0x10
     CONTROL_BIT = 0x20
-    KNOWN_ATTRIBUTES = 0x7F
     VARINT_BYTES_MAX = 5
     # Beside key, value and headers: length, attributes, timestamp delta, offset delta, two lengths, header count.
     RECORD_OVERHEAD_MAX = 5 + 1 + 10 + 5 + 5 + 5 + 5
@@ -233,12 +232,13 @@ cdef object header_tuple(const Header *header):
     return fields
 
 
-cdef object checked_tuple(object header, int64_t max_timestamp, int32_t delta, int64_t null_key_index):
-    cdef object fields = new_named_tuple(Checked, 4)
+cdef object checked_tuple(object header, int64_t max_timestamp, int32_t delta, int64_t null_key_index, bint in_order):
+    cdef object fields = new_named_tuple(Checked, 5)
     put(fields, 0, header)
     put(fields, 1, max_timestamp)
     put(fields, 2, delta)
     put(fields, 3, null_key_index)
+    put(fields, 4, in_order)
     return fields
 
 
@@ -264,8 +264,6 @@ cdef inline int header_problem(const Header *header) noexcept nogil:
 
 
 cdef inline int producer_problem(const Header *header) noexcept nogil:
-    if header.attributes & ~KNOWN_ATTRIBUTES:
-        return ATTRIBUTES
     if header.attributes & CONTROL_BIT:
         return CONTROL
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
@@ -296,11 +294,11 @@ cdef int check_framing(
     cdef size_t covered = LENGTH_PREFIX + header.batch_length - ATTRIBUTES_AT
     if crc32c_of(0, data + position + ATTRIBUTES_AT, covered) != header.crc:
         return CRC
-    problem = header_problem(header)
+    problem = producer_problem(header) if strict else 0
+    if not problem:
+        problem = header_problem(header)
     if not problem and header.attributes & COMPRESSION_MASK > ZSTD:
         problem = CODEC
-    if not problem and strict:
-        problem = producer_problem(header)
     return problem
 
 
@@ -320,8 +318,10 @@ def check_batch(data, Py_ssize_t position, bint strict, bint deep):
     if problem:
         raise_problem(problem, walk.index)
     if walk.offset_of_max < 0:
-        return checked_tuple(header_tuple(&header), header.max_timestamp, header.last_offset_delta, -1)
-    return checked_tuple(header_tuple(&header), walk.max_timestamp, walk.offset_of_max, walk.null_key_index)
+        return checked_tuple(header_tuple(&header), header.max_timestamp, header.last_offset_delta, -1, True)
+    return checked_tuple(
+        header_tuple(&header), walk.max_timestamp, walk.offset_of_max, walk.null_key_index, walk.is_in_order
+    )
 
 
 def check_records(records, header, bint strict):
@@ -339,8 +339,8 @@ def check_records(records, header, bint strict):
     if problem:
         raise_problem(problem, walk.index)
     if walk.offset_of_max < 0:
-        return checked_tuple(header, fields.max_timestamp, fields.last_offset_delta, -1)
-    return checked_tuple(header, walk.max_timestamp, walk.offset_of_max, walk.null_key_index)
+        return checked_tuple(header, fields.max_timestamp, fields.last_offset_delta, -1, True)
+    return checked_tuple(header, walk.max_timestamp, walk.offset_of_max, walk.null_key_index, walk.is_in_order)
 
 
 cdef int scan_one(const uint8_t *data, Py_ssize_t remaining, bint check_crc, Header *header, bint *cut) noexcept nogil:
@@ -413,6 +413,7 @@ cdef struct Walk:
     int64_t max_timestamp
     int64_t null_key_index
     int32_t offset_of_max
+    bint is_in_order
 
 
 cdef inline int offset_problem(const RawRecord *record, int64_t base_offset) noexcept nogil:
@@ -431,9 +432,11 @@ cdef int check_walk(
     cdef int32_t count = header.record_count, previous = -1, last = header.last_offset_delta, offset_of_max = -1
     cdef int64_t base_timestamp = header.base_timestamp
     cdef bint is_append_time = header.attributes & LOG_APPEND_TIME_BIT
+    cdef bint is_in_order = True
     cdef int problem
     walk.index = -1
     walk.offset_of_max = -1
+    walk.is_in_order = True
     if count < 0 or count > size // RECORD_BYTES_MIN:
         return COUNT
     for index in range(count):
@@ -441,11 +444,9 @@ cdef int check_walk(
         if problem:
             walk.index = index
             return problem
-        if strict:
-            if record.offset_delta != index:
-                walk.index = index
-                return OFFSET_DELTA
-        elif record.offset_delta <= previous or record.offset_delta > last:
+        if record.offset_delta != index:
+            is_in_order = False
+        if not strict and (record.offset_delta <= previous or record.offset_delta > last):
             walk.index = index
             return OFFSET_DELTA
         previous = record.offset_delta
@@ -465,7 +466,46 @@ cdef int check_walk(
     walk.max_timestamp = max_timestamp
     walk.offset_of_max = offset_of_max
     walk.null_key_index = null_key_index
+    walk.is_in_order = is_in_order
     return 0
+
+
+def refused_records(
+    records,
+    header,
+    bint needs_keys,
+    int64_t timestamp_min,
+    int64_t timestamp_max,
+    Py_ssize_t records_max,
+):
+    cdef _View view = _View(records)
+    cdef const uint8_t *at = view.data
+    cdef const uint8_t *end = view.data + view.size
+    cdef RawRecord record
+    cdef int64_t index, timestamp, count = header.record_count, base_timestamp = header.base_timestamp
+    cdef int64_t append_time = header.max_timestamp
+    cdef bint is_append_time = header.attributes & LOG_APPEND_TIME_BIT, lacks_key
+    cdef list refused = []
+    cdef int problem
+    if count < 0 or count > view.size // RECORD_BYTES_MIN:
+        raise_problem(COUNT)
+    for index in range(count):
+        problem = read_record(at, end, &record)
+        if problem:
+            raise_problem(problem, index)
+        if add_overflows(base_timestamp, record.timestamp_delta, &timestamp):
+            raise_problem(TIMESTAMP, index)
+        if is_append_time:
+            timestamp = append_time
+        lacks_key = needs_keys and record.key == NULL
+        if (lacks_key or (timestamp != -1 and (timestamp < timestamp_min or timestamp > timestamp_max))) and (
+            len(refused) < records_max
+        ):
+            refused.append(RefusedRecord(index, timestamp, not lacks_key))
+        at = record.end
+    if at != end:
+        raise_problem(TRAILING)
+    return refused
 
 
 cdef tuple decode_headers(const uint8_t *at, const uint8_t *end, int32_t count):

@@ -29,7 +29,7 @@ def stamp_plain(
             problem = LENGTH
         if not problem:
             problem = check_walk(view.data + HEADER_BYTES, header.batch_length - LENGTH_MIN, &header, True, &walk)
-    if problem or walk.max_timestamp != header.max_timestamp or walk.max_timestamp > timestamp_max:
+    if problem or not walk.is_in_order or walk.max_timestamp != header.max_timestamp or walk.max_timestamp > timestamp_max:
         return None
     if needs_keys and walk.null_key_index >= 0:
         return None

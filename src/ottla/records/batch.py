@@ -35,6 +35,7 @@ from ottla.records.layout import (
     Problem,
     Record,
     RecordHeaders,
+    RefusedRecord,
     Scan,
     ScanEnd,
     refusal,
@@ -67,16 +68,25 @@ def check(
     know.
 
     Always: length, magic, checksum, codec, offsets and count. `deep`: every record, decompressed if need be,
-    with its lengths, numbers and offset deltas. `strict` is for a producer's batch: base offset 0, offset
-    deltas 0..n-1, at least one record, no control batch, no unknown attributes, a sequence with a producer id.
-    Without it, as from disk or from a leader, a batch has its place, and compaction may have left gaps or nothing
-    at all.
+    with its lengths, numbers and offset deltas. `strict` is for a producer's batch: base offset 0, at least one
+    record, as many offsets as records, no control batch, a sequence with a producer id; whether its offset deltas
+    are 0..n-1 is told. Without it, as from disk or from a leader, a batch has its place, and compaction may have left
+    gaps or nothing at all.
     """
     checked = codec.check_batch(data, position, strict, deep)
     header = checked.header
     if not deep or not header.attributes & COMPRESSION_MASK:
         return checked
     return codec.check_records(_section(data, position, header, decompressed_bytes_max), header, strict)
+
+
+def refused_records(
+    data: Buffer, *, needs_keys: bool, timestamp_min: int, timestamp_max: int, records_max: int
+) -> list[RefusedRecord]:
+    """The first `records_max` records of a batch that lack a key they need, or whose time is outside of the range."""
+    header = read_header(data)
+    section = _section(data, 0, header, DECOMPRESSED_BYTES_MAX)
+    return codec.refused_records(section, header, needs_keys, timestamp_min, timestamp_max, records_max)
 
 
 def scan(
@@ -113,6 +123,14 @@ def stamp_append_time(data: Buffer, now_ms: int, position: int = 0) -> None:
     header = read_header(data, position)
     _INT16.pack_into(data, position + ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_BIT)
     stamp_max_timestamp(data, now_ms, position)
+
+
+def stamp_create_time(data: Buffer, position: int = 0) -> None:
+    """Takes back the claim that a broker stamped the records of the batch: each has its own time again."""
+    header = read_header(data, position)
+    _INT16.pack_into(data, position + ATTRIBUTES_AT, header.attributes & ~LOG_APPEND_TIME_BIT)
+    with memoryview(data) as view:
+        _seal(view[position : position + header.size_bytes])
 
 
 def stamp_max_timestamp(data: Buffer, max_timestamp: int, position: int = 0) -> None:
@@ -365,6 +383,18 @@ def rebuild(
     )
 
 
+def renumber(data: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> bytearray:
+    """The same batch with the offset deltas 0, 1, 2, … that a producer should have given its records."""
+    header = read_header(data)
+    columns = codec.decode_records(
+        _section(data, 0, header, limit), header.record_count, 0, header.base_timestamp, append_time=None
+    )
+    records = codec.encode_records(
+        columns.keys, columns.values, columns.timestamps, columns.headers, None, header.base_timestamp, 0
+    )
+    return rebuild(header, records, record_count=header.record_count, max_timestamp=header.max_timestamp)
+
+
 def recompress(
     data: Buffer,
     compression: Compression,
@@ -408,9 +438,12 @@ __all__ = [
     "rebuild",
     "recompress",
     "records_of",
+    "refused_records",
+    "renumber",
     "scan",
     "stamp",
     "stamp_append_time",
+    "stamp_create_time",
     "stamp_max_timestamp",
     "wrap",
 ]

@@ -42,6 +42,7 @@ group_rows = core.group_rows
 partitions_of_column = core.partitions_of_column
 partitions_of_keys = core.partitions_of_keys
 read_header = core.read_header
+refused_records = core.refused_records
 retain = core.retain
 scan = core.scan
 split_columns = core.split_columns
@@ -64,6 +65,7 @@ __all__ = [
     "partitions_of_column",
     "partitions_of_keys",
     "read_header",
+    "refused_records",
     "retain",
     "scan",
     "split_columns",

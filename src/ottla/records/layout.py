@@ -44,7 +44,6 @@ LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
-KNOWN_ATTRIBUTES = 0x7F
 
 # Length, attributes, timestamp delta, offset delta, key length, value length, header count: a byte each at
 # least.
@@ -151,6 +150,15 @@ class Checked(NamedTuple):
     max_timestamp: int
     offset_of_max_timestamp_delta: int  # of the first record that has the max timestamp
     null_key_index: int  # the first record without a key, -1 if there is none: a compacted topic refuses it
+    is_in_order: bool  # whether the offset deltas are 0, 1, 2, …: those of a producer's batch need not be
+
+
+class RefusedRecord(NamedTuple):
+    """A record that a topic does not take: for its time, or because it has no key."""
+
+    record_index: int
+    timestamp: int
+    has_bad_time: bool  # where False, it is the key that is missing
 
 
 class ScanEnd(StrEnum):
@@ -285,7 +293,6 @@ class Problem(IntEnum):
     MAGIC = 4, ErrorCode.CORRUPT_MESSAGE, "the magic byte is not 2"
     CRC = 5, ErrorCode.CORRUPT_MESSAGE, "the checksum does not fit the bytes of the batch"
     CODEC = 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "the batch names an unknown compression codec"
-    ATTRIBUTES = 7, ErrorCode.INVALID_RECORD, "the batch has attributes that are not known"
     OFFSETS = 8, ErrorCode.CORRUPT_MESSAGE, "the batch claims offsets that cannot be"
     COUNT = 9, ErrorCode.INVALID_RECORD, "the record count does not fit the batch"
     CONTROL = 10, ErrorCode.INVALID_RECORD, "clients are not allowed to write control batches"

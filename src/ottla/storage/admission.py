@@ -7,6 +7,7 @@ run in any thread, and must for the batches that take long: a few kilobytes can 
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config import LONG_MAX, LogConfig
@@ -17,11 +18,20 @@ from ottla.records.compression import UnfoldsTooFarError
 from ottla.records.layout import (
     ATTRIBUTES_AT,
     COMPRESSION_MASK,
-    LOG_APPEND_TIME_BIT,
+    HEADER_BYTES,
+    INT64_MAX,
+    INT64_MIN,
+    LEGACY_LENGTH_MIN,
+    LENGTH_AT,
+    LENGTH_PREFIX,
     MAGIC,
     MAGIC_AT,
     BatchHeader,
+    Checked,
     Compression,
+    Problem,
+    RefusedRecord,
+    refusal,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +53,12 @@ REWRITTEN_AT_ONCE_BYTES_MAX = 16 * 1024
 LEGACY_UNFOLDED_BYTES_MAX = 16 * 1024 * 1024
 LEGACY_AT_ONCE_BYTES_MAX = 64 * 1024
 
+# A clock's time and this stay within 64 bits; the largest setting means no bound.
+AFTER_MAX_MS_MAX = 2**62
+# A refused batch names its bad records up to here: those of the largest batch that librdkafka makes by itself.
+RECORD_ERRORS_MAX = 10_000
+
+_LENGTH = struct.Struct(">i")
 _ONE_BATCH = "a produce request carries exactly one batch per partition"
 
 
@@ -82,7 +98,7 @@ class Admission:
         self.needs_keys = config.is_compacted
         self._codec = _CODECS.get(config.compression_type)
         self._uses_append_time = config.uses_append_time
-        self.after_max_ms = config.message_timestamp_after_max_ms
+        self.after_max_ms = min(config.message_timestamp_after_max_ms, AFTER_MAX_MS_MAX)
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._looks_at_records = self._codec is not None or self._before_max_ms != LONG_MAX
         # A plain batch up to here has to keep two rules only, of times and keys; 0 where the topic asks for more.
@@ -97,15 +113,14 @@ class Admission:
         view = data if type(data) is memoryview else memoryview(data)
         if view.readonly:
             view = memoryview(bytearray(view))
-        size_bytes = len(view)
-        if not size_bytes:
+        if not len(view):
             raise RecordsError(ErrorCode.INVALID_RECORD, _ONE_BATCH)
-        if size_bytes > self._bytes_max:
-            raise _too_large(size_bytes, self._config)
-        if size_bytes > MAGIC_AT and view[MAGIC_AT] < MAGIC:
+        view = _only_batch(view)
+        if len(view) > self._bytes_max:
+            raise _too_large(len(view), self._config)
+        if len(view) > MAGIC_AT and view[MAGIC_AT] < MAGIC:
             # Made anew, so it is checked like any other: what an old client sent may still break a rule of the topic.
             view = _converted_up(view, at_once)
-            size_bytes = len(view)
         if at_once:
             if self._looks_at_records and self._is_long_rewrite(view):
                 raise TakesLongError
@@ -115,36 +130,53 @@ class Admission:
                 raise TakesLongError from None
         else:
             checked = batch.check(view)
-        header, max_timestamp, offset_delta, null_key_index = checked
-        if header.batch_length + batch.LENGTH_PREFIX != size_bytes:
-            raise RecordsError(ErrorCode.INVALID_RECORD, _ONE_BATCH)
-        if self.needs_keys and null_key_index >= 0:
-            raise RecordsError(
-                ErrorCode.INVALID_RECORD,
-                f"record {null_key_index} has no key, which a compacted topic needs",
-                null_key_index,
-            )
-        if header.attributes & LOG_APPEND_TIME_BIT:
-            raise RecordsError(ErrorCode.INVALID_TIMESTAMP, "the batch claims log append time; only a broker sets it")
+        self._check_records(view, checked, now_ms)
+        if not checked.is_in_order or checked.header.is_log_append_time:
+            view, checked = _put_right(view, checked.header, at_once)
+        header, max_timestamp, *_ = checked
         if self._uses_append_time:
             view = self._in_wanted_codec(view, header)
             batch.stamp_append_time(view, now_ms)
             return Admitted(view, batch.read_header(view), now_ms)
-        if max_timestamp > now_ms + self.after_max_ms:
-            raise _bad_timestamp(max_timestamp, now_ms, offset_delta)
-        if self._before_max_ms != LONG_MAX:
-            self._check_age(view, now_ms)
         if self._codec is not None or max_timestamp != header.max_timestamp:
             view = self._in_wanted_codec(view, header)
             batch.stamp_max_timestamp(view, max_timestamp)
             header = batch.read_header(view)
         return Admitted(view, header, NO_TIMESTAMP)
 
+    def _check_records(self, view: memoryview, checked: Checked, now_ms: int) -> None:
+        """What the topic asks of every record: a key, a time near the clock. All that break a rule are told."""
+        header = checked.header
+        if header.is_log_append_time and (self._uses_append_time or header.max_timestamp == NO_TIMESTAMP):
+            count = min(header.record_count, RECORD_ERRORS_MAX)
+            reason = "claims log append time, which only a broker sets"
+            raise _refusal(ErrorCode.INVALID_TIMESTAMP, [(index, reason) for index in range(count)])
+        timestamp_min, timestamp_max = now_ms - self._before_max_ms, now_ms + self.after_max_ms
+        if self._uses_append_time:
+            timestamp_min, timestamp_max = INT64_MIN, INT64_MAX
+        lacks_keys = self.needs_keys and checked.null_key_index >= 0
+        may_be_old = self._before_max_ms != LONG_MAX and not self._uses_append_time
+        if not lacks_keys and not may_be_old and checked.max_timestamp <= timestamp_max:
+            return
+        refused = batch.refused_records(
+            view,
+            needs_keys=self.needs_keys,
+            timestamp_min=timestamp_min,
+            timestamp_max=timestamp_max,
+            records_max=RECORD_ERRORS_MAX,
+        )
+        if refused:
+            has_bad_times = any(record.has_bad_time for record in refused)
+            code = ErrorCode.INVALID_TIMESTAMP if has_bad_times else ErrorCode.INVALID_RECORD
+            raise _refusal(code, [(record.record_index, _reason(record, now_ms)) for record in refused])
+
     def _is_long_rewrite(self, view: memoryview) -> bool:
-        """Whether the topic asks for more than a check of a batch, and the batch is large."""
+        """Whether the topic asks that a batch is compressed anew or unfolded twice, and the batch is large."""
         if len(view) <= REWRITTEN_AT_ONCE_BYTES_MAX:
             return False
-        return self._before_max_ms != LONG_MAX or view[ATTRIBUTES_AT + 1] & COMPRESSION_MASK != self._codec
+        codec = view[ATTRIBUTES_AT + 1] & COMPRESSION_MASK
+        is_unfolded_twice = self._before_max_ms != LONG_MAX and codec != Compression.NONE
+        return is_unfolded_twice or (self._codec is not None and codec != self._codec)
 
     def _in_wanted_codec(self, view: memoryview, header: BatchHeader) -> memoryview:
         """The batch under the codec that the topic asks for; as it is where it asks for none."""
@@ -155,12 +187,45 @@ class Admission:
             raise _too_large(len(recompressed), self._config)
         return recompressed
 
-    def _check_age(self, data: Buffer, now_ms: int) -> None:
-        """The only check that needs every timestamp; a topic that asks for it pays for it."""
-        earliest = now_ms - self._before_max_ms
-        for index, timestamp in enumerate(batch.decode(data).timestamps):
-            if NO_TIMESTAMP != timestamp < earliest:
-                raise _bad_timestamp(timestamp, now_ms, index)
+
+def _only_batch(view: memoryview) -> memoryview:
+    """The batch of a request without the beginning of another behind it; a whole one is refused, and so is rubbish.
+
+    Kafka sees a set of batches whose last one may be cut, and drops that one.
+    """
+    if len(view) <= MAGIC_AT or view[MAGIC_AT] < MAGIC:
+        return view
+    end = LENGTH_PREFIX + _LENGTH.unpack_from(view, LENGTH_AT)[0]
+    rest_bytes = len(view) - end
+    if rest_bytes <= 0 or end < HEADER_BYTES:
+        return view  # whatever is wrong with it is for the check to say
+    if rest_bytes >= LENGTH_PREFIX:
+        (length,) = _LENGTH.unpack_from(view, end + LENGTH_AT)
+        magic = view[end + MAGIC_AT] if rest_bytes > MAGIC_AT else MAGIC
+        if length < LEGACY_LENGTH_MIN or magic > MAGIC:
+            raise RecordsError(ErrorCode.CORRUPT_MESSAGE, "what stands behind the batch is no batch")
+        if rest_bytes >= LENGTH_PREFIX + length:
+            raise RecordsError(ErrorCode.INVALID_RECORD, _ONE_BATCH)
+    return view[:end]
+
+
+def _put_right(view: memoryview, header: BatchHeader, at_once: bool) -> tuple[memoryview, Checked]:
+    """A batch whose producer was careless: it claims a broker's time, or numbers its records as it likes.
+
+    Kafka stores such numbers as they are, which gives readers offsets twice or never; here they are made right. Under a
+    codec it fails on them.
+    """
+    if at_once and len(view) > REWRITTEN_AT_ONCE_BYTES_MAX:
+        raise TakesLongError
+    if header.is_log_append_time:
+        batch.stamp_create_time(view)
+    checked = batch.check(view)
+    if not checked.is_in_order:
+        if header.compression is not Compression.NONE:
+            raise refusal(Problem.OFFSET_DELTA)
+        view = memoryview(batch.renumber(view))
+        checked = batch.check(view)
+    return view, checked
 
 
 def _converted_up(messages: memoryview, at_once: bool) -> memoryview:
@@ -190,10 +255,16 @@ def _level(codec: Compression, config: LogConfig) -> int | None:
     return levels.get(codec)
 
 
-def _bad_timestamp(timestamp: int, now_ms: int, index: int) -> RecordsError:
-    return RecordsError(
-        ErrorCode.INVALID_TIMESTAMP,
-        f"record {index} has timestamp {timestamp}, too far from the broker's clock {now_ms} "
-        "(message.timestamp.before.max.ms, message.timestamp.after.max.ms)",
-        index,
+def _refusal(code: ErrorCode, bad_records: list[tuple[int, str]]) -> RecordsError:
+    index, reason = bad_records[0]
+    message = f"{len(bad_records)} records are refused, the first of them is record {index}: {reason}"
+    return RecordsError(code, message, bad_records=bad_records)
+
+
+def _reason(record: RefusedRecord, now_ms: int) -> str:
+    if not record.has_bad_time:
+        return "it has no key, which a compacted topic needs"
+    return (
+        f"its timestamp {record.timestamp} is too far from the broker's clock {now_ms} "
+        "(message.timestamp.before.max.ms, message.timestamp.after.max.ms)"
     )

@@ -61,6 +61,14 @@ def test_check_records(given_section, strict, attributes, last_offset_delta):
     assert outcome(native.check_records, *arguments) == outcome(reference.check_records, *arguments)
 
 
+@given(sections(), st.integers(0, 0x7F), st.booleans(), timestamps, timestamps, st.integers(0, 5))
+def test_refused_records(given_section, attributes, needs_keys, lowest, highest, records_max):
+    section, count, base = given_section
+    header = BatchHeader(0, 0, 0, 2, 0, attributes, count - 1, base, base, -1, -1, -1, count)
+    arguments = (section, header, needs_keys, lowest, highest, records_max)
+    assert outcome(native.refused_records, *arguments) == outcome(reference.refused_records, *arguments)
+
+
 @given(sections(), st.integers(-1, 2**63 - 1), st.none() | timestamps)
 def test_decode(given_section, base_offset, append_time):
     section, count, base = given_section

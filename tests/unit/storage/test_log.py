@@ -108,7 +108,7 @@ def test_a_refused_batch_changes_nothing(home) -> None:
     log = home.open()
     home.produce(log, b"a")
     with pytest.raises(RecordsError):
-        log.append(home.batch(b"b") + b"\0", leader_epoch=5, now_ms=home.now_ms)
+        log.append(home.batch(b"b") + home.batch(b"c"), leader_epoch=5, now_ms=home.now_ms)
     assert (log.end_offset, log.epochs.latest) == (1, 0)
     assert home.values(log) == [b"a"]
 

@@ -6,10 +6,12 @@ waits, as for any answer, so what the same producer sends next is appended behin
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Coroutine
 from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from ottla.broker.partition import Partition
 from ottla.broker.produce_refusals import refuse
@@ -23,10 +25,19 @@ from ottla.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from ottla.protocol.wire import ZERO_UUID
-from ottla.records.layout import ATTRIBUTES_AT, COMPRESSION_MASK, MAGIC, MAGIC_AT, Compression
+from ottla.records.layout import (
+    ATTRIBUTES_AT,
+    COMPRESSION_MASK,
+    LEGACY_LENGTH_MIN,
+    LENGTH_AT,
+    MAGIC,
+    MAGIC_AT,
+    Compression,
+)
 from ottla.runtime.signal import wait_any
 from ottla.storage.admission import TakesLongError
 from ottla.storage.log import Appended
@@ -41,6 +52,8 @@ FIRST_BATCH_VERSION = 3  # from here on only batches of format 2 are sent
 FIRST_ZSTD_VERSION = 7
 NO_OFFSET = -1
 ADMIN_CLIENT_ID = "__admin_client"  # who may write even to the topics of coordinators, as in Kafka
+
+_LENGTH = struct.Struct(">i")
 
 
 class Waiting(NamedTuple):
@@ -63,6 +76,9 @@ class Unchecked(NamedTuple):
 def handle(
     broker: Broker, request: ProduceRequest, context: Context
 ) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
+    topics = request.topic_data
+    if len(topics) > 1 or (topics and len(topics[0].partition_data) > 1):
+        request.topic_data = _named_once(topics)
     if not has_transactional_batches(request):
         return _append_all(broker, request, context, None)
     checks = transaction_checks(broker, request, context.version)
@@ -70,6 +86,17 @@ def handle(
         _keep_records(request)
         return _append_later(broker, request, context, checks)
     return _append_all(broker, request, context, checks)  # type: ignore[arg-type]
+
+
+def _named_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
+    """Every partition once: of one that is named again, what is named last, as Kafka does."""
+    wishes: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
+    for topic in topics:
+        wishes.setdefault((topic.name, topic.topic_id), {}).update((wish.index, wish) for wish in topic.partition_data)
+    return [
+        TopicProduceData(name=name, topic_id=topic_id, partition_data=list(of_topic.values()))
+        for (name, topic_id), of_topic in wishes.items()
+    ]
 
 
 def _keep_records(request: ProduceRequest) -> None:
@@ -149,6 +176,8 @@ def _checked_request(wish: PartitionProduceData, acks: int, version: int) -> Buf
         raise RecordsError(ErrorCode.INVALID_RECORD, "there are no records for this partition")
     if version >= FIRST_BATCH_VERSION and len(records) > ATTRIBUTES_AT:
         if records[MAGIC_AT] < MAGIC:
+            if _LENGTH.unpack_from(records, LENGTH_AT)[0] < LEGACY_LENGTH_MIN:
+                raise RecordsError(ErrorCode.CORRUPT_MESSAGE, "the records have a length below the smallest possible")
             raise RecordsError(ErrorCode.INVALID_RECORD, f"Produce {version} carries batches of format 2 only")
         if version < FIRST_ZSTD_VERSION and records[ATTRIBUTES_AT + 1] & COMPRESSION_MASK == Compression.ZSTD:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} does not know zstd")

@@ -11,7 +11,13 @@ from ottla.records.reference.checksum import crc32c
 from ottla.records.reference.compaction import KeyOffsetMap, retain
 from ottla.records.reference.plain import stamp_plain
 from ottla.records.reference.rows import group_rows, partitions_of_column, partitions_of_keys, split_columns
-from ottla.records.reference.sections import check_records, decode_records, encode_records, first_at_or_after
+from ottla.records.reference.sections import (
+    check_records,
+    decode_records,
+    encode_records,
+    first_at_or_after,
+    refused_records,
+)
 
 __all__ = [
     "ColumnsDecoder",
@@ -28,6 +34,7 @@ __all__ = [
     "partitions_of_column",
     "partitions_of_keys",
     "read_header",
+    "refused_records",
     "retain",
     "scan",
     "split_columns",

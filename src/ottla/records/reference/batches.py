@@ -12,7 +12,6 @@ from ottla.records.layout import (
     HEADER,
     HEADER_BYTES,
     INT64_MAX,
-    KNOWN_ATTRIBUTES,
     LEGACY_LENGTH_MIN,
     LENGTH_AT,
     LENGTH_MIN,
@@ -69,9 +68,7 @@ def _header_problem(header: BatchHeader) -> Problem | None:
 
 
 def _producer_problem(header: BatchHeader) -> Problem | None:
-    """What a producer's batch may not claim besides."""
-    if header.attributes & ~KNOWN_ATTRIBUTES:
-        return Problem.ATTRIBUTES
+    """What a producer's batch may not claim."""
     if header.attributes & CONTROL_BIT:
         return Problem.CONTROL
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
@@ -93,16 +90,17 @@ def check_batch(data: Buffer, position: int, strict: bool, deep: bool) -> Checke
             raise refusal(Problem.BASE_OFFSET)
         if crc32c(view[position + ATTRIBUTES_AT : end]) != header.crc:
             raise refusal(Problem.CRC)
-        problem = _header_problem(header)
+        # A producer's batch without records is refused for good; from disk, claims that cannot be are damage.
+        problem = _producer_problem(header) if strict else None
+        if problem is None:
+            problem = _header_problem(header)
         if problem is None and header.attributes & COMPRESSION_MASK > Compression.ZSTD:
             problem = Problem.CODEC
-        if problem is None and strict:
-            problem = _producer_problem(header)
         if problem is not None:
             raise refusal(problem)
         if deep and not header.attributes & COMPRESSION_MASK:
             return check_records(view[position + HEADER_BYTES : end], header, strict)
-        return Checked(header, header.max_timestamp, header.last_offset_delta, -1)
+        return Checked(header, header.max_timestamp, header.last_offset_delta, -1, True)
 
 
 def scan(data: Buffer, position: int, end: int, check_crc: bool, batches_max: int) -> Scan:

@@ -31,11 +31,12 @@ def stamp_plain(
         if view.readonly or len(view) > size_max:
             return None
         try:
-            header, max_timestamp, _, null_key_index = check_batch(view, 0, True, True)
+            header, max_timestamp, _, null_key_index, is_in_order = check_batch(view, 0, True, True)
         except RecordsError:
             return None
         if (
             header.size_bytes != len(view)
+            or not is_in_order
             or header.attributes & (COMPRESSION_MASK | LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT)
             or max_timestamp != header.max_timestamp
             or max_timestamp > timestamp_max

@@ -15,6 +15,7 @@ from ottla.records.layout import (
     Columns,
     Problem,
     RecordHeaders,
+    RefusedRecord,
     refusal,
 )
 from ottla.records.reference.buffers import byte_view
@@ -25,20 +26,22 @@ if TYPE_CHECKING:
 
 
 def check_records(records: Buffer, header: BatchHeader, strict: bool) -> Checked:
-    """Checks every record of a batch, given its header and its records, decompressed."""
+    """Checks every record of a batch, given its header and its records, decompressed.
+
+    The offset deltas of a producer's batch (`strict`) may be anything: what comes of it is for the caller to say.
+    """
     max_timestamp = INT64_MIN
     offset_of_max_timestamp_delta = -1
     null_key_index = -1
     previous_delta = -1
+    is_in_order = True
     is_append_time = bool(header.attributes & LOG_APPEND_TIME_BIT)
     with byte_view(records) as view:
         for index, record in enumerate(walk(view, header.record_count)):
             delta = record.offset_delta
-            if strict:
-                in_order = delta == index
-            else:
-                in_order = previous_delta < delta <= header.last_offset_delta
-            if not in_order:
+            if delta != index:
+                is_in_order = False
+            if not strict and not previous_delta < delta <= header.last_offset_delta:
                 raise refusal(Problem.OFFSET_DELTA, index)
             previous_delta = delta
             timestamp = timestamp_of(record, header.base_timestamp, index)
@@ -50,8 +53,35 @@ def check_records(records: Buffer, header: BatchHeader, strict: bool) -> Checked
             if null_key_index < 0 and record.key is None:
                 null_key_index = index
     if offset_of_max_timestamp_delta < 0:
-        return Checked(header, header.max_timestamp, header.last_offset_delta, -1)
-    return Checked(header, max_timestamp, offset_of_max_timestamp_delta, null_key_index)
+        return Checked(header, header.max_timestamp, header.last_offset_delta, -1, True)
+    return Checked(header, max_timestamp, offset_of_max_timestamp_delta, null_key_index, is_in_order)
+
+
+def refused_records(
+    records: Buffer,
+    header: BatchHeader,
+    needs_keys: bool,
+    timestamp_min: int,
+    timestamp_max: int,
+    records_max: int,
+) -> list[RefusedRecord]:
+    """The first `records_max` records without a key, where they need one, or with a time outside of the range.
+
+    A record without a time (-1) has no bad one. Of a record that is bad twice the key is told.
+    """
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
+    refused: list[RefusedRecord] = []
+    with byte_view(records) as view:
+        for index, record in enumerate(walk(view, header.record_count)):
+            timestamp = timestamp_of(record, header.base_timestamp, index)
+            if append_time is not None:
+                timestamp = append_time
+            lacks_key = needs_keys and record.key is None
+            if len(refused) < records_max and (
+                lacks_key or (timestamp != -1 and not timestamp_min <= timestamp <= timestamp_max)
+            ):
+                refused.append(RefusedRecord(index, timestamp, not lacks_key))
+    return refused
 
 
 def decode_records(
