@@ -11,6 +11,7 @@ import pytest
 
 from ottla.broker.handlers import HANDLERS
 from ottla.errors import ErrorCode
+from ottla.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.cluster import DescribeClusterRequest
 from ottla.protocol.messages.configs import (
@@ -44,6 +45,7 @@ from ottla.protocol.messages.groups import (
 from ottla.protocol.messages.log_dirs import DescribeLogDirsRequest
 from ottla.protocol.messages.metadata import DescribeProducersRequest, DescribeTopicPartitionsRequest
 from ottla.protocol.messages.offsets import DeleteRecordsRequest, OffsetForLeaderEpochRequest
+from ottla.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.protocol.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest
 from ottla.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -62,6 +64,9 @@ from ottla.testing.raw_requests import create_topic, fetch, list_offsets, metada
 NewTopic = Callable[..., tuple[str, UUID]]
 # What a stranger to a group or to a transactional id is told.
 EXPECTED_ERRORS = {
+    17: {ErrorCode.ILLEGAL_SASL_STATE},
+    29: {ErrorCode.SECURITY_DISABLED},
+    36: {ErrorCode.ILLEGAL_SASL_STATE},
     25: {ErrorCode.NOT_COORDINATOR},
     26: {ErrorCode.NOT_COORDINATOR},
     11: {ErrorCode.MEMBER_ID_REQUIRED},
@@ -113,6 +118,8 @@ def request_for(key: int, version: int, topic: str, topic_id: UUID) -> object:
             return DescribeGroupsRequest(groups=[])
         case 16:
             return ListGroupsRequest()
+        case 17:
+            return SaslHandshakeRequest(mechanism="PLAIN")
         case 18:
             named_client = {"client_software_name": "raw", "client_software_version": "1"}
             return ApiVersionsRequest(**named_client if version >= 3 else {})
@@ -140,6 +147,13 @@ def request_for(key: int, version: int, topic: str, topic_id: UUID) -> object:
             return TxnOffsetCommitRequest(
                 transactional_id="t", group_id="g", producer_id=1, producer_epoch=0, topics=[]
             )
+        case 29:
+            kinds = {"resource_type_filter": 1, "operation": 1, "permission_type": 1}
+            return DescribeAclsRequest(**kinds, resource_name_filter=None, principal_filter=None, host_filter=None)
+        case 30:
+            return CreateAclsRequest(creations=[])
+        case 31:
+            return DeleteAclsRequest(filters=[])
         case 32:
             return DescribeConfigsRequest(
                 resources=[DescribeConfigsResource(resource_type=2, resource_name=topic, configuration_keys=None)]
@@ -148,6 +162,8 @@ def request_for(key: int, version: int, topic: str, topic_id: UUID) -> object:
             return AlterConfigsRequest(resources=[], validate_only=False)
         case 35:
             return DescribeLogDirsRequest(topics=None)
+        case 36:
+            return SaslAuthenticateRequest(auth_bytes=b"")
         case 37:
             return CreatePartitionsRequest(topics=[], timeout_ms=1000, validate_only=False)
         case 42:

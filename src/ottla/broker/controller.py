@@ -17,7 +17,7 @@ from uuid import UUID
 
 from ottla.cluster import nodes
 from ottla.cluster.elections import decide_loss, decide_return
-from ottla.cluster.image import INTERNAL_TOPICS, ClusterImage, PartitionState, TopicState
+from ottla.cluster.image import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, ClusterImage, PartitionState, TopicState
 from ottla.cluster.topics import DEFAULT, decide_more_partitions, decide_topic
 from ottla.config.dynamic import ConfigResource, ConfigResourceType, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
@@ -130,7 +130,7 @@ class Controller:
         """Creates topics that a client named for the first time: name → why not, None where it is there now."""
         outcome: dict[str, ApiError | None] = {}
         for name in names:
-            if name in INTERNAL_TOPICS:
+            if name in INTERNAL_TOPICS or name == CLUSTER_METADATA_TOPIC:
                 outcome[name] = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} is the broker's own to create")
             else:
                 outcome[name] = await self.create_unless_there(NewTopic(name))

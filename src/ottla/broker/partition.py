@@ -30,6 +30,12 @@ READ_COMMITTED = 1
 ALL_REPLICAS = -1  # acks
 
 
+def check_isolation(level: int) -> None:
+    """INVALID_REQUEST where a reader asks for an isolation level that is none."""
+    if level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {level}")
+
+
 class Watermarks(NamedTuple):
     """The offsets that an answer tells along with the records."""
 

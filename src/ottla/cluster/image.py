@@ -14,6 +14,8 @@ from uuid import UUID
 from ottla.ids import TopicPartition
 
 NO_LEADER = -1
+# The log of a KRaft quorum; no topic may have its name.
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.cluster.image import ClusterImage, PartitionState, TopicState
+from ottla.cluster.image import CLUSTER_METADATA_TOPIC, ClusterImage, PartitionState, TopicState
 from ottla.cluster.placement import assign
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TOPIC_NAME_LENGTH_MAX, is_valid_topic_name
@@ -85,6 +85,8 @@ def check_name(image: ClusterImage, name: str) -> None:
             f"{name!r} is no topic name: 1 to {TOPIC_NAME_LENGTH_MAX} of letters, digits, '.', '_' and '-', "
             "and not '.' or '..'",
         )
+    if name == CLUSTER_METADATA_TOPIC:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is the name of Kafka's metadata log and of no topic")
     if name in image.topics:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
     collision = colliding_topic(image, name)

@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping
 
 from ottla.errors import ApiError, ErrorCode
 
+NO_EPOCH = -1
+
 
 def high_watermark(ends: Mapping[int, int], isr: Collection[int]) -> int:
     """The first offset that some in-sync replica still lacks; consumers may read below it."""
@@ -43,11 +45,16 @@ class Leader:
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         """A client that knows the leader epoch must know the same one; -1 does not say."""
-        if current_leader_epoch == self.epoch or current_leader_epoch < 0:
+        if current_leader_epoch in (self.epoch, NO_EPOCH):
             return
         if current_leader_epoch < self.epoch:
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"epoch {current_leader_epoch} is over, it is {self.epoch}")
         raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"epoch {current_leader_epoch} is not known, it is {self.epoch}")
+
+    def check_follower(self, node_id: int) -> None:
+        """Only a replica of this partition may fetch as one, and not the leader from itself."""
+        if node_id == self.node_id or node_id not in self.replicas:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node_id} is no follower of this partition")
 
     def check_append(self, acks: int, min_insync_replicas: int) -> None:
         """With acks=all a record is taken only where enough replicas could take it."""

@@ -93,7 +93,7 @@ class LeaderEpochs:
 
         (-1, -1) where the epoch is not known: undefined, or past the latest one.
         """
-        if epoch < 0 or not self._entries or epoch > self.latest:
+        if epoch == -1 or not self._entries or epoch > self.latest:
             return -1, -1
         if epoch == self.latest:
             return epoch, log_end_offset

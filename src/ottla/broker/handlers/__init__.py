@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.broker.handlers import (
+    acls,
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
@@ -41,6 +42,7 @@ from ottla.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl,
     sync_group,
     txn_offset_commit,
     write_txn_markers,
@@ -61,6 +63,7 @@ HANDLERS: dict[int, Callable[..., Any]] = {
     14: sync_group.handle,
     15: describe_groups.handle,
     16: list_groups.handle,
+    17: sasl.handle_handshake,
     18: api_versions.handle,
     19: create_topics.handle,
     20: delete_topics.handle,
@@ -72,9 +75,13 @@ HANDLERS: dict[int, Callable[..., Any]] = {
     26: end_txn.handle,
     27: write_txn_markers.handle,
     28: txn_offset_commit.handle,
+    29: acls.handle_describe,
+    30: acls.handle_create,
+    31: acls.handle_delete,
     32: describe_configs.handle,
     33: alter_configs.handle,
     35: describe_log_dirs.handle,
+    36: sasl.handle_authenticate,
     37: create_partitions.handle,
     42: delete_groups.handle,
     44: alter_configs.handle_incremental,

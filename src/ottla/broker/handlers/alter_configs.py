@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.config.dynamic import ConfigChange, ConfigResource, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.configs import (
     AlterConfigsRequest,
+    AlterConfigsRequestAlterableConfig,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
     IncrementalAlterConfigsRequest,
@@ -28,9 +31,17 @@ async def handle(broker: Broker, request: AlterConfigsRequest, context: Context)
     changes: list[tuple[ConfigResource, Decide]] = []
     for wish in request.resources:
         resource = ConfigResource(wish.resource_type, wish.resource_name)
-        settings = {entry.name: entry.value for entry in wish.configs}
-        changes.append((resource, lambda configs, r=resource, s=settings: configs.alter(r, s)))  # type: ignore[misc]
+        changes.append((resource, partial(_replace, resource, wish.configs)))
     return AlterConfigsResponse(responses=await _change(broker, changes, validate_only=request.validate_only))
+
+
+def _replace(
+    resource: ConfigResource, entries: list[AlterConfigsRequestAlterableConfig], configs: DynamicConfigs
+) -> dict[str, str]:
+    settings = {entry.name: entry.value for entry in entries}
+    if len(settings) < len(entries):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a setting is named more than once")
+    return configs.alter(resource, settings)
 
 
 async def handle_incremental(
@@ -50,12 +61,12 @@ async def handle_incremental(
 async def _change(
     broker: Broker, changes: list[tuple[ConfigResource, Decide]], *, validate_only: bool
 ) -> list[AlterConfigsResourceResponse]:
-    resources = [resource for resource, _ in changes]
+    counts = Counter(resource for resource, _ in changes)
     responses = []
     for resource, decide in changes:
         answer = AlterConfigsResourceResponse(resource_type=resource.type, resource_name=resource.name)
         try:
-            if resources.count(resource) > 1:
+            if counts[resource] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "a resource is named more than once")
             await asyncio.shield(broker.controller.change_config(resource, decide, validate_only=validate_only))
         except ApiError as error:

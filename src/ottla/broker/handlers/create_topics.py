@@ -26,15 +26,21 @@ if TYPE_CHECKING:
 async def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     counts = Counter(topic.name for topic in request.topics)
     results = []
-    for name, wish in {topic.name: topic for topic in request.topics}.items():
+    for wish in request.topics:
+        if counts[wish.name] > 1:
+            continue
         try:
-            if counts[name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {name} is asked for more than once")
             topic = await _create(broker, wish, request)
             results.append(_result(broker, topic, wish))
         except ApiError as error:
-            results.append(CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None))
+            results.append(_failed(wish.name, error))
+    repeated = ApiError(ErrorCode.INVALID_REQUEST, "the topic is asked for more than once")
+    results += [_failed(name, repeated) for name, count in counts.items() if count > 1]
     return CreateTopicsResponse(topics=results)
+
+
+def _failed(name: str, error: ApiError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None)
 
 
 async def _create(broker: Broker, wish: CreatableTopic, request: CreateTopicsRequest) -> TopicState:

@@ -20,17 +20,23 @@ NO_OFFSET = -1
 
 
 def handle(broker: Broker, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
-    topics = []
+    # Of a partition that is named twice the last word counts.
+    wishes: dict[str, dict[int, int]] = {}
     for topic in request.topics:
-        partitions = []
-        for wish in topic.partitions:
-            try:
-                low_watermark = broker.replicas.find(topic.name, wish.partition_index).delete_records(wish.offset)
-                result = DeleteRecordsPartitionResult(partition_index=wish.partition_index, low_watermark=low_watermark)
-            except ApiError as error:
-                result = DeleteRecordsPartitionResult(
-                    partition_index=wish.partition_index, low_watermark=NO_OFFSET, error_code=error.code
-                )
-            partitions.append(result)
-        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
-    return DeleteRecordsResponse(topics=topics)
+        wishes.setdefault(topic.name, {}).update((wish.partition_index, wish.offset) for wish in topic.partitions)
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=name, partitions=[_result(broker, name, index, offset) for index, offset in offsets.items()]
+            )
+            for name, offsets in wishes.items()
+        ]
+    )
+
+
+def _result(broker: Broker, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
+    try:
+        low_watermark = broker.replicas.find(topic, index).delete_records(offset)
+    except ApiError as error:
+        return DeleteRecordsPartitionResult(partition_index=index, low_watermark=NO_OFFSET, error_code=error.code)
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)

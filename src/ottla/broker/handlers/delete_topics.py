@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from ottla.cluster.image import ClusterImage
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.wire import ZERO_UUID
@@ -15,26 +16,45 @@ if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
 
 
+class Wish(NamedTuple):
+    """A topic as the request names it."""
+
+    name: str | None
+    topic_id: UUID
+
+
 async def handle(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
-    wishes = [(topic.name, topic.topic_id) for topic in request.topics]
-    wishes += [(name, ZERO_UUID) for name in request.topic_names]
-    responses = []
-    for name, topic_id in wishes:
-        try:
-            if wishes.count((name, topic_id)) > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named more than once")
-            name = _name(broker, name, topic_id)
-            if not broker.config.delete_topic_enable:
-                raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "topics are not deleted here (delete.topic.enable)")
-            topic = await asyncio.shield(broker.controller.delete_topic(name))
-            responses.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id))
-        except ApiError as error:
-            responses.append(
-                DeletableTopicResult(
-                    name=name, topic_id=topic_id, error_code=error.code, error_message=error.message or None
-                )
-            )
-    return DeleteTopicsResponse(responses=responses)
+    wishes = [Wish(topic.name, topic.topic_id) for topic in request.topics]
+    wishes += [Wish(name, ZERO_UUID) for name in request.topic_names]
+    by_topic: dict[object, list[Wish]] = {}
+    for wish in wishes:
+        by_topic.setdefault(_topic_of(broker.image, wish), []).append(wish)
+    return DeleteTopicsResponse(responses=[await _delete(broker, same) for same in by_topic.values()])
+
+
+def _topic_of(image: ClusterImage, wish: Wish) -> object:
+    """The same for two wishes that mean the same topic, be it by name or by id."""
+    if wish.name is not None and wish.topic_id != ZERO_UUID:
+        return wish
+    return wish.name if wish.topic_id == ZERO_UUID else image.names_by_id.get(wish.topic_id, wish.topic_id)
+
+
+async def _delete(broker: Broker, wishes: list[Wish]) -> DeletableTopicResult:
+    """The one answer to all wishes that mean a topic; if there are several, it stays."""
+    name = next((wish.name for wish in wishes if wish.name is not None), None)
+    topic_id = next((wish.topic_id for wish in wishes if wish.topic_id != ZERO_UUID), ZERO_UUID)
+    try:
+        if len(wishes) > 1:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named more than once")
+        name = _name(broker, name, topic_id)
+        if not broker.config.delete_topic_enable:
+            raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "topics are not deleted here (delete.topic.enable)")
+        topic = await asyncio.shield(broker.controller.delete_topic(name))
+    except ApiError as error:
+        return DeletableTopicResult(
+            name=name, topic_id=topic_id, error_code=error.code, error_message=error.message or None
+        )
+    return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
 
 
 def _name(broker: Broker, name: str | None, topic_id: UUID) -> str:

@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
-BROKERS = 1  # the other kind of endpoint, controllers, is KRaft's
+# Kinds of endpoints; controllers are KRaft's.
+BROKERS = 1
+CONTROLLERS = 2
 
 
 def handle(broker: Broker, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
     image = broker.image
-    if request.endpoint_type != BROKERS:
-        return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message="this is a listener of brokers; there are no separate controllers here",
-            endpoint_type=request.endpoint_type,
-            cluster_id=image.cluster_id,
-            brokers=[],
+    if request.endpoint_type == CONTROLLERS:
+        return _refused(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a listener of brokers; there are no separate controllers here"
         )
+    if request.endpoint_type != BROKERS:
+        return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no kind {request.endpoint_type} of endpoints")
     return DescribeClusterResponse(
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
@@ -36,3 +36,7 @@ def handle(broker: Broker, request: DescribeClusterRequest, context: Context) ->
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
     )
+
+
+def _refused(code: ErrorCode, message: str) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=code, error_message=message, cluster_id="", brokers=[])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.errors import ApiError
+from ottla.errors import ApiError, ErrorCode
+from ottla.ids import is_valid_topic_name
 from ottla.protocol.messages.metadata import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -33,6 +34,8 @@ def handle(broker: Broker, request: DescribeProducersRequest, context: Context) 
 
 def _answer(broker: Broker, topic: str, index: int) -> PartitionResponse:
     try:
+        if not is_valid_topic_name(topic):
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is no topic name")
         partition = broker.replicas.find(topic, index)
         partition.check_leader()
     except ApiError as error:

@@ -28,23 +28,26 @@ def handle(
     broker: Broker, request: DescribeTopicPartitionsRequest, context: Context
 ) -> DescribeTopicPartitionsResponse:
     image = broker.image
-    names = sorted({topic.name for topic in request.topics} or image.topics)
+    asked = {topic.name for topic in request.topics}
     start_topic, start_index = "", 0
     if request.cursor is not None:
         start_topic, start_index = request.cursor.topic_name, request.cursor.partition_index
+        if start_index < 0 or (asked and start_topic not in asked):
+            return _refused(request, ErrorCode.INVALID_REQUEST)
+    names = sorted(asked or image.topics)
     left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
-    topics = []
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
         if name < start_topic:
-            continue
-        topic = image.topics.get(name)
-        if topic is None:
-            topics.append(_unknown(name))
             continue
         if left == 0:
             return DescribeTopicPartitionsResponse(
                 topics=topics, next_cursor=Cursor(topic_name=name, partition_index=0)
             )
+        topic = image.topics.get(name)
+        if topic is None:
+            topics.append(_unknown(name))
+            continue
         first = start_index if name == start_topic else 0
         indexes = range(first, min(len(topic.partitions), first + left))
         topics.append(_known(image, topic, indexes))
@@ -54,6 +57,16 @@ def handle(
                 topics=topics, next_cursor=Cursor(topic_name=name, partition_index=indexes.stop)
             )
     return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _refused(request: DescribeTopicPartitionsRequest, code: ErrorCode) -> DescribeTopicPartitionsResponse:
+    """The answer to a cursor that no answer of ours ever had: the error stands with the topics."""
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=code, name=topic.name, topic_id=ZERO_UUID, partitions=[])
+            for topic in request.topics
+        ]
+    )
 
 
 def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.partition import READ_COMMITTED, Partition
+from ottla.broker.partition import READ_COMMITTED, Partition, check_isolation
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.fetch import (
@@ -20,6 +20,7 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
 )
 from ottla.replication.fetch_sessions import FetchPlan, Told, WantedKey
+from ottla.replication.leader import NO_EPOCH
 from ottla.runtime.signal import Signal, wait_any
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
 FIRST_BATCH_VERSION = 4  # earlier readers know only formats 0 and 1
 FIRST_AT_LEAST_ONE_VERSION = 3
-CONSUMER = -1
+FIRST_SESSION_VERSION = 7
+FIRST_TOPIC_ID_VERSION = 13
+FIRST_LEADER_VERSION = 16  # whoever asks the wrong broker is told the right one (KIP-951)
 NO_OFFSET = -1
 UNKNOWN_CODES = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -36,6 +39,10 @@ UNKNOWN_CODES = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITIO
 def handle(
     broker: Broker, request: FetchRequest, context: Context
 ) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+    try:
+        check_isolation(request.isolation_level)
+    except ApiError as error:
+        return _refused(request, context.version, error.code)
     try:
         names = broker.image.names_by_id
         plan = broker.fetch_sessions.plan(request, context.version, broker.clock.steady_ms(), names)
@@ -47,10 +54,31 @@ def handle(
     return reading.wait()
 
 
+def _refused(request: FetchRequest, version: int, code: ErrorCode) -> FetchResponse:
+    """An error of the whole request. The oldest answers have no place for one but the partitions."""
+    topics = [] if version >= FIRST_TOPIC_ID_VERSION else request.topics
+    return FetchResponse(
+        error_code=code if version >= FIRST_SESSION_VERSION else 0,
+        session_id=0,
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic, partitions=[_failed(wish.partition, code) for wish in topic.partitions]
+            )
+            for topic in topics
+        ],
+    )
+
+
+def _failed(index: int, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=index, error_code=code, high_watermark=NO_OFFSET, aborted_transactions=None, records=b""
+    )
+
+
 class _Reading:
     """One Fetch request while it is served."""
 
-    __slots__ = ("_at_least_one", "_broker", "_context", "_is_follower", "_plan", "_request", "_results")
+    __slots__ = ("_at_least_one", "_broker", "_context", "_follower_id", "_plan", "_request", "_results")
 
     def __init__(self, broker: Broker, request: FetchRequest, context: Context, plan: FetchPlan) -> None:
         self._broker = broker
@@ -58,7 +86,7 @@ class _Reading:
         self._context = context
         self._plan = plan
         replica_id = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
-        self._is_follower = replica_id != CONSUMER
+        self._follower_id = replica_id if replica_id >= 0 else None  # every negative id is a consumer's
         self._at_least_one = context.version >= FIRST_AT_LEAST_ONE_VERSION
         self._results: list[tuple[WantedKey, PartitionData]] = []
 
@@ -84,10 +112,15 @@ class _Reading:
         found = []
         for key, _ in self._plan.wanted:
             try:
-                found.append(self._broker.replicas.find_named_or_by_id(*key))
+                found.append(self._find(key))
             except ApiError:
                 continue  # its error was an answer by itself: the request does not wait
         return found
+
+    def _find(self, key: WantedKey) -> Partition:
+        if self._context.version >= FIRST_TOPIC_ID_VERSION:
+            return self._broker.replicas.find_by_id(key.topic_id, key.partition)
+        return self._broker.replicas.find(key.topic, key.partition)
 
     def is_enough(self) -> bool:
         """Reads what there is; whether it is worth answering: enough bytes, or an error."""
@@ -98,17 +131,11 @@ class _Reading:
         has_error = False
         for key, wish in self._plan.wanted:
             try:
-                partition = self._broker.replicas.find_named_or_by_id(*key)
+                partition = self._find(key)
                 data = self._read(partition, wish, bytes_left, is_first=bytes_read == 0)
             except ApiError as error:
                 code = self._of_topic_that_went(key) if error.code == ErrorCode.UNKNOWN_TOPIC_ID else error.code
-                data = PartitionData(
-                    partition_index=wish.partition,
-                    error_code=code,
-                    high_watermark=NO_OFFSET,
-                    aborted_transactions=None,
-                    records=b"",
-                )
+                data = _failed(wish.partition, code)
                 has_error = True
             size = getattr(data.records, "size_bytes", 0)
             bytes_left = max(0, bytes_left - size)
@@ -129,7 +156,7 @@ class _Reading:
 
     def _read(self, partition: Partition, wish: FetchPartition, bytes_left: int, *, is_first: bool) -> PartitionData:
         leader = partition.leader
-        leader.check_epoch(wish.current_leader_epoch)
+        leader.check_epoch(max(NO_EPOCH, wish.current_leader_epoch))  # here every negative one does not say
         high_watermark, last_stable_offset, log_start_offset = partition.watermarks
         data = PartitionData(
             partition_index=wish.partition,
@@ -139,21 +166,27 @@ class _Reading:
             aborted_transactions=None,
             records=b"",
         )
+        if self._follower_id is not None:
+            leader.check_follower(self._follower_id)
         if wish.last_fetched_epoch >= 0 and self._has_diverged(partition, wish, data):
             return data
-        if self._is_follower:
+        if self._follower_id is not None:
             upper_offset = partition.log.end_offset
         else:
             is_committed_only = self._request.isolation_level == READ_COMMITTED
             upper_offset = last_stable_offset if is_committed_only else high_watermark
+        if wish.partition_max_bytes < 0 or self._request.max_bytes < 0:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "fewer than no bytes are asked for")
         max_bytes = min(wish.partition_max_bytes, bytes_left)
         found = partition.read(
             wish.fetch_offset, max_bytes, upper_offset=upper_offset, at_least_one=is_first and self._at_least_one
         )
+        if self._request.isolation_level == READ_COMMITTED and self._follower_id is None:
+            data.aborted_transactions = []
         if found is None or (max_bytes <= 0 and not is_first):
             return data
         self._check_format()
-        if self._request.isolation_level == READ_COMMITTED:
+        if data.aborted_transactions is not None:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
                 for aborted in partition.aborted_transactions(wish.fetch_offset, found.upper_offset)
@@ -202,7 +235,7 @@ class _Reading:
                 topics.append(FetchableTopicResponse(topic=key.topic, topic_id=key.topic_id, partitions=[]))
             topics[-1].partitions.append(data)
         response = FetchResponse(session_id=self._plan.session_id, responses=topics)
-        if leaders and self._context.version >= 16:
+        if leaders and self._follower_id is None:  # a broker knows where the others are
             response.node_endpoints = [
                 NodeEndpoint(node_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack)
                 for node, endpoint in self._broker.endpoints(self._context.connection.listener_name)
@@ -212,6 +245,6 @@ class _Reading:
 
     def _name_leader(self, key: WantedKey, data: PartitionData, leaders: set[int]) -> None:
         state = self._broker.partition_state(key.topic, key.topic_id, key.partition)
-        if state is not None and state.leader >= 0 and self._context.version >= 12:
+        if state is not None and state.leader >= 0 and self._context.version >= FIRST_LEADER_VERSION:
             data.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
             leaders.add(state.leader)

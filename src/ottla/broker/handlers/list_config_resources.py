@@ -21,7 +21,9 @@ def handle(broker: Broker, request: ListConfigResourcesRequest, context: Context
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
     return ListConfigResourcesResponse(
         config_resources=[
-            ConfigResource(resource_name=name, resource_type=kind) for kind in wanted for name in _names(broker, kind)
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in dict.fromkeys(wanted)
+            for name in _names(broker, kind)
         ]
     )
 

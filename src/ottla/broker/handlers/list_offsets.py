@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.partition import Partition
+from ottla.broker.partition import Partition, check_isolation
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -42,23 +42,25 @@ NOT_FOUND = Found(-1, -1, -1)
 
 
 def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
-    topics = []
+    answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
     for topic in request.topics:
-        seen: set[int] = set()
-        partitions = []
+        partitions = answers.setdefault(topic.name, {})
         for wish in topic.partitions:
+            index = wish.partition_index
             try:
-                if wish.partition_index in seen:
+                if index in partitions:  # then it is answered once, and not with an offset
                     raise ApiError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
-                seen.add(wish.partition_index)
-                partition = broker.replicas.find(topic.name, wish.partition_index)
-                found = _find(partition, wish, request, context.version)
-                answer = _answer(wish.partition_index, found, context.version)
+                check_isolation(request.isolation_level)
+                partition = broker.replicas.find(topic.name, index)
+                partitions[index] = _answer(index, _find(partition, wish, request, context.version), context.version)
             except ApiError as error:
-                answer = ListOffsetsPartitionResponse(partition_index=wish.partition_index, error_code=error.code)
-            partitions.append(answer)
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-    return ListOffsetsResponse(topics=topics)
+                partitions[index] = ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(name=name, partitions=list(partitions.values()))
+            for name, partitions in answers.items()
+        ]
+    )
 
 
 def _answer(index: int, found: Found, version: int) -> ListOffsetsPartitionResponse:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
 
 
+FIRST_TOPIC_ID_VERSION = 12
+FIRST_ERROR_VERSION = 13
+
+
 def handle(
     broker: Broker, request: MetadataRequest, context: Context
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
@@ -32,7 +36,11 @@ def handle(
     topics = request.topics
     if topics is None or (not topics and context.version == 0):
         return _response(broker, request, context, [_known(image, topic) for topic in image.topics.values()])
-    topics = list({(topic.name, topic.topic_id): topic for topic in topics}.values())  # each is told once
+    if not _can_be_asked(topics, context.version):
+        return _refused(topics, context.version, ErrorCode.INVALID_REQUEST)
+    # Each is told once; where some are named by id, only those are.
+    by_id = [topic for topic in topics if topic.topic_id != ZERO_UUID]
+    topics = list({(topic.name, topic.topic_id): topic for topic in by_id or topics}.values())
     missing = [
         topic.name
         for topic in topics
@@ -41,6 +49,26 @@ def handle(
     if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
         return _created(broker, request, context, topics, missing)
     return _response(broker, request, context, [_answer(image, topic) for topic in topics])
+
+
+def _can_be_asked(topics: list[MetadataRequestTopic], version: int) -> bool:
+    """Whether every topic is named in a way that the version knows: ids came before they could be asked for."""
+    if version < FIRST_TOPIC_ID_VERSION:
+        return all(topic.name is not None and topic.topic_id == ZERO_UUID for topic in topics)
+    return all(topic.name is not None or topic.topic_id != ZERO_UUID for topic in topics)
+
+
+def _refused(topics: list[MetadataRequestTopic], version: int, code: ErrorCode) -> MetadataResponse:
+    """An error of the whole request: most versions of this answer have no place for one but the topics."""
+    return MetadataResponse(
+        error_code=code if version >= FIRST_ERROR_VERSION else ErrorCode.NONE,
+        brokers=[],
+        cluster_id=None,
+        topics=[
+            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
+            for topic in topics
+        ],
+    )
 
 
 async def _created(
@@ -73,8 +101,7 @@ def _find(image: ClusterImage, wish: MetadataRequestTopic) -> TopicState:
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         return topic
-    if wish.name is None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is asked for by name or by id")
+    assert wish.name is not None, "a topic without name and id is refused before"
     if not is_valid_topic_name(wish.name):
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     topic = image.topics.get(wish.name)
@@ -109,7 +136,7 @@ def _response(
     image = broker.image
     if request.include_topic_authorized_operations:
         for topic in topics:
-            if not topic.error_code:
+            if topic.name is not None:  # also of those that are not there, but not of unknown ids
                 topic.topic_authorized_operations = TOPIC_OPERATIONS
     return MetadataResponse(
         brokers=[

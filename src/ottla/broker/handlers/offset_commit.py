@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from ottla.broker.coordinators import together
 from ottla.broker.group_requests import caller_of
@@ -47,13 +48,13 @@ def _refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitRespo
 def _take_unknown_out(broker: Broker, request: OffsetCommitRequest, version: int) -> list[OffsetCommitResponseTopic]:
     """Leaves in the request what there is, by name and id; what is said about the rest."""
     image = broker.image
-    refused: list[OffsetCommitResponseTopic] = []
+    refused: dict[tuple[str, UUID], OffsetCommitResponseTopic] = {}
     known: list[OffsetCommitRequestTopic] = []
     for topic in request.topics:
         if version >= FIRST_TOPIC_ID_VERSION:
             name = image.names_by_id.get(topic.topic_id)
             if name is None:
-                refused.append(_failed(topic, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID))
+                _refuse(refused, topic, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID)
                 continue
             topic.name = name
         state = image.topics.get(topic.name)
@@ -62,12 +63,25 @@ def _take_unknown_out(broker: Broker, request: OffsetCommitRequest, version: int
             count, topic.topic_id = len(state.partitions), state.topic_id
         missing = [each for each in topic.partitions if not 0 <= each.partition_index < count]
         if missing:
-            refused.append(_failed(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            _refuse(refused, topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             topic.partitions = [each for each in topic.partitions if each not in missing]
         if topic.partitions:
             known.append(topic)
     request.topics = known
-    return refused
+    return list(refused.values())
+
+
+def _refuse(
+    refused: dict[tuple[str, UUID], OffsetCommitResponseTopic],
+    topic: OffsetCommitRequestTopic,
+    partitions: list[Any],
+    code: ErrorCode,
+) -> None:
+    """Adds what is said about partitions to what was said about their topic before."""
+    failed = _failed(topic, partitions, code)
+    told = refused.setdefault((topic.name, topic.topic_id), failed)
+    if told is not failed:
+        told.partitions += failed.partitions
 
 
 def _failed(topic: OffsetCommitRequestTopic, partitions: list[Any], code: ErrorCode) -> OffsetCommitResponseTopic:

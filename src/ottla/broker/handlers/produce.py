@@ -28,7 +28,6 @@ from ottla.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.protocol.wire import ZERO_UUID
 from ottla.records.layout import (
     ATTRIBUTES_AT,
     COMPRESSION_MASK,
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
 
 FIRST_BATCH_VERSION = 3  # from here on only batches of format 2 are sent
 FIRST_ZSTD_VERSION = 7
+FIRST_TOPIC_ID_VERSION = 13
 NO_OFFSET = -1
 ADMIN_CLIENT_ID = "__admin_client"  # who may write even to the topics of coordinators, as in Kafka
 
@@ -135,7 +135,7 @@ def _append_all(
             try:
                 partition = (
                     broker.replicas.find(topic.name, wish.index)
-                    if topic.topic_id == ZERO_UUID
+                    if version < FIRST_TOPIC_ID_VERSION
                     else broker.replicas.find_by_id(topic.topic_id, wish.index)
                 )
                 if partition.name.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:

@@ -1,12 +1,14 @@
-"""Renders `docs/reference/api-support.md` from the message classes.
+"""Renders `docs/reference/api-support.md` from the message classes and the table of handlers.
 
-python -m ottla.protocol.reference > docs/reference/api-support.md
+python -m ottla.broker.reference > docs/reference/api-support.md
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ottla.broker.handlers import HANDLERS
+from ottla.broker.handlers.api_versions import advertised
 from ottla.protocol.coordinator_records import (
     GROUP_RECORDS,
     SHARE_STATE_RECORDS,
@@ -14,17 +16,18 @@ from ottla.protocol.coordinator_records import (
     RecordType,
 )
 from ottla.protocol.messages import embedded
-from ottla.protocol.schema import message_schema_of, messages_in
+from ottla.protocol.schema import Versions, message_schema_of, messages_in
 from ottla.protocol.versions import API_TABLE, Api
 
 _INTRODUCTION = """\
 # API support
 
-What the wire protocol of Ottla can read and write. This page is generated: `python -m ottla.protocol.reference`.
+What a broker of Ottla serves, and what its wire protocol can read and write besides. This page is generated:
+`python -m ottla.broker.reference`.
 
-*Versions* are those that are decoded and encoded, from the oldest of Kafka 3.9 to the newest of 4.3. *Kafka
-4.3* is what a broker of Kafka 4.3 advertises. *Flexible* is the first version with compact lengths and tagged
-fields.
+*Served* are the versions that a broker announces and answers; an API without any closes the connection, as in Kafka.
+*Readable* are those that are decoded and encoded, from the oldest of Kafka 3.9 to the newest of 4.3. *Kafka 4.3* is
+what a broker of Kafka 4.3 advertises. *Flexible* is the first version with compact lengths and tagged fields.
 """
 
 
@@ -34,11 +37,12 @@ def api_support() -> str:
 
 
 def _lines() -> Iterator[str]:
+    served = {one.api_key: str(Versions(one.min_version, one.max_version)) for one in advertised(list(HANDLERS))}
     yield _INTRODUCTION
     yield "## Requests and responses\n"
     yield from _table(
-        ("Key", "API", "Versions", "Kafka 4.3", "Flexible", "Listeners", "What it does"),
-        (_api_row(api) for api in API_TABLE.values()),
+        ("Key", "API", "Served", "Readable", "Kafka 4.3", "Flexible", "Listeners", "What it does"),
+        (_api_row(api, served.get(api.key, "–")) for api in API_TABLE.values()),
     )
     yield "\n## Records of coordinators\n"
     for title, records in (
@@ -61,10 +65,11 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[s
         yield f"| {' | '.join(row)} |"
 
 
-def _api_row(api: Api) -> tuple[str, ...]:
+def _api_row(api: Api, served: str) -> tuple[str, ...]:
     return (
         str(api.key),
         api.name,
+        served,
         str(api.versions),
         str(api.advertised or "–"),
         _flexible(api.flexible_since),
