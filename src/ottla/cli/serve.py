@@ -110,8 +110,11 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(properties: Properties) -> ExitCode:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGTERM, stopping.set)
+    # A shell has jobs in the background ignore the interrupt that is meant for the one in front (`ottla serve &` in a
+    # script, nohup): that stays so, as it does for every other command.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGINT, stopping.set)
     broker = Broker(properties, on_failure=stopping.set)
     await broker.start()
     gc.collect()

@@ -19,11 +19,12 @@ from typing import Any, NamedTuple, Self
 from ottla.errors import OttlaError
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.headers import decode_response_header, encode_request_header
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.headers import RequestHeader
 from ottla.protocol.schema import message_schema_of
 from ottla.protocol.versions import API_TABLE
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0  # of a machine that is busy with other things as well
 _LENGTH = struct.Struct(">i")
 
 
@@ -137,3 +138,12 @@ class RawClient:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def wait_until_read(bootstrap_servers: str) -> None:
+    """Returns when the broker has read whatever others have sent to it before.
+
+    What has arrived is seen by its loop no later than what arrives on a connection that is made now.
+    """
+    with RawClient(bootstrap_servers) as client:
+        client.ask(ApiVersionsRequest(client_software_name="raw", client_software_version="1"), 3)
