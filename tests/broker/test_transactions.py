@@ -31,6 +31,7 @@ from ottla.testing.raw_requests import create_topic, fetch, one_batch, produce
 from ottla.testing.raw_transactions import (
     WAIT_S,
     RawProducer,
+    begin_briefly,
     end_request,
     find_coordinator,
     list_request,
@@ -87,6 +88,11 @@ def committed_offset(client: RawClient, group: str, topic: str) -> tuple[int, Er
     answer = client.ask(OffsetFetchRequest(groups=[wish], require_stable=True), 8).groups[0]
     found = answer.topics[0].partitions[0]
     return found.committed_offset, ErrorCode(found.error_code)
+
+
+def made(client: RawClient, topic: str) -> str:
+    assert not client.ask(create_topic(topic), 7).topics[0].error_code
+    return topic
 
 
 # -- what readers see --------------------------------------------------------------------------------------------------
@@ -218,10 +224,7 @@ def test_records_of_a_transaction_are_refused_on_a_connection_that_repeats_itsel
 
 
 def test_a_transaction_that_takes_too_long_is_aborted(client: RawClient, new_topic: NewTopic) -> None:
-    topic, _ = new_topic()
-    producer = RawProducer(client, next(_names))
-    producer.init(timeout_ms=100)
-    producer.send(topic, b"lost")
+    producer, topic = begin_briefly(client, next(_names), lambda _: new_topic()[0], timeout_ms=100)
     seen = producer.wait_for_state("CompleteAbort")
     assert seen.producer_epoch == 1
     assert stable_offset(client, topic) == 2
@@ -508,16 +511,13 @@ def test_an_open_transaction_goes_on_after_a_restart(restarted: Broker, version:
 
 def test_an_open_transaction_runs_into_its_timeout_after_a_restart(restarted: Broker) -> None:
     with RawClient(restarted.bootstrap_servers) as client:
-        client.ask(create_topic("t"), 7)
-        producer = RawProducer(client, "tx")
-        producer.init(timeout_ms=500)
-        producer.send("t", b"v")
+        producer, topic = begin_briefly(client, "tx", lambda name: made(client, name), timeout_ms=500)
     restarted.restart()
     with RawClient(restarted.bootstrap_servers) as client:
         producer.client = client
-        find_coordinator(client, "tx")
+        find_coordinator(client, producer.transactional_id)
         producer.wait_for_state("CompleteAbort")
-        assert committed_values(client, "t") == []
+        assert committed_values(client, topic) == []
 
 
 @both_versions

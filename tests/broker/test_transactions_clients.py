@@ -17,6 +17,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing.broker import Broker
+from ottla.testing.raw_client import RawClient
+from ottla.testing.raw_transactions import RawProducer
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of how it reads its own files
@@ -174,7 +176,8 @@ def test_librdkafka_notices_that_its_time_was_up(
     producer.produce(topic, b"slow")
     producer.flush(WAIT_S)
     assert read_all(broker, topic, 0) == []
-    time.sleep(1.2)  # what is tested is time
+    with RawClient(broker.bootstrap_servers) as client:
+        RawProducer(client, transactional_id).wait_for_state("CompleteAbort")
     with pytest.raises(confluent_kafka.KafkaException):
         producer.commit_transaction(WAIT_S)
     assert read_all(broker, topic, 0) == []

@@ -12,6 +12,8 @@ AddPartitionsToTxn, and a new epoch after each end; version 1 as those before.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from ottla.errors import ErrorCode
@@ -35,7 +37,7 @@ from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import one_batch, produce
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
-WAIT_S = 20.0
+WAIT_S = 60.0
 WAITED_FOR = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -120,6 +122,25 @@ def marker_request(
 
 def list_request(**filters: Any) -> ListTransactionsRequest:
     return ListTransactionsRequest(**{"state_filters": [], "producer_id_filters": [], **filters})
+
+
+def begin_briefly(
+    client: RawClient, name: str, new_topic: Callable[[str], str], *, timeout_ms: int, version: int = 2
+) -> tuple[RawProducer, str]:
+    """A producer with a record in a transaction whose time is up soon, and the topic of that record.
+
+    Where a busy machine lets the time pass before the record is in, that attempt shows nothing, and the next one has an
+    id and a topic of its own: what a caller sees is the same on every machine.
+    """
+    deadline = time.monotonic() + WAIT_S
+    for attempt in count():
+        producer = RawProducer(client, f"{name}-{attempt}", version=version)
+        topic = new_topic(f"{name}-{attempt}")
+        producer.init(timeout_ms)
+        if not producer.send(topic, b"v").error_code:
+            return producer, topic
+        assert time.monotonic() < deadline, f"no transaction could begin within {timeout_ms} ms"
+    raise AssertionError("numbers do not end")
 
 
 class RawProducer:

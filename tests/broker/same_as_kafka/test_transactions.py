@@ -12,7 +12,6 @@ from ottla.protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from ottla.testing.raw_transactions import RawProducer
 from ottla.testing.side_by_side import Brokers, Conversations, TransactionSide
 from ottla.testing.side_by_side.groups import wait_for_group_coordinator
 
@@ -264,18 +263,15 @@ def lists(side: TransactionSide) -> None:
 
 @conversations.add
 def time_is_up(side: TransactionSide) -> None:
-    topic, _ = side.new_topic("t", 2)
     for version in (1, 2):
-        producer = RawProducer(side.client, side.name(f"tx-{version}"), version=version)
-        producer.init(timeout_ms=200)
-        producer.send(topic, b"v")
+        producer, topic = side.begin_briefly(f"tx-{version}", timeout_ms=300, version=version)
         side.rest(producer)
         side.readable(topic)
         for end_version in (4, 5):
             side.end(producer, commit=True, version=end_version)
             side.end(producer, commit=False, version=end_version)
         side.produce(producer, topic, 1, version=11)
-        side.init(f"tx-{version}", producer_id=producer.producer_id, producer_epoch=0)
+        side.init(side.own_name(producer.transactional_id), producer_id=producer.producer_id, producer_epoch=0)
 
 
 @pytest.mark.parametrize("title", conversations.titles)

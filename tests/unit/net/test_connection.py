@@ -16,6 +16,8 @@ from ottla.net.connection import Connection, Parked, Reply
 from ottla.net.hang_ups import HangUps
 from ottla.net.server import RECEIVE_BUFFER_BYTES
 
+WAIT_S = 60
+
 
 @pytest.fixture(params=["with the compiled shortcut", "by itself"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +80,7 @@ async def received(theirs: socket.socket, size: int) -> bytes:
     loop = asyncio.get_running_loop()
     data = b""
     while len(data) < size:
-        piece = await asyncio.wait_for(loop.sock_recv(theirs, size - len(data)), 5)
+        piece = await asyncio.wait_for(loop.sock_recv(theirs, size - len(data)), WAIT_S)
         if not piece:
             break
         data += piece
@@ -197,7 +199,7 @@ def test_closing_gives_up_a_request_that_only_waits() -> None:
         await asyncio.sleep(0.05)
         assert connection.is_busy
         connection.close()
-        await asyncio.wait_for(cancelled.wait(), 1)
+        await asyncio.wait_for(cancelled.wait(), WAIT_S)
 
     connected(lambda connection, frame: Parked(never()), play)
 

@@ -44,6 +44,10 @@ class Side:
         """Every conversation has groups and topics of its own."""
         return f"{self._prefix}-{name}"
 
+    def own_name(self, name: str) -> str:
+        """What `name` was given."""
+        return name.removeprefix(f"{self._prefix}-")
+
     # -- what is written down ------------------------------------------------------------------------------------------
 
     def ask(self, request: object, version: int, *, client: RawClient | None = None, note: Note | None = None) -> Any:

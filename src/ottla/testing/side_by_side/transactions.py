@@ -26,6 +26,7 @@ from ottla.testing.raw_transactions import (
     RawProducer,
     add_request,
     ask_until_ready,
+    begin_briefly,
     end_request,
     find_coordinator,
     init_request,
@@ -70,6 +71,10 @@ class TransactionSide(Side):
         producer = RawProducer(self.client, self.name(name), **how)
         self.note("let in", self.id(producer.init().producer_id), producer.epoch)
         return producer
+
+    def begin_briefly(self, name: str, **how: Any) -> tuple[RawProducer, str]:
+        """A producer with a record in a transaction whose time is up soon, and its topic."""
+        return begin_briefly(self.client, self.name(name), lambda topic: self.new_topic(self.own_name(topic))[0], **how)
 
     def init(self, name: str, version: int = 5, *, timeout_ms: int = 60_000, waits: bool = True, **fields: Any) -> Any:
         request = init_request(name and self.name(name), timeout_ms, **fields)
