@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,19 +42,19 @@ class Pipe:
         self.protocol = protocol
         self.frames = FrameParser()
         self.is_closed = False
+        self._arriving: deque[bytes] = deque()
 
     def write(self, data: bytes) -> None:
         for each in self.frames.feed(data):
             self.broker.take(self, each)
 
     def deliver(self, data: bytes) -> None:
-        """Hands bytes to the client in pieces of the broker's choice, later, as a network would."""
-        if self.broker.is_holding:
-            self.broker.held.append((self, data))
-        else:
-            asyncio.get_running_loop().call_later(self.broker.delay_s, self._deliver, data)
+        """Hands bytes to the client in pieces of the broker's choice, later and in order, as a network would."""
+        self._arriving.append(data)
+        asyncio.get_running_loop().call_later(self.broker.delay_s, self._deliver)
 
-    def _deliver(self, data: bytes) -> None:
+    def _deliver(self) -> None:
+        data = self._arriving.popleft()  # not the one that set this timer: those of one moment go off in any order
         at = 0
         while at < len(data) and not self.is_closed:
             # Like a loop's transport, this one holds its view until the protocol has seen the bytes.
@@ -78,7 +79,7 @@ class ScriptedBroker:
     scripts: dict[type, Script] = field(default_factory=dict)
     piece_bytes: int = 1 << 30
     delay_s: float = 0.0
-    is_holding: bool = False  # answers are kept until `release`
+    is_holding: bool = False  # answers are kept until `release`, those about metadata aside
     held: list[tuple[Pipe, bytes]] = field(default_factory=list)
     is_down: bool = False
     hang_ups: int = 0  # so many of the next connections end at their first request
@@ -92,6 +93,11 @@ class ScriptedBroker:
         held, self.held, self.is_holding = self.held, [], False
         for pipe, data in held:
             pipe.deliver(data)
+
+    def release_one(self) -> None:
+        """Delivers the answer that has been kept longest; later ones are kept as before."""
+        pipe, data = self.held.pop(0)
+        pipe.deliver(data)
 
     def take(self, pipe: Pipe, data: bytes) -> None:
         header, position = decode_request_header(data)
@@ -107,7 +113,11 @@ class ScriptedBroker:
         if answer is None:
             return
         body = answer if isinstance(answer, bytes) else encode(answer, version)
-        pipe.deliver(frame(encode_response_header(header.correlation_id, api.key, version), body))
+        data = frame(encode_response_header(header.correlation_id, api.key, version), body)
+        if self.is_holding and not isinstance(request, MetadataRequest):
+            self.held.append((pipe, data))
+        else:
+            pipe.deliver(data)
 
 
 def _no_script(request: object, version: int) -> object:

@@ -27,6 +27,7 @@ from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest,
 from ottla.protocol.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from ottla.protocol.versions import API_TABLE
+from ottla.testing import loop
 
 METADATA = API_TABLE[3]
 ALL_TOPICS = MetadataRequest(topics=None)
@@ -40,7 +41,7 @@ def run(network, work: Callable[[BrokerConnection], Awaitable[None]], **options:
         finally:
             await connection.close()
 
-    asyncio.run(main())
+    loop.run(main())
 
 
 def versions(**ranges: tuple[int, int]) -> Callable[..., ApiVersionsResponse]:
@@ -174,7 +175,7 @@ def test_who_does_not_speak_kafka_is_told_apart(network, words):
         with pytest.raises(NotABrokerError, match=r"^broker:9001: the answer is not Kafka's: a frame of \d+ bytes"):
             await connect(network.address(1), door=network.door)
 
-    asyncio.run(main())
+    loop.run(main())
 
 
 def test_a_frame_beyond_the_limit_is_refused_before_memory_is_taken(network):
@@ -272,7 +273,7 @@ def test_a_broker_that_accepts_and_says_nothing_is_given_up(network):
             await connect(network.address(1), ConnectionOptions(connect_timeout_s=0.05), network.door)
         assert broker.pipes[0].is_closed
 
-    asyncio.run(main())
+    loop.run(main())
 
 
 def test_an_address_with_colons_stands_in_brackets():
@@ -287,4 +288,4 @@ def test_a_connection_that_ends_before_it_tells_its_versions_is_told_as_such(net
         with pytest.raises(ClosedUnansweredError, match="closed when versions were asked for"):
             await connect(network.address(1), ConnectionOptions(), network.door)
 
-    asyncio.run(main())
+    loop.run(main())

@@ -28,6 +28,7 @@ from ottla.protocol.messages.offsets import (
 )
 from ottla.records import batch
 from ottla.records.control import EndTransactionMarker, build_marker
+from ottla.testing.loop import run
 
 TRANSACTIONS = {"committed": 5, "aborted": 6}
 
@@ -141,7 +142,7 @@ def read(network, options, start: dict[int, int], end: dict[int, int] | None, **
                     assert columns.timestamps == [1000 + offset for offset in columns.offsets]
                     found[fetched.partition.partition] += columns.offsets
 
-    asyncio.run(main())
+    run(main())
     return found
 
 
@@ -252,7 +253,7 @@ def test_records_that_came_before_an_error_are_handed_out_first(network, options
                 with pytest.raises(Exception, match="orders-1: TOPIC_AUTHORIZATION_FAILED"):
                     await fetcher.next()
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_trouble_that_does_not_end_is_given_up(network, options):
@@ -262,6 +263,37 @@ def test_trouble_that_does_not_end_is_given_up(network, options):
     log.install(network.add(1))
     with pytest.raises(TimedOutError, match=r"given up after 0\.02 s: orders-0: KAFKA_STORAGE_ERROR"):
         read(network, options, {0: 0}, None)
+
+
+@pytest.mark.parametrize("pause_s", [0, 0.5, 3.0, 1000.0])
+def test_each_disturbance_has_its_own_time(network, options, pause_s):
+    """Trouble that ends in time is over: the next one, however much later, is borne as long as the first."""
+    log = Log({0: [batch_at(10 * number, 10) for number in range(100)]}, batches_max=1, cut=0)
+    log.install(network.add(1))
+
+    async def main() -> None:
+        async with (
+            Cluster([network.address(1)], options, network.door) as cluster,
+            Fetcher(cluster, {TopicPartition("orders", 0): 0}) as fetcher,
+        ):
+            clock = asyncio.get_running_loop()
+
+            async def disturb(seconds: float) -> None:
+                log.errors[0] = ErrorCode.KAFKA_STORAGE_ERROR
+                until = clock.time() + seconds
+                while clock.time() < until:
+                    await fetcher.next()
+
+            for _ in range(3):
+                await disturb(options.timeout_s * 0.9)
+                log.errors.clear()
+                while not await fetcher.next():
+                    assert clock.time() < 10_000
+                await asyncio.sleep(pause_s)
+            with pytest.raises(TimedOutError, match="given up after 2 s: orders-0: KAFKA_STORAGE_ERROR"):
+                await disturb(options.timeout_s * 1.1)
+
+    run(main())
 
 
 def test_damaged_records_are_not_handed_out(network, options):
@@ -293,6 +325,31 @@ def test_a_reader_of_committed_records_sees_neither_markers_nor_what_was_aborted
     assert read(network, options, {0: 0}, {0: 10}, isolation=Isolation.READ_COMMITTED) == {0: [2, 3, 5, 6, 9]}
 
 
+def test_transactions_that_overlap_are_told_apart(network, options):
+    """Two are aborted and one is not; each ends while another is open, and one begins in the middle of the answer."""
+    log = Log(
+        {
+            0: [
+                batch_at(0, 2, 6),
+                batch_at(2, 1, 7),
+                batch_at(3, 1, 5),
+                marker_at(4, 6, commit=False),
+                batch_at(5, 2, 7),  # still aborted, though another one has ended
+                batch_at(7, 1, 8),
+                marker_at(8, 7, commit=False),
+                batch_at(9, 1, 8),
+                marker_at(10, 5, commit=True),
+                marker_at(11, 8, commit=False),
+                batch_at(12, 1),
+            ]
+        },
+        batches_max=20,
+    )
+    log.aborted = [AbortedTransaction(producer_id=one, first_offset=at) for one, at in ((7, 2), (6, 0), (8, 7))]
+    log.install(network.add(1))
+    assert read(network, options, {0: 0}, {0: 13}, isolation=Isolation.READ_COMMITTED) == {0: [3, 12]}
+
+
 def test_a_reader_of_everything_sees_no_markers(network, options):
     Log({0: [batch_at(0, 2, 6), marker_at(2, 6, commit=False), batch_at(3, 1)]}).install(network.add(1))
     assert read(network, options, {0: 0}, {0: 4}) == {0: [0, 1, 3]}
@@ -312,4 +369,4 @@ def test_the_next_request_leaves_before_the_records_are_worked_on(network, optio
             assert [each.topics[0].partitions[0].fetch_offset for each in broker.requests(FetchRequest)] == [0, 5]
             assert fetcher.positions == {TopicPartition("orders", 0): 5}
 
-    asyncio.run(main())
+    run(main())

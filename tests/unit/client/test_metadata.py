@@ -20,6 +20,7 @@ from ottla.protocol.messages.offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla.protocol.messages.topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from ottla.testing.loop import run
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_the_first_contact_is_not_tried_again(network, options):
             async with Cluster([network.address(1)], options, network.door):
                 pass
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_the_first_bootstrap_server_that_answers_is_taken(network, options):
@@ -59,7 +60,7 @@ def test_the_first_bootstrap_server_that_answers_is_taken(network, options):
         async with Cluster(addresses, options, network.door) as cluster:
             assert (await cluster.any_connection()).address == network.address(3)
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_a_topic_is_asked_for_once(network, options):
@@ -73,7 +74,7 @@ def test_a_topic_is_asked_for_once(network, options):
         assert len(broker.requests(MetadataRequest)) == 1
         assert broker.requests(MetadataRequest)[0].allow_auto_topic_creation is False
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_an_unknown_topic_or_partition_is_an_error_at_once(network, options):
@@ -86,7 +87,7 @@ def test_an_unknown_topic_or_partition_is_an_error_at_once(network, options):
             with pytest.raises(UnknownTopicError, match="orders has no partition 4: it has 1, counted from 0"):
                 await cluster.leader_of(TopicPartition("orders", 4))
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_a_leader_that_is_being_elected_is_waited_for(network, options):
@@ -105,7 +106,7 @@ def test_a_leader_that_is_being_elected_is_waited_for(network, options):
             assert (await cluster.leader_of(TopicPartition("orders", 0))).leader_id == 1
         assert len(broker.requests(MetadataRequest)) == 4
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_callers_that_need_the_same_broker_share_a_connection(network, options):
@@ -119,7 +120,7 @@ def test_callers_that_need_the_same_broker_share_a_connection(network, options):
             assert len(set(map(id, connections))) == 1
         assert network.connections_made == 2
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_a_broken_connection_is_made_again(network, options):
@@ -134,7 +135,7 @@ def test_a_broken_connection_is_made_again(network, options):
             await cluster.topic("orders")
         assert network.connections_made == 2
 
-    asyncio.run(main())
+    run(main())
 
 
 def offsets(network, node_id: int):
@@ -175,7 +176,7 @@ def test_partitions_that_have_moved_are_asked_for_at_their_new_leader(network, o
             found = await list_offsets(cluster, asked)
             assert [found[partition].offset for partition in asked] == [100, 201, 202]
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_a_leader_that_never_comes_is_given_up_with_the_last_reason(network, options):
@@ -187,7 +188,7 @@ def test_a_leader_that_never_comes_is_given_up_with_the_last_reason(network, opt
             with pytest.raises(TimedOutError, match=r"given up after 0\.02 s: orders-0: NOT_LEADER_OR_FOLLOWER"):
                 await list_offsets(cluster, {TopicPartition("orders", 0): OffsetSpec.LATEST})
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_a_change_follows_the_controller(network, options):
@@ -215,4 +216,4 @@ def test_a_change_follows_the_controller(network, options):
         assert len(first.requests(CreateTopicsRequest)) == 1
         assert second.requests(CreateTopicsRequest)[0].topics[0].num_partitions == 2
 
-    asyncio.run(main())
+    run(main())

@@ -12,10 +12,12 @@ import pytest
 from ottla.client.metadata import ClientOptions, Cluster
 from ottla.client.partitioning import RecordColumns
 from ottla.client.producing import Acks, BatchProducer, ProducerOptions
-from ottla.client.retrying import TimedOutError
+from ottla.client.retrying import Pauses, TimedOutError
 from ottla.client.sending import Sender
 from ottla.errors import ApiError, ErrorCode
 from ottla.hashing import partition_of_key
+from ottla.ids import TopicPartition
+from ottla.net.client import ConnectionOptions
 from ottla.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -25,6 +27,7 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from ottla.records import batch
 from ottla.records.layout import Compression
+from ottla.testing import loop
 
 
 class Leader:
@@ -66,12 +69,12 @@ class Leader:
         return [(header.base_sequence, header.record_count) for header in headers]
 
 
-def run(network, options, work, **settings) -> None:
+def run(network, options, work, *, run_on=loop.run, **settings) -> None:
     async def main() -> None:
         async with Cluster([network.address(1)], options, network.door) as cluster:
             await work(BatchProducer(cluster, ProducerOptions(**settings), random.Random(3)))
 
-    asyncio.run(main())
+    run_on(main())
 
 
 def values(count: int, size: int = 10) -> RecordColumns:
@@ -321,7 +324,6 @@ def test_whatever_fails_every_record_is_there_once_and_in_order(network, options
     broker = network.add(1)
     leader.install(broker)
     broker.delay_s = 0.001
-    options = ClientOptions(options.connection, 20, options.pauses)  # a busy machine needs its time
 
     def produce(request: ProduceRequest, version: int) -> object:
         # Once in a while the connection breaks, before the broker has the request or after.
@@ -516,8 +518,137 @@ def test_a_pause_that_ends_while_lanes_are_looked_at_is_not_slept_through(networ
     monkeypatch.setattr(Sender, "_leaders_of_ready_lanes", look_slowly)
 
     async def work(producer: BatchProducer) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await producer.produce("orders", values(5))
         assert len(leader.sent) == 6
+
+    run(network, options, work, run_on=asyncio.run)  # time goes on while it looks
+
+
+def test_an_open_error_closes_its_lane_until_nothing_of_it_is_under_way(network, options):
+    """The first of five is refused. Whatever were sent before the other answers are in would stand behind a gap."""
+    leader = Leader()
+    broker = network.add(1)
+    leader.install(broker)
+
+    async def work(producer: BatchProducer) -> None:
+        await producer.produce("orders", values(1))
+        for code in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+            leader.sent.clear()
+            refusals = iter([code, *[ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER] * 4])
+            leader.refuse = lambda header, refusals=refusals: next(refusals, ErrorCode.NONE)
+            broker.is_holding = True
+            sending = await producer.send("orders", values(200))
+            await until_quiet()
+            first_try = list(leader.sent)
+            assert len(first_try) == 5
+            # Answers come one at a time, with long enough in between for any pause of the sender.
+            for left in reversed(range(5)):
+                broker.release_one()
+                await asyncio.sleep(0.1)
+                assert not left or leader.sent == first_try, f"something was sent while {left} were under way"
+            assert leader.sent[5:] == first_try[:1], "the first one comes again, alone"
+            broker.release()
+            await sending.appended()
+        assert leader.logs[0] == [*values(1).values, *values(200).values * 3]
+
+    run(network, options, work, batch_bytes_max=500)
+
+
+def test_a_gap_closes_its_lane_before_it_is_known_what_made_it(network, options):
+    """The first of five was taken and its answer says so; the others found a gap. Nothing new may be sent behind it."""
+    leader = Leader()
+    broker = network.add(1)
+    leader.install(broker)
+
+    async def work(producer: BatchProducer) -> None:
+        await producer.produce("orders", values(1))
+        leader.sent.clear()
+        codes = iter([ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS, *[ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER] * 3])
+        leader.refuse = lambda header: next(codes, ErrorCode.NONE)
+        broker.is_holding = True
+        sending = await producer.send("orders", values(400))
+        await until_quiet()
+        first_try = list(leader.sent)
+        (taken, refused, *behind), broker.held = broker.held, []
+        pipe = taken[0]
+        # All at once but for the refusal: its answer is on its way, behind those that only know of a gap.
+        for _, data in (taken, refused):
+            pipe.deliver(data)
+        await asyncio.sleep(0.1)
+        sent_after_refusal = leader.sent[5:]
+        assert [number for number, _ in sent_after_refusal] in ([], [0]), "one more may follow the one that was taken"
+        broker.held = behind + broker.held
+        broker.release()
+        await sending.appended()
+        assert leader.logs[0] == [*values(1).values, *values(400).values]
+        assert first_try[1] in leader.sent[5:]
+
+    run(network, options, work, batch_bytes_max=500)
+
+
+def test_after_trouble_one_batch_goes_alone(network, options):
+    """Perhaps the log is another one now, and it would take whatever number comes first."""
+    leader = Leader()
+    broker = network.add(1)
+    leader.install(broker)
+
+    async def work(producer: BatchProducer) -> None:
+        for _ in range(3):
+            await producer.produce("orders", values(1))
+            refusals = iter([ErrorCode.NOT_LEADER_OR_FOLLOWER])
+            leader.refuse = lambda header, refusals=refusals: next(refusals, ErrorCode.NONE)
+            sending = await producer.send("orders", values(20))
+            leader.sent.clear()
+            while len(leader.sent) < 1:
+                await asyncio.sleep(0)
+            more = await producer.send("orders", values(100))
+            broker.is_holding = True
+            await asyncio.sleep(1)
+            assert len(leader.sent) == 2, "the refused one, and then that one alone"
+            broker.release()
+            await sending.appended()
+            await more.appended()
+
+    run(network, options, work, batch_bytes_max=500)
+
+
+def test_pauses_are_short_again_after_a_success(network):
+    slow = ClientOptions(
+        ConnectionOptions(), timeout_s=10_000, pauses=Pauses(first_s=1, max_s=1000, chance=random.Random(1))
+    )
+    leader = Leader()
+    leader.install(network.add(1))
+
+    async def work(producer: BatchProducer) -> None:
+        clock = asyncio.get_running_loop()
+        of_one = [*[ErrorCode.NOT_ENOUGH_REPLICAS] * 4, ErrorCode.NONE]
+        codes = iter(of_one * 3)
+        leader.refuse = lambda header: next(codes)
+        sendings = [await producer.send("orders", values(1)) for _ in range(3)]
+        for sending in sendings:
+            started = clock.time()
+            await sending.appended()
+            assert 12 < clock.time() - started < 18, "1, 2, 4 and 8 seconds, about"
+
+    run(network, slow, work, delivery_timeout_s=10_000, is_idempotent=False)
+
+
+@pytest.mark.parametrize("first", [2**31 - 1, 2**31 - 30, 2**31 - 60, 2**31 - 100])
+def test_halves_are_numbered_across_the_last_number(network, options, first):
+    leader = Leader(lambda header: ErrorCode.MESSAGE_TOO_LARGE if header.record_count > 10 else ErrorCode.NONE)
+    leader.install(network.add(1))
+
+    async def work(producer: BatchProducer) -> None:
+        await producer.produce("orders", values(1))
+        producer._identity.next_sequences[TopicPartition("orders", 0)] = first
+        leader.sent.clear()
+        await producer.produce("orders", values(100))
+        expected = first
+        for sequence, count in leader.sequences():
+            if count <= 10:
+                assert sequence == expected
+                expected = (expected + count) % 2**31
+        assert expected == (first + 100) % 2**31
 
     run(network, options, work)
