@@ -7,7 +7,7 @@ WORKERS ?= 2
 SEEDS  ?= 2000
 QUICK_TESTS := tests/architecture tests/unit tests/wire
 .DEFAULT_GOAL := help
-.PHONY: help setup demo tour test pythons java check format lint types unit crash sim chaos fuzz interop spark asan bench clean
+.PHONY: help setup demo tour test pythons java check format lint types unit crash sim chaos fuzz interop spark asan mutants bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ spark: $(STAMP) java ## Run pipelines on real Spark, local and on a cluster, bes
 
 asan: $(STAMP) ## Run the record tests and the fuzzers on a core built with the address sanitizer
 	PYTHON=$(BIN)/python tests/fuzz/asan.sh
+
+mutants: $(STAMP) ## Plant one bug at a time and see which tests notice; MUTANTS="--quick storage" for some
+	$(BIN)/python tests/mutants/run.py -j $(WORKERS) $(MUTANTS)
 
 bench: $(STAMP) ## Measure; writes JSON and a page to out/bench
 	$(BIN)/python benchmarks/run.py

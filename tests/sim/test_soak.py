@@ -39,6 +39,14 @@ def test_every_promise_holds_whatever_happens(portion: range) -> None:
     assert read > 0, "nothing was read"
 
 
+@pytest.mark.parametrize("portion", portions(12, per_test=4), ids=portion_id)
+def test_every_promise_holds_in_the_worst_climate(portion: range) -> None:
+    """All that can go wrong does, in every run: by chance alone few of them have two of the rarer troubles."""
+    runs = [soak(seed, EVERYTHING) for seed in portion]
+    assert sum(run.ledger.acknowledged_count for run in runs) > 0, "nothing was written"
+    assert sum(run.ledger.read_count for run in runs) > 0, "nothing was read"
+
+
 def digest_of(seed: int) -> str:
     return soak(seed, EVERYTHING).world.trace.digest
 

@@ -107,6 +107,21 @@ def test_a_store_that_fails_leaves_the_image_as_it_was() -> None:
     scenario(play)
 
 
+def test_a_store_that_fails_leaves_the_settings_as_they_were() -> None:
+    async def play(world: World) -> None:
+        await world.controller.create_topic(NewTopic("t", 1, 1, config={"retention.ms": "5"}))
+        before = world.configs
+        world.store._failure = OSError("full")
+        for resource in (ConfigResource(ConfigResourceType.TOPIC, "t"), ConfigResource(ConfigResourceType.BROKER, "1")):
+            with pytest.raises(ApiError):
+                await world.controller.change_config(
+                    resource, lambda configs: {"retention.ms": "7"}, validate_only=False
+                )
+            assert world.configs is before
+
+    scenario(play)
+
+
 def test_changes_of_many_at_once_are_made_one_after_the_other() -> None:
     async def play(world: World) -> None:
         outcomes = await asyncio.gather(
