@@ -139,6 +139,42 @@ def test_the_next_request_waits_until_the_one_in_hand_is_answered() -> None:
     connected(handle, play)
 
 
+def test_what_waits_behind_a_request_is_not_overwritten_by_what_others_send() -> None:
+    """All connections of a server receive into one buffer."""
+    gate = asyncio.Event()
+
+    async def later(body: bytes) -> Reply:
+        await gate.wait()
+        return [framed(body)]
+
+    def handle(connection: Connection, frame: memoryview) -> Reply | Awaitable[Reply]:
+        body = bytes(frame)
+        return later(body) if body == b"slow" else [framed(body)]
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        others, there = socket.socketpair()
+        for sock in (others, there):
+            sock.setblocking(False)
+        other = Connection(listener, others, ("elsewhere", 3), echo)  # type: ignore[arg-type]
+        theirs.send(framed(b"slow", b"behind it", b"and the beginning of more")[:-5])
+        while not connection.is_busy:
+            await asyncio.sleep(0)
+        for _ in range(3):
+            there.send(framed(b"\xff" * 200))
+            assert await received(there, 204) == framed(b"\xff" * 200)
+        gate.set()
+        assert await received(theirs, 21) == framed(b"slow", b"behind it")
+        there.send(framed(b"\xff" * 200))
+        assert await received(there, 204) == framed(b"\xff" * 200)
+        theirs.send(b" more")
+        assert await received(theirs, 29) == framed(b"and the beginning of more")
+        other.close()
+        listener.closed_count -= 1
+        there.close()
+
+    connected(handle, play)
+
+
 def test_what_was_answered_before_a_bad_request_is_sent() -> None:
     def handle(connection: Connection, frame: memoryview) -> Reply:
         if bytes(frame) == b"bad":
