@@ -23,7 +23,7 @@ from ottla.protocol.messages.groups import FindCoordinatorRequest
 from ottla.records import batch
 from ottla.replication.leader import Leader
 from ottla.testing.raw_requests import create_topic, fetch, one_batch, produce
-from ottla.testing.raw_transactions import TRANSACTION_KEY, end_request, init_request
+from ottla.testing.raw_transactions import TRANSACTION_KEY, add_request, end_request, init_request
 from ottla.testing.wire_client import WireClient
 from ottla.testing.world import BrokerProcess, World
 
@@ -50,9 +50,9 @@ class Scene:
     def broker(self) -> Broker:
         return self.process.broker
 
-    async def connect(self) -> WireClient:
-        """One more connection, from a host of its own: nobody waits behind another's request."""
-        host = self.world.network.host(f"client-{len(self._clients)}")
+    async def connect(self, host_name: str | None = None) -> WireClient:
+        """One more connection, from a host of its own unless one is named: nobody waits behind another's request."""
+        host = self.world.network.host(host_name or f"client-{len(self._clients)}")
         self._clients.append(WireClient(await host.connect(*self.process.address)))
         return self._clients[-1]
 
@@ -126,11 +126,13 @@ class Scene:
 
 
 class Producer:
-    """A transactional producer as those of Kafka 4 are: no AddPartitionsToTxn, a new epoch after each end."""
+    """A transactional producer: of version 2, as those of Kafka 4 are, with a new epoch after each end, or of version
+    1, which names its partitions first and keeps its epoch."""
 
-    def __init__(self, scene: Scene, name: str) -> None:
+    def __init__(self, scene: Scene, name: str, *, version: int = 2) -> None:
         self._scene = scene
         self._name = name
+        self._version = version
         self._id = self._epoch = -1
         self._sequences: dict[int, int] = {}
 
@@ -147,6 +149,8 @@ class Producer:
         self, topic: str, value: bytes, partition: int = 0, *, client: WireClient | None = None, **options: Any
     ) -> None:
         """One record, over the first connection or another one."""
+        if self._version == 1:
+            await self._scene.ask(add_request(self._name, self._id, self._epoch, topic, partition), 3)
         sequence = self._sequences.get(partition, 0)
         records = one_batch(
             value,
@@ -158,12 +162,16 @@ class Producer:
         )
         request = produce(topic, records, partition=partition, transactional_id=self._name)
         ask = self._scene.ask if client is None else client.call
-        answer = (await ask(request, 12)).responses[0].partition_responses[0]
-        assert not answer.error_code, answer
+        answer = (await ask(request, 12 if self._version == 2 else 11)).responses[0].partition_responses[0]
+        assert not answer.error_code, ErrorCode(answer.error_code).name
         self._sequences[partition] = sequence + 1
 
     async def end(self, *, commit: bool) -> None:
-        self._become(await self._scene.ask(end_request(self._name, self._id, self._epoch, commit=commit), 5))
+        request = end_request(self._name, self._id, self._epoch, commit=commit)
+        if self._version == 2:
+            self._become(await self._scene.ask(request, 5))
+        else:
+            assert not (await self._scene.ask(request, 4)).error_code
 
 
 def values_of(records: bytes) -> list[bytes | None]:

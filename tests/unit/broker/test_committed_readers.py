@@ -41,6 +41,28 @@ def test_nothing_from_the_first_open_transaction_on() -> None:
     perform(play)
 
 
+def test_a_time_is_not_found_where_it_is_not_decided_yet() -> None:
+    """The record at the last stable offset itself is the first of an open transaction."""
+
+    async def play(scene: Scene) -> None:
+        topic = await scene.new_topic()
+        producer = Producer(scene, "tx")
+        await producer.init()
+        await scene.ask(produce(topic, one_batch(b"plain", timestamps=1000)), 9)
+        await producer.send(topic, b"open", timestamps=2000)
+
+        async def found(timestamp: int, isolation_level: int) -> int:
+            answer = await scene.ask(list_offsets(topic, timestamp, isolation_level=isolation_level), 7)
+            return int(answer.topics[0].partitions[0].offset)
+
+        asked = [(time, level) for time in (1000, 1001, 2000, 2001) for level in (0, READ_COMMITTED)]
+        assert [await found(*one) for one in asked] == [0, 0, 1, -1, 1, -1, -1, -1]
+        await producer.end(commit=True)
+        assert await found(2000, READ_COMMITTED) == 1
+
+    perform(play)
+
+
 def test_what_was_aborted_is_named_to_whoever_reads_into_it_again_and_again() -> None:
     async def play(scene: Scene) -> None:
         topic = await scene.new_topic()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.records.layout import Compression
@@ -126,6 +128,29 @@ def test_records_that_a_thread_looks_at_are_not_those_of_others() -> None:
         assert (await scene.values(topic))[::2] == [b"mine"] * 3
 
     perform(play, disk_delay_s=0.05)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_transaction_that_ends_while_a_thread_looks_at_its_batch_does_not_get_it(version: int) -> None:
+    """In version 1 the next batch has the number and the epoch that are due: only a second look tells."""
+
+    async def play(scene: Scene) -> None:
+        topic = await scene.new_topic()
+        producer, client = Producer(scene, "tx", version=version), await scene.connect()
+        await producer.init()
+        for number in range(3):
+            await producer.send(topic, b"%d" % number)
+            late = asyncio.create_task(
+                producer.send(topic, UNFOLDS_FAR, client=client, compression=Compression.ZSTD, timestamps=number)
+            )
+            await asyncio.sleep(0.01)  # the thread has it, for a second or so
+            await producer.end(commit=False)
+            with pytest.raises(AssertionError, match=r"INVALID_TXN_STATE|INVALID_PRODUCER_EPOCH"):
+                await late
+        assert await scene.values(topic) == [b"0", b"1", b"2"]
+        assert scene.partition(topic).log.last_stable_offset(6) == 6, "nothing hangs"
+
+    perform(play, disk_delay_s=5)
 
 
 def test_without_acks_what_cannot_be_written_costs_the_connection() -> None:

@@ -49,6 +49,27 @@ def test_who_waits_for_a_rebalance_is_not_missed_however_long_others_take(driver
     assert driver.replies[ticket].generation_id == generation + 1
 
 
+def test_a_static_member_that_returns_before_its_sync_is_waited_for_under_its_new_id(driver: Any) -> None:
+    """It joined, was restarted before it asked for its assignment, and joins again: it has to ask under its new id."""
+    tickets = {}
+    for name in ("one", "two"):
+        driver.join(instance=name)
+        tickets[name] = driver.ticket
+    driver.pass_time(driver.settings.initial_rebalance_delay_ms * 2)
+    one, old = (driver.replies[ticket].member_id for ticket in tickets.values())
+    group = driver.machine.group("g")
+    driver.sync(one, group.generation, {one: b"1", old: b"2"}, instance="one")
+    assert driver.join(instance="two").generation_id == group.generation
+    two = group.static_members["two"]
+    assert two != old
+    # It lives and never asks: when the time of the rebalance is over it is gone, and the group goes on without it.
+    for _ in range(12):
+        driver.pass_time(A_WHILE_MS)
+        driver.heartbeat(one, group.generation, instance="one")
+        driver.heartbeat(two, group.generation, instance="two")
+    assert two not in group.members
+
+
 @pytest.mark.parametrize("shows_by", ["commit", "heartbeat"])
 def test_a_member_that_works_on_while_others_join_stays(driver: Any, shows_by: str) -> None:
     first, second = driver.stable_group(2)

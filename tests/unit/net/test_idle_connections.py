@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from ottla.testing.raw_requests import fetch, metadata
 from ottla.testing.scene import Scene, perform
 from ottla.testing.wire_client import WireClient
@@ -49,15 +51,16 @@ def test_a_connection_that_is_just_within_its_time_stays() -> None:
     perform(play, SETTINGS, seconds=20 * IDLE_S)
 
 
-def test_limits_count_those_who_are_there() -> None:
+@pytest.mark.parametrize("limit", ["max.connections", "max.connections.per.ip"])
+def test_limits_count_those_who_are_there(limit: str) -> None:
     async def play(scene: Scene) -> None:
         for _ in range(10):  # they come and go, more often than the limit
-            clients = [await scene.connect() for _ in range(3)]
+            clients = [await scene.connect("one-host") for _ in range(3)]
             for client in clients:
                 assert await is_served(client)
-            refused = await scene.connect()
+            refused = await scene.connect("one-host")
             assert not await is_served(refused)
             scene.hang_up()
             await asyncio.sleep(1)
 
-    perform(play, {"max.connections": "3"})
+    perform(play, {limit: "3"})

@@ -107,6 +107,14 @@ def test_lz4_and_zstd_without_a_content_size_are_read():
     assert bytes(decompress(Compression.ZSTD, streamed)) == payload
 
 
+@pytest.mark.parametrize("states_size", [True, False])
+def test_zstd_frames_with_checksums_are_read_one_after_the_other(states_size):
+    compressor = zstandard.ZstdCompressor(write_checksum=True, write_content_size=states_size)
+    payloads = [PAYLOADS["text"], b"", b"x" * 100_000, b"last"]
+    frames = b"".join(compressor.compress(payload) for payload in payloads)
+    assert bytes(decompress(Compression.ZSTD, frames)) == b"".join(payloads)
+
+
 def test_gzip_with_a_name_in_its_header_is_read():
     assert bytes(decompress(Compression.GZIP, gzip.compress(b"payload", mtime=7))) == b"payload"
 

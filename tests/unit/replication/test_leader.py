@@ -74,3 +74,17 @@ def test_acks_all_needs_as_many_in_sync_as_the_topic_asks_for_but_not_more_than_
     with pytest.raises(ApiError) as caught:
         leader((1, 2)).check_append(acks=-1, min_insync_replicas=3)
     assert caught.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_the_first_epoch_is_one_like_any_other() -> None:
+    """0 is an epoch; only what is below says that a client does not know."""
+    for epoch, current in [(5, 0), (1, 0), (5, 4)]:
+        with pytest.raises(ApiError) as caught:
+            Leader(1, epoch, (1,), (1,), end_offset=0, high_watermark=0).check_epoch(current)
+        assert caught.value.code == ErrorCode.FENCED_LEADER_EPOCH
+    first = Leader(1, 0, (1,), (1,), end_offset=0, high_watermark=0)
+    first.check_epoch(0)
+    first.check_epoch(-1)
+    with pytest.raises(ApiError) as caught:
+        first.check_epoch(1)
+    assert caught.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -268,3 +268,33 @@ def test_records_of_a_transaction_count_once_its_marker_is_in_the_journal() -> N
         assert stage.runner.ask(Counters.read, "b") == 0
 
     run(scenario())
+
+
+class Noted:
+    """A ticket that notes when it was filled."""
+
+    def __init__(self, name: str, filled: list[str]) -> None:
+        self._name = name
+        self._filled = filled
+
+    def fill(self, reply: object) -> None:
+        self._filled.append(self._name)
+
+
+def test_replies_come_in_the_order_of_the_requests_even_in_the_turn_of_a_commit() -> None:
+    """The journal is committed, and those who wait are told in the next turn: nobody who asks in between is first."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        filled: list[str] = []
+        for number in range(3):
+            stage.paper.lag = 1
+            stage.runner.carry_out(stage.machine.add("a", Noted(f"add {number}", filled), START_MS), START_MS)
+            await asyncio.sleep(0)
+            stage.paper.commit()
+            stage.runner.carry_out(stage.machine.read("a", Noted(f"read {number}", filled), START_MS), START_MS)
+            await asyncio.sleep(1)
+        assert filled == [f"{what} {number}" for number in range(3) for what in ("add", "read")]
+        await stage.tasks.stop()
+
+    run(scenario())

@@ -99,7 +99,7 @@ def test_patience_with_a_log_that_is_too_short_begins_anew_with_each_record(
             writer.ask(produce(topic, one_batch(b"%d" % offset)), 9)
 
     for offset in range(1, COUNT):
-        growing = threading.Thread(target=grow, args=(offset,))
+        growing = threading.Thread(target=grow, args=(offset,), daemon=True)
         growing.start()
         assert next(read).start_offset == offset
         growing.join()
