@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from ottla.broker.broker import Broker as RunningBroker
 from ottla.errors import ConfigError, ErrorCode, LockHeldError
+from ottla.net.server import bind_socket
 from ottla.protocol.messages.metadata import DescribeTopicPartitionsRequest
 from ottla.protocol.messages.metadata import DescribeTopicPartitionsRequestTopicRequest as DescribedTopic
 from ottla.protocol.messages.offsets import (
@@ -20,6 +27,7 @@ from ottla.protocol.messages.topics import CreatePartitionsRequest, CreatePartit
 from ottla.records import batch
 from ottla.storage import checkpoints
 from ottla.store.api import Create, Delete
+from ottla.store.embedded import EmbeddedStore
 from ottla.testing.broker import Broker
 from ottla.testing.disk import SimulatedDisk
 from ottla.testing.raw_client import RawClient
@@ -257,3 +265,58 @@ def test_a_partition_is_not_made_anew_while_a_directory_that_may_hold_it_is_offl
         for partition in range(4):
             assert end_offset(client, "t", partition) == (0, 1)
             assert bytes(client.ask(fetch("t", partitions=(partition,)), 11).responses[0].partitions[0].records)
+
+
+# -- coming back -------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_connects_while_the_broker_starts_is_served_once_it_is_ready(tmp_path: Path) -> None:
+    """A refused one would come back after a pause, and after a longer one the next time."""
+
+    async def scenario() -> None:
+        gate = asyncio.Event()
+
+        async def behind_the_gate(work: Callable[[], None]) -> None:
+            await gate.wait()
+            work()
+
+        with bind_socket("127.0.0.1", 0) as sock:
+            broker = RunningBroker(
+                {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"},
+                bind=lambda host, port: sock,
+                open_store=lambda disk, directory: EmbeddedStore(disk, directory, behind_the_gate),
+            )
+            starting = asyncio.create_task(broker.start())
+            await asyncio.sleep(0)
+            early = await asyncio.to_thread(RawClient, "{}:{}".format(*sock.getsockname()))
+            early.send(metadata(), 12)
+            assert not starting.done()
+            gate.set()
+            await starting
+            answer, _ = await asyncio.to_thread(early.receive)
+            assert answer.brokers
+            early.close()
+            await broker.stop()
+
+    asyncio.run(scenario())
+
+
+def test_the_command_listens_before_it_loads_the_broker() -> None:
+    program = "import sys, ottla.cli.serve; print(sorted(name for name in sys.modules if name.startswith('ottla.')))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "ottla.net.server" in loaded
+    assert "ottla.broker" not in loaded
+    assert "ottla.protocol" not in loaded
+
+
+def test_a_kill_costs_no_syncs_for_logs_that_nobody_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topics of the coordinators alone have a hundred partitions, nearly all of them empty."""
+    with Broker(directory=tmp_path, in_process=False) as broker, RawClient(broker.bootstrap_servers) as client:
+        client.ask(create_topic("empty", 100), 7)
+        broker.kill()
+    synced: list[int] = []
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(descriptor) or sync(descriptor))
+    with Broker(directory=tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        assert client.ask(metadata("empty"), 12).topics[0].error_code == ErrorCode.NONE
+        assert len(synced) < 50

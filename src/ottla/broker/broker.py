@@ -1,9 +1,8 @@
 """A broker and its life: start in order, serve, stop in order.
 
-Start: lock the log directories → see that they are ours → open the metadata store → cluster id, broker id,
-`meta.properties` → load the logs → replicas → background tasks → listeners → register → serve. Ready means: a client
-that connects is served. Stop: no new requests, those in hand are finished, logs are flushed and marked clean, the
-registration goes.
+Start: listen → lock the log directories → see that they are ours → open the metadata store → cluster id, broker id,
+`meta.properties` → load the logs → replicas → register → background tasks → serve. Ready means: a client that connects
+is served. Stop: no new requests, those in hand are finished, logs are flushed and marked clean, the registration goes.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ from ottla.config.dynamic import DynamicConfigs
 from ottla.config.topic import LogConfig
 from ottla.descriptors import DescriptorTable
 from ottla.disk import Disk, RealDisk
-from ottla.errors import ConfigError, StorageError
+from ottla.errors import StorageError
 from ottla.ids import TopicPartition
-from ottla.net.server import Server, ServerLimits, bind
+from ottla.net.server import Bind, Server, ServerLimits, open_listener
 from ottla.protocol.wire import ZERO_UUID
 from ottla.replication.fetch_sessions import FetchSessions
 from ottla.runtime.clock import Clock, SystemClock
@@ -66,8 +65,6 @@ DELAYED_RETRY_S = 1.0
 NOTIFICATIONS_CHECK_S = 60.0
 LONG_CHECKS_MAX = 2  # batches that are unfolded in threads at once: each may take 128 MB, and a core
 
-Bind = Callable[[str, int], socket.socket]
-
 
 class Broker:
     """One broker. It serves once `start` has returned, and is started at most once."""
@@ -86,7 +83,7 @@ class Broker:
         clock: Clock | None = None,
         offload: Offload | None = None,
         dice: random.Random | None = None,
-        bind: Bind = bind,
+        bind: Bind | None = None,
         open_store: Callable[[Disk, str], Store] = EmbeddedStore,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
@@ -143,7 +140,7 @@ class Broker:
             self.configs = await load_configs(self.store, DynamicConfigs(self._properties, self.node_id))
             self.logs.load(self.clock.now_ms())
             await self._join()
-            self._listen()
+            self._serve_listeners()
         except BaseException:
             await self._give_up()
             raise
@@ -164,19 +161,25 @@ class Broker:
         self.offload.close()
 
     def _bind_listeners(self) -> None:
-        """First of all: an address that is taken is found before a long recovery. Nobody can connect yet."""
-        for endpoint in self.config.endpoints:
-            try:
-                self._sockets.append((endpoint.name, self._bind(endpoint.host, endpoint.port)))
-            except OSError as error:
-                raise cannot_listen(str(endpoint), error) from error
+        """First of all: an address that is taken is found before a long recovery.
 
-    def _listen(self) -> None:
+        Peers can connect from here on and are served once we are ready. Refused, they would come back after a pause
+        that grows with each attempt, to seconds while a restart takes one.
+        """
+        config = self.config
+        for endpoint in config.endpoints:
+            sock = open_listener(
+                endpoint.host,
+                endpoint.port,
+                receive_buffer_bytes=config.socket_receive_buffer_bytes,
+                backlog=config.socket_listen_backlog_size,
+                bind=self._bind,
+            )
+            self._sockets.append((endpoint.name, sock))
+
+    def _serve_listeners(self) -> None:
         for name, sock in self._sockets:
-            try:
-                self.server.listen(name, sock, self.dispatcher)
-            except OSError as error:  # another process was faster between binding and listening
-                raise cannot_listen(name, error) from error
+            self.server.listen(name, sock, self.dispatcher)
 
     def _check_directories(self) -> None:
         """They are ours, and that of the metadata can be had: before anything is written to one of them."""
@@ -333,14 +336,6 @@ class Broker:
         self.offload.close()
 
 
-def cannot_listen(where: str, error: OSError) -> ConfigError:
-    reason = os.strerror(error.errno) if error.errno else error
-    return ConfigError(
-        f"cannot listen on {where}: {reason}; "
-        "is another broker running there? choose another port with listeners or --listen"
-    )
-
-
 def server_limits(config: BrokerConfig, descriptors: DescriptorTable) -> ServerLimits:
     return ServerLimits(
         connections_max=config.max_connections,
@@ -350,6 +345,4 @@ def server_limits(config: BrokerConfig, descriptors: DescriptorTable) -> ServerL
         idle_ms=config.connections_max_idle_ms,
         frame_bytes_max=config.socket_request_max_bytes,
         send_buffer_bytes=config.socket_send_buffer_bytes,
-        receive_buffer_bytes=config.socket_receive_buffer_bytes,
-        backlog=config.socket_listen_backlog_size,
     )

@@ -7,15 +7,16 @@ import asyncio
 import gc
 import logging
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from ottla.broker.broker import Broker
 from ottla.cli.command import Command, CommandError, ExitCode
 from ottla.config.broker import BrokerConfig
 from ottla.config.properties import Properties, parse_properties
 from ottla.descriptors import raise_limit
+from ottla.net.server import open_listener
 
 # After the start most objects live as long as the broker; what requests allocate is freed by reference counts. Fewer
 # looks of the collector cost nothing but a little memory until it comes.
@@ -58,8 +59,17 @@ def run(options: argparse.Namespace) -> ExitCode:
     for warning in warnings:
         print(f"ottla: warning: {warning}", file=sys.stderr)
     raise_limit()
+    sockets = [
+        open_listener(
+            endpoint.host,
+            endpoint.port,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            backlog=config.socket_listen_backlog_size,
+        )
+        for endpoint in config.endpoints
+    ]
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(properties))
+        return runner.run(_serve(properties, sockets))
 
 
 def _properties(options: argparse.Namespace) -> Properties:
@@ -107,7 +117,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory  # type: ignore[no-any-return]
 
 
-async def _serve(properties: Properties) -> ExitCode:
+async def _serve(properties: Properties, sockets: list[socket.socket]) -> ExitCode:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
@@ -115,7 +125,11 @@ async def _serve(properties: Properties) -> ExitCode:
     # script, nohup): that stays so, as it does for every other command.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         loop.add_signal_handler(signal.SIGINT, stopping.set)
-    broker = Broker(properties, on_failure=stopping.set)
+    # Only now: clients that wait for a restarted broker can connect already, and importing it is most of a start.
+    from ottla.broker.broker import Broker
+
+    listeners = iter(sockets)
+    broker = Broker(properties, bind=lambda host, port: next(listeners), on_failure=stopping.set)
     await broker.start()
     gc.collect()
     gc.freeze()

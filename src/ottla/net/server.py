@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ottla.errors import ConfigError
 from ottla.net.connection import Connection, Handler
 from ottla.net.hang_ups import HangUps
 
@@ -29,6 +31,8 @@ ACCEPT_PAUSE_S = 0.1
 # comes back after a second: 5,000 connections at once took a minute.
 BACKLOG_MIN = 1024
 
+Bind = Callable[[str, int], socket.socket]
+
 
 @dataclass(slots=True)
 class ServerLimits:
@@ -41,8 +45,6 @@ class ServerLimits:
     idle_ms: int = 600_000  # connections.max.idle.ms
     frame_bytes_max: int = 104_857_600  # socket.request.max.bytes
     send_buffer_bytes: int = 102_400  # socket.send.buffer.bytes; -1: the system's
-    receive_buffer_bytes: int = 102_400  # socket.receive.buffer.bytes; -1: the system's
-    backlog: int = 50  # socket.listen.backlog.size
 
 
 class Listener:
@@ -121,10 +123,7 @@ class Server:
         self._idle_timer: asyncio.TimerHandle | None = None
 
     def listen(self, name: str, sock: socket.socket, handler: Handler) -> Listener:
-        """Serves a bound socket; connections are taken once `start` is called."""
-        if self.limits.receive_buffer_bytes > 0:  # before listening: it decides the window that connections begin with
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.limits.receive_buffer_bytes)
-        sock.listen(max(self.limits.backlog, BACKLOG_MIN))
+        """Serves a socket that listens; connections are taken once `start` is called."""
         sock.setblocking(False)
         host, port = sock.getsockname()[:2]
         listener = Listener(self, name, sock, (host, port), handler)
@@ -234,7 +233,28 @@ class Server:
             connection.stop()
 
 
-def bind(host: str, port: int) -> socket.socket:
+def open_listener(
+    host: str, port: int, *, receive_buffer_bytes: int, backlog: int, bind: Bind | None = None
+) -> socket.socket:
+    """A socket to which peers can connect: they wait in the kernel's queue for whoever accepts. Or a ConfigError.
+
+    `receive_buffer_bytes` is socket.receive.buffer.bytes (-1: the system's), `backlog` socket.listen.backlog.size.
+    """
+    try:
+        sock = (bind or bind_socket)(host, port)
+        if receive_buffer_bytes > 0:  # before listening: it decides the window that connections begin with
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        sock.listen(max(backlog, BACKLOG_MIN))
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {reason}; "
+            "is another broker running there? choose another port with listeners or --listen"
+        ) from error
+    return sock
+
+
+def bind_socket(host: str, port: int) -> socket.socket:
     """A bound TCP socket; OSError where the address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)

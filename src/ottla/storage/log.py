@@ -730,7 +730,9 @@ class Log:
         self.recovery_point = max(self.recovery_point, flush.end_offset)
 
     def flush(self, now_ms: int = 0) -> None:
-        """All three in one, for whoever may wait."""
+        """All three in one, for whoever may wait; nothing, where nothing was ever written."""
+        if self._was_never_written and self.epochs.pending(self.end_offset) is None:
+            return
         flush = self.begin_flush()
         flush.run()
         self.end_flush(flush, now_ms)

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from ottla.net.server import Server, ServerLimits, bind
+from ottla.net.server import Server, ServerLimits, bind_socket, open_listener
 
 SMALL = 20_000
 
@@ -15,10 +15,10 @@ SMALL = 20_000
 @pytest.mark.parametrize(("asked", "is_set"), [(SMALL, True), (-1, False)])
 def test_buffer_sizes_are_those_of_the_settings_or_of_the_system(asked: int, is_set: bool) -> None:
     async def scenario() -> None:
-        limits = ServerLimits(receive_buffer_bytes=asked, send_buffer_bytes=asked)
-        server = Server(asyncio.get_running_loop(), limits)
-        listening = bind("127.0.0.1", 0)
-        usual = listening.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        server = Server(asyncio.get_running_loop(), ServerLimits(send_buffer_bytes=asked))
+        with bind_socket("127.0.0.1", 0) as other:
+            usual = other.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        listening = open_listener("127.0.0.1", 0, receive_buffer_bytes=asked, backlog=50)
         listener = server.listen("PLAINTEXT", listening, lambda connection, frame: None)
         # The system counts its own bookkeeping in, twice as much as was asked for.
         expected = 2 * SMALL if is_set else usual
