@@ -93,7 +93,7 @@ class Member:
 def test_a_member_survives_restart_after_restart_without_joining_again(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        address = "127.0.0.1:{}".format(free.getsockname()[1])
+        address = f"127.0.0.1:{free.getsockname()[1]}"
     with Broker(directory=tmp_path, in_process=False, listen=address) as broker:
         member = Member(address)
         member.join()

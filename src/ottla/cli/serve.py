@@ -149,8 +149,8 @@ COMMAND = Command(
     help="run a broker",
     description="Runs a broker until it is told to stop. Prints one line, `ready HOST:PORT`, once it serves clients.\n"
     "A broker of which no log directory works any more ends by itself, with exit code 1.\n"
-    "It takes as many file descriptors as the hard limit allows (ulimit -Hn): half of them are for files, which are\n"
-    "closed and opened again where there are more, the rest but a reserve for connections, which are refused past that.",
+    "It takes as many file descriptors as the hard limit allows (ulimit -Hn): half of them for files, which are\n"
+    "closed and opened again where there are more, the rest but a reserve for connections; more are refused.",
     add_arguments=add_arguments,
     run=run,
 )
