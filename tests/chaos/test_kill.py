@@ -128,7 +128,7 @@ def test_idempotent_writers_lose_nothing_and_repeat_nothing(tmp_path: Path) -> N
     dice = random.Random(11)
     with Broker({"log.segment.bytes": "1048576"}, directory=tmp_path, in_process=False) as broker:
         with RawClient(broker.bootstrap_servers) as client:
-            client.ask(create_topic("t", PARTITIONS, config={"segment.bytes": "65536"}), 7)
+            client.ask(create_topic("t", PARTITIONS, config={"internal.segment.bytes": "65536"}), 7)
         with writers_to(broker) as writers:
             for _ in range(KILLS):
                 time.sleep(dice.uniform(0.2, 0.8))

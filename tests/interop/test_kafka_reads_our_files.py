@@ -24,7 +24,7 @@ from ottla.testing.apache_kafka import ApacheKafka, KafkaBroker
 EPOCH_MS = 1_700_000_000_000
 NOW_MS = EPOCH_MS + 10_000_000
 WAIT_S = 60
-SMALL_SEGMENTS = {"segment.bytes": "16384", "index.interval.bytes": "1024"}
+SMALL_SEGMENTS = {"internal.segment.bytes": "16384", "index.interval.bytes": "1024"}
 TOPICS: dict[str, dict[str, str]] = {
     **{f"plain-{codec.name.lower()}": SMALL_SEGMENTS for codec in Compression},
     "append-time": {**SMALL_SEGMENTS, "message.timestamp.type": "LogAppendTime"},

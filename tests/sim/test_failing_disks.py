@@ -94,7 +94,7 @@ class Stage:
 
 def test_retention_goes_on_where_a_directory_fails_under_one_of_its_partitions() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.create(4, {"segment.bytes": "200", "retention.bytes": "300"})
+        await stage.create(4, {"internal.segment.bytes": "200", "retention.bytes": "300"})
         for partition in range(4):
             for _ in range(8):
                 assert (await stage.produce(partition))[0] == ErrorCode.NONE
@@ -109,7 +109,9 @@ def test_retention_goes_on_where_a_directory_fails_under_one_of_its_partitions()
 
 def test_a_disk_that_fails_under_compaction_takes_its_directory_offline_and_no_more() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.create(2, {"segment.bytes": "200", "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
+        await stage.create(
+            2, {"internal.segment.bytes": "200", "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+        )
         for partition in range(2):
             for _ in range(8):
                 assert (await stage.produce(partition))[0] == ErrorCode.NONE
@@ -190,7 +192,7 @@ def test_a_topic_of_an_old_name_is_made_where_the_old_one_was_left_behind() -> N
 def test_a_compaction_whose_segments_retention_takes_meanwhile_is_given_up_without_harm() -> None:
     async def scenario(stage: Stage) -> None:
         stage.world.excuses = lambda message: False
-        settings = {"segment.bytes": "200", "cleanup.policy": "compact,delete", "retention.bytes": "2000"}
+        settings = {"internal.segment.bytes": "200", "cleanup.policy": "compact,delete", "retention.bytes": "2000"}
         await stage.create(1, settings | {"min.cleanable.dirty.ratio": "0", "flush.messages": "1"})
         for _ in range(8):
             await stage.produce(0)

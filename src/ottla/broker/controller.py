@@ -19,7 +19,7 @@ from ottla.cluster import nodes
 from ottla.cluster.elections import decide_loss, decide_return
 from ottla.cluster.image import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, ClusterImage, PartitionState, TopicState
 from ottla.cluster.topics import DEFAULT, decide_more_partitions, decide_topic
-from ottla.config.dynamic import ConfigResource, ConfigResourceType, DynamicConfigs
+from ottla.config.dynamic import ConfigResource, ConfigResourceType, DynamicConfigs, without_effect
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition, topic_id_text
 from ottla.store.api import Create, Delete, Operation, Put, Result, Store, StoreError
@@ -237,6 +237,7 @@ class Controller:
             )
             assert isinstance(notified, str)
             self._notifications.append((asyncio.get_running_loop().time(), notified))
+            self._note_what_has_no_effect(resource, overrides)
             self._change_configs(self._configs().replaced(resource, overrides))
             await self._purge_notifications()
 
@@ -258,6 +259,13 @@ class Controller:
             return
         for _ in range(count):
             told.popleft()
+
+    def _note_what_has_no_effect(self, resource: ConfigResource, overrides: Mapping[str, str]) -> None:
+        """Says once of a setting what is said of one in the file: it is kept, and changes nothing."""
+        before = self._configs().overrides_of(resource)
+        added = {name for name, text in overrides.items() if before.get(name) != text}
+        if ignored := sorted(added & without_effect(resource)):
+            logger.warning("settings of Kafka without effect here: %s", ", ".join(ignored))
 
     # -- telling -------------------------------------------------------------------------------------------------------
 

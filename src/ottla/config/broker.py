@@ -29,6 +29,7 @@ from ottla.config.listeners import (
 )
 from ottla.config.properties import Properties
 from ottla.config.setting import Setting, Value, attribute_of, settings_of, unknown_setting
+from ottla.config.settings_without_effect import SettingsWithoutEffect
 from ottla.config.topic import TOPIC_SETTINGS, LogConfig
 from ottla.config.unsupported import is_known_unsupported
 from ottla.errors import ConfigError
@@ -50,6 +51,7 @@ class BrokerConfig(
     GroupCoordinatorSettings,
     TransactionSettings,
     TlsSettings,
+    SettingsWithoutEffect,
 ):
     """The settings of a broker. The field names are the setting names with `_` for `.`."""
 
@@ -64,6 +66,8 @@ class BrokerConfig(
         for name, text in properties.items():
             if name in BROKER_SETTINGS:
                 values[attribute_of(name)] = _parsed(name, text, properties)
+                if BROKER_SETTINGS[name].no_effect:
+                    ignored.append(name)
             elif is_known_unsupported(name):
                 ignored.append(name)
             else:
@@ -98,7 +102,7 @@ class BrokerConfig(
         inherited: dict[str, Any] = {
             setting.attribute: inherited_value(setting, self) for setting in TOPIC_SETTINGS.values()
         }
-        return LogConfig(**inherited)
+        return LogConfig.combined(inherited)
 
     @cached_property
     def endpoints(self) -> tuple[Endpoint, ...]:

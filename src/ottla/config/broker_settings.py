@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.config.setting import INT_MAX, LONG_MAX, Kind, Update, setting
+from ottla.config.setting import INT_MAX, LONG_MAX, NO_TLS, ONE_BROKER, Kind, Update, setting
 from ottla.config.topic import LogConfig
 
 HOUR_MS = 3_600_000
@@ -42,10 +42,17 @@ class IdentitySettings:
     )
     node_id: int = setting(Kind.INT, -1, "Another name of `broker.id`, from Kafka's KRaft mode.", minimum=-1)
     broker_id_generation_enable: bool = setting(
-        Kind.BOOLEAN, True, "Whether a broker without a configured id may choose one."
+        Kind.BOOLEAN,
+        True,
+        "Whether a broker without a configured id may choose one.",
+        no_effect="a broker without a number becomes number 1",
     )
     reserved_broker_max_id: int = setting(
-        Kind.INT, 1000, "Chosen broker ids lie above this number, so that they never meet a configured one.", minimum=0
+        Kind.INT,
+        1000,
+        "Chosen broker ids lie above this number, so that they never meet a configured one.",
+        minimum=0,
+        no_effect="a broker without a number becomes number 1",
     )
     broker_rack: str | None = setting(
         Kind.STRING, None, "Where the broker stands; replicas of a partition are spread over racks."
@@ -57,25 +64,30 @@ class IdentitySettings:
         "broker keeps the metadata itself, in its data directory, and is a cluster of one.",
     )
     zookeeper_session_timeout_ms: int = setting(
-        Kind.INT, 18_000, "After this silence ZooKeeper counts the broker as gone.", minimum=1
+        Kind.INT, 18_000, "After this silence ZooKeeper counts the broker as gone.", minimum=1, no_effect=ONE_BROKER
     )
     zookeeper_connection_timeout_ms: int | None = setting(
         Kind.INT,
         None,
         "How long the first connection to ZooKeeper may take; by default the session timeout.",
         minimum=1,
+        no_effect=ONE_BROKER,
     )
     controlled_shutdown_enable: bool = setting(
-        Kind.BOOLEAN, True, "Whether a broker that stops first hands its leaderships to others."
+        Kind.BOOLEAN, True, "Whether a broker that stops first hands its leaderships to others.", no_effect=ONE_BROKER
     )
     controlled_shutdown_max_retries: int = setting(
-        Kind.INT, 3, "How often handing over is tried again before the broker stops all the same.", minimum=0
+        Kind.INT,
+        3,
+        "How often handing over is tried again before the broker stops all the same.",
+        minimum=0,
+        no_effect=ONE_BROKER,
     )
     controlled_shutdown_retry_backoff_ms: int = setting(
-        Kind.LONG, 5000, "The pause before handing over is tried again.", minimum=0
+        Kind.LONG, 5000, "The pause before handing over is tried again.", minimum=0, no_effect=ONE_BROKER
     )
     controller_socket_timeout_ms: int = setting(
-        Kind.INT, 30_000, "How long the controller waits for a broker's answer.", minimum=1
+        Kind.INT, 30_000, "How long the controller waits for a broker's answer.", minimum=1, no_effect=ONE_BROKER
     )
     request_timeout_ms: int = setting(
         Kind.INT, 30_000, "How long the broker waits for an answer to a request of its own.", minimum=1
@@ -130,13 +142,22 @@ class NetworkSettings:
         update=Update.CLUSTER_WIDE,
     )
     max_connection_creation_rate: int = setting(
-        Kind.INT, INT_MAX, "The most new connections a second.", minimum=0, update=Update.CLUSTER_WIDE
+        Kind.INT,
+        INT_MAX,
+        "The most new connections a second.",
+        minimum=0,
+        update=Update.CLUSTER_WIDE,
+        no_effect="connections are limited by their number",
     )
     connections_max_idle_ms: int = setting(
         Kind.LONG, 600_000, "A connection without a request for this long is closed; -1: never."
     )
     connection_failed_authentication_delay_ms: int = setting(
-        Kind.INT, 100, "How long a connection that failed to authenticate is kept before it is closed.", minimum=0
+        Kind.INT,
+        100,
+        "How long a connection that failed to authenticate is kept before it is closed.",
+        minimum=0,
+        no_effect="no listener authenticates",
     )
     socket_request_max_bytes: int = setting(
         Kind.INT, 104_857_600, "The largest request; a larger one costs the connection.", minimum=1
@@ -149,13 +170,21 @@ class NetworkSettings:
     )
     socket_listen_backlog_size: int = setting(Kind.INT, 50, "How many connections may wait to be accepted.", minimum=1)
     socket_connection_setup_timeout_ms: int = setting(
-        Kind.LONG, 10_000, "How long the broker waits for a connection to another broker.", minimum=1
+        Kind.LONG,
+        10_000,
+        "How long the broker waits for a connection to another broker.",
+        minimum=1,
+        no_effect=ONE_BROKER,
     )
     socket_connection_setup_timeout_max_ms: int = setting(
-        Kind.LONG, 30_000, "The longest such wait after several failures in a row.", minimum=1
+        Kind.LONG, 30_000, "The longest such wait after several failures in a row.", minimum=1, no_effect=ONE_BROKER
     )
     queued_max_requests: int = setting(
-        Kind.INT, 500, "The most requests in hand; beyond it no connection is read.", minimum=1
+        Kind.INT,
+        500,
+        "The most requests in hand; beyond it no connection is read.",
+        minimum=1,
+        no_effect="a connection has one request in hand",
     )
     queued_max_request_bytes: int = setting(
         Kind.LONG, -1, "The most bytes of requests in hand; beyond it no connection is read. -1: no limit."
@@ -241,10 +270,18 @@ class LogSettings:
         Kind.INT, 60_000, "How often it is noted up to where logs are safe on disk: where recovery begins.", minimum=1
     )
     log_flush_start_offset_checkpoint_interval_ms: int = setting(
-        Kind.INT, 60_000, "How often the first offsets of logs are noted.", minimum=1
+        Kind.INT,
+        60_000,
+        "How often the first offsets of logs are noted.",
+        minimum=1,
+        no_effect="they are noted together with the recovery points",
     )
     log_initial_task_delay_ms: int = setting(
-        Kind.LONG, 30_000, "How long after the start the first upkeep of logs runs.", minimum=0
+        Kind.LONG,
+        30_000,
+        "How long after the start the first upkeep of logs runs.",
+        minimum=0,
+        no_effect="upkeep begins with its first interval",
     )
     producer_id_expiration_ms: int = setting(
         Kind.INT,
@@ -288,6 +325,7 @@ class CleanerSettings:
         "The memory for reading and writing, for all compactions together.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
+        no_effect="a compaction sizes its buffers itself",
     )
     log_cleaner_io_buffer_load_factor: float = setting(
         Kind.DOUBLE,
@@ -296,6 +334,7 @@ class CleanerSettings:
         minimum=0,
         maximum=1,
         update=Update.CLUSTER_WIDE,
+        no_effect="a compaction sizes its buffers itself",
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         Kind.DOUBLE,
@@ -322,51 +361,70 @@ class ReplicationSettings:
         "How many connections a broker fetches by from each leader.",
         minimum=1,
         update=Update.CLUSTER_WIDE,
+        no_effect=ONE_BROKER,
     )
     replica_fetch_max_bytes: int = setting(
-        Kind.INT, 1_048_576, "How many bytes of one partition a follower asks for at a time.", minimum=0
+        Kind.INT,
+        1_048_576,
+        "How many bytes of one partition a follower asks for at a time.",
+        minimum=0,
+        no_effect=ONE_BROKER,
     )
     replica_fetch_response_max_bytes: int = setting(
-        Kind.INT, 10_485_760, "How many bytes in all a follower asks for at a time.", minimum=0
+        Kind.INT, 10_485_760, "How many bytes in all a follower asks for at a time.", minimum=0, no_effect=ONE_BROKER
     )
-    replica_fetch_min_bytes: int = setting(Kind.INT, 1, "How many bytes a follower's fetch waits for.", minimum=0)
+    replica_fetch_min_bytes: int = setting(
+        Kind.INT, 1, "How many bytes a follower's fetch waits for.", minimum=0, no_effect=ONE_BROKER
+    )
     replica_fetch_wait_max_ms: int = setting(
-        Kind.INT, 500, "How long a follower's fetch waits for that many bytes.", minimum=0
+        Kind.INT, 500, "How long a follower's fetch waits for that many bytes.", minimum=0, no_effect=ONE_BROKER
     )
     replica_fetch_backoff_ms: int = setting(
-        Kind.INT, 1000, "The pause after a partition could not be fetched.", minimum=0
+        Kind.INT, 1000, "The pause after a partition could not be fetched.", minimum=0, no_effect=ONE_BROKER
     )
     replica_lag_time_max_ms: int = setting(
-        Kind.LONG, 30_000, "A follower that has not caught up for this long is out of sync.", minimum=1
+        Kind.LONG,
+        30_000,
+        "A follower that has not caught up for this long is out of sync.",
+        minimum=1,
+        no_effect=ONE_BROKER,
     )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         Kind.LONG, 5000, "How often high watermarks are noted on disk.", minimum=1
     )
     replica_socket_timeout_ms: int = setting(
-        Kind.INT, 30_000, "How long a follower waits for its leader's answer.", minimum=1
+        Kind.INT, 30_000, "How long a follower waits for its leader's answer.", minimum=1, no_effect=ONE_BROKER
     )
     replica_socket_receive_buffer_bytes: int = setting(
         Kind.INT,
         65_536,
         "The receive buffer of a follower's connection in the kernel; -1: the system's own.",
         minimum=-1,
+        no_effect=ONE_BROKER,
     )
     replica_selector_class: str | None = setting(
         Kind.STRING,
         None,
         "How a consumer's replica is chosen. A name that ends in `RackAwareReplicaSelector` sends it to its own rack; "
         "otherwise to the leader.",
+        no_effect=ONE_BROKER,
     )
     auto_leader_rebalance_enable: bool = setting(
-        Kind.BOOLEAN, True, "Whether leadership goes back to preferred replicas from time to time."
+        Kind.BOOLEAN,
+        True,
+        "Whether leadership goes back to preferred replicas from time to time.",
+        no_effect=ONE_BROKER,
     )
-    leader_imbalance_check_interval_seconds: int = setting(Kind.LONG, 300, "How often that is looked at.", minimum=1)
+    leader_imbalance_check_interval_seconds: int = setting(
+        Kind.LONG, 300, "How often that is looked at.", minimum=1, no_effect=ONE_BROKER
+    )
     leader_imbalance_per_broker_percentage: int = setting(
         Kind.INT,
         10,
         "The share of a broker's preferred leaderships that may be elsewhere before they go back.",
         minimum=0,
         maximum=100,
+        no_effect=ONE_BROKER,
     )
     leader_replication_throttled_rate: int = setting(
         Kind.LONG,
@@ -374,6 +432,7 @@ class ReplicationSettings:
         "The most bytes a second that a leader sends to throttled replicas.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
+        no_effect=ONE_BROKER,
     )
     follower_replication_throttled_rate: int = setting(
         Kind.LONG,
@@ -381,6 +440,7 @@ class ReplicationSettings:
         "The most bytes a second that throttled replicas fetch.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
+        no_effect=ONE_BROKER,
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
         Kind.LONG,
@@ -388,6 +448,7 @@ class ReplicationSettings:
         "The most bytes a second by which replicas move between data directories.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
+        no_effect="partitions do not move between directories",
     )
 
 
@@ -467,7 +528,11 @@ class GroupCoordinatorSettings:
         Kind.INT, 5000, "How long a commit waits for the replicas of the offsets topic.", minimum=1
     )
     offsets_load_buffer_size: int = setting(
-        Kind.INT, 5_242_880, "How many bytes are read at a time when a coordinator loads its groups.", minimum=1
+        Kind.INT,
+        5_242_880,
+        "How many bytes are read at a time when a coordinator loads its groups.",
+        minimum=1,
+        no_effect="coordinators are loaded in stretches of one size",
     )
     offsets_retention_minutes: int = setting(
         Kind.INT, 10_080, "How long the offsets of an empty group are kept.", minimum=1
@@ -506,11 +571,16 @@ class TransactionSettings:
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         Kind.INT,
         10_000,
-        "Has no use here: a transaction that takes too long is aborted when its time is up.",
+        "How often transactions that take too long are looked for.",
         minimum=1,
+        no_effect="a deadline of its own does it",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
-        Kind.INT, 3_600_000, "Has no use here: a silent transactional id is forgotten when its time is up.", minimum=1
+        Kind.INT,
+        3_600_000,
+        "How often silent transactional ids are looked for.",
+        minimum=1,
+        no_effect="a deadline of its own does it",
     )
     transaction_partition_verification_enable: bool = setting(
         Kind.BOOLEAN,
@@ -534,7 +604,11 @@ class TransactionSettings:
         Kind.INT, 104_857_600, "The segment size of `__transaction_state`.", minimum=1
     )
     transaction_state_log_load_buffer_size: int = setting(
-        Kind.INT, 5_242_880, "How many bytes are read at a time when a coordinator loads its transactions.", minimum=1
+        Kind.INT,
+        5_242_880,
+        "How many bytes are read at a time when a coordinator loads its transactions.",
+        minimum=1,
+        no_effect="coordinators are loaded in stretches of one size",
     )
     add_partitions_to_txn_retry_backoff_ms: int = setting(
         Kind.INT, 20, "The pause before a verification that met a busy coordinator is tried again.", minimum=1
@@ -549,28 +623,32 @@ class TlsSettings:
     """TLS, for listeners that speak it."""
 
     ssl_keystore_location: str | None = setting(
-        Kind.STRING, None, "The file with the broker's key and certificates.", update=Update.PER_BROKER
+        Kind.STRING,
+        None,
+        "The file with the broker's key and certificates.",
+        update=Update.PER_BROKER,
+        no_effect=NO_TLS,
     )
     ssl_keystore_password: str | None = setting(
-        Kind.PASSWORD, None, "The password of that file.", update=Update.PER_BROKER
+        Kind.PASSWORD, None, "The password of that file.", update=Update.PER_BROKER, no_effect=NO_TLS
     )
     ssl_keystore_key: str | None = setting(
-        Kind.PASSWORD, None, "The broker's private key itself, as PEM.", update=Update.PER_BROKER
+        Kind.PASSWORD, None, "The broker's private key itself, as PEM.", update=Update.PER_BROKER, no_effect=NO_TLS
     )
     ssl_keystore_certificate_chain: str | None = setting(
-        Kind.PASSWORD, None, "The broker's certificates themselves, as PEM.", update=Update.PER_BROKER
+        Kind.PASSWORD, None, "The broker's certificates themselves, as PEM.", update=Update.PER_BROKER, no_effect=NO_TLS
     )
     ssl_key_password: str | None = setting(
-        Kind.PASSWORD, None, "The password of the private key.", update=Update.PER_BROKER
+        Kind.PASSWORD, None, "The password of the private key.", update=Update.PER_BROKER, no_effect=NO_TLS
     )
     ssl_truststore_location: str | None = setting(
-        Kind.STRING, None, "The file with the certificates to trust.", update=Update.PER_BROKER
+        Kind.STRING, None, "The file with the certificates to trust.", update=Update.PER_BROKER, no_effect=NO_TLS
     )
     ssl_truststore_password: str | None = setting(
-        Kind.PASSWORD, None, "The password of that file.", update=Update.PER_BROKER
+        Kind.PASSWORD, None, "The password of that file.", update=Update.PER_BROKER, no_effect=NO_TLS
     )
     ssl_truststore_certificates: str | None = setting(
-        Kind.PASSWORD, None, "The certificates to trust themselves, as PEM.", update=Update.PER_BROKER
+        Kind.PASSWORD, None, "The certificates to trust themselves, as PEM.", update=Update.PER_BROKER, no_effect=NO_TLS
     )
     ssl_client_auth: str = setting(
         Kind.STRING,
@@ -578,7 +656,12 @@ class TlsSettings:
         "Whether a client must show a certificate, may, or is not asked.",
         choices=("required", "requested", "none"),
         update=Update.PER_BROKER,
+        no_effect=NO_TLS,
     )
     ssl_enabled_protocols: tuple[str, ...] = setting(
-        Kind.LIST, ("TLSv1.2", "TLSv1.3"), "The versions of TLS that are spoken.", update=Update.PER_BROKER
+        Kind.LIST,
+        ("TLSv1.2", "TLSv1.3"),
+        "The versions of TLS that are spoken.",
+        update=Update.PER_BROKER,
+        no_effect=NO_TLS,
     )

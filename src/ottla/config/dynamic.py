@@ -61,6 +61,7 @@ class ConfigResource(NamedTuple):
     name: str
 
 
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 DEFAULT_BROKER = ConfigResource(ConfigResourceType.BROKER, "")
 
 
@@ -167,6 +168,14 @@ class DynamicConfigs:
         return {**honoured, "broker.id": str(self.node_id), "node.id": str(self.node_id)}
 
     @cached_property
+    def _for_all_brokers(self) -> Mapping[str, str]:
+        """What is set for all brokers. `min.insync.replicas` always is: in a cluster with eligible leader replicas
+        (KIP-966) all brokers must agree on it, so it is the cluster's and not the file's of each."""
+        setting = BROKER_SETTINGS[MIN_INSYNC_REPLICAS]
+        unset = self._file.get(setting.name) or format_value(setting.default) or ""
+        return {setting.name: unset, **self.overrides_of(DEFAULT_BROKER)}
+
+    @cached_property
     def _broker_config(self) -> BrokerConfig:
         return self._broker_config_with({})
 
@@ -198,6 +207,8 @@ class DynamicConfigs:
         """What the resource sets if just these hold (AlterConfigs); ApiError if they cannot."""
         self._check_can_be_altered(resource)
         table = _table_of(resource)
+        if MIN_INSYNC_REPLICAS in settings:
+            _check_is_for_all(MIN_INSYNC_REPLICAS, resource)
         return self._checked(resource, {name: _given(name, text) for name, text in settings.items()}, table)
 
     def incremental_alter(self, resource: ConfigResource, changes: Collection[ConfigChange]) -> dict[str, str]:
@@ -211,6 +222,8 @@ class DynamicConfigs:
         table = _table_of(resource)
         changed = dict(self.overrides_of(resource))
         for change in changes:
+            if change.name == MIN_INSYNC_REPLICAS:
+                _check_is_for_all(change.name, resource, is_removed=change.operation == AlterOperation.DELETE)
             if change.operation == AlterOperation.DELETE:
                 changed.pop(change.name, None)
             else:
@@ -231,7 +244,7 @@ class DynamicConfigs:
             raise ApiError(
                 ErrorCode.INVALID_CONFIG, f"{setting.name}: {operation} works on lists; this is a {setting.kind}"
             )
-        items = _items(_parsed(setting, text))
+        items = _items(_parsed(setting, text, _refusal_code(resource)))
         current = _items(self._value_of(resource, setting))
         if change.operation == AlterOperation.APPEND:
             return ",".join(dict.fromkeys(current + items))
@@ -241,7 +254,7 @@ class DynamicConfigs:
         """The value that a list is appended to: the resource's own, or what it inherits."""
         own = self.overrides_of(resource).get(setting.name)
         if own is not None:
-            return _parsed(setting, own)
+            return _parsed(setting, own, _refusal_code(resource))
         if resource.type == ConfigResourceType.BROKER:
             inherited: Value | None = getattr(self._broker_config, setting.attribute)
             return inherited
@@ -276,11 +289,11 @@ class DynamicConfigs:
             setting = _known(name, table)
             if resource.type == ConfigResourceType.BROKER:
                 _check_is_dynamic(setting, resource)
-            altered[name] = format_value(_parsed(setting, text)) or ""
+            altered[name] = format_value(_parsed(setting, text, _refusal_code(resource))) or ""
         try:
             self._check_together(resource, altered)
         except ConfigError as error:
-            raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+            raise ApiError(_refusal_code(resource), str(error)) from None
         return altered
 
     def _check_together(self, resource: ConfigResource, overrides: Mapping[str, str]) -> None:
@@ -326,8 +339,9 @@ class DynamicConfigs:
     def _described(self, resource: ConfigResource, table: Mapping[str, Setting]) -> Iterable[Setting]:
         if resource == DEFAULT_BROKER:
             # The default of all brokers is only what somebody set.
-            return [table[name] for name in self.overrides_of(resource) if name in table]
-        return table.values()
+            return [table[name] for name in self._for_all_brokers if name in table]
+        overrides = self.overrides_of(resource)
+        return [setting for setting in table.values() if not setting.is_internal or setting.name in overrides]
 
     def _entry(self, setting: Setting, resource: ConfigResource, synonyms: bool, documentation: bool) -> ConfigEntry:
         given = tuple(self._given_for(setting, resource))
@@ -342,7 +356,7 @@ class DynamicConfigs:
             is_sensitive=setting.is_sensitive,
             kind=setting.kind,
             synonyms=given if synonyms else (),
-            documentation=setting.help if documentation else None,
+            documentation=setting.documentation if documentation else None,
         )
 
     def _given_for(self, setting: Setting, resource: ConfigResource) -> Iterator[ConfigSynonym]:
@@ -355,7 +369,7 @@ class DynamicConfigs:
                 for name in setting.broker_names:
                     yield from self._given_by_broker(BROKER_SETTINGS[name])
             case _ if resource == DEFAULT_BROKER:
-                yield from _synonym(setting, self.overrides_of(resource), ConfigSource.DYNAMIC_DEFAULT_BROKER)
+                yield from _synonym(setting, self._for_all_brokers, ConfigSource.DYNAMIC_DEFAULT_BROKER)
             case _:
                 # A value under a weaker name does not make a stronger one set.
                 by_name = [
@@ -368,7 +382,7 @@ class DynamicConfigs:
 
     def _given_by_broker(self, setting: Setting) -> Iterator[ConfigSynonym]:
         yield from _synonym(setting, self.overrides_of(self._own_resource), ConfigSource.DYNAMIC_BROKER)
-        yield from _synonym(setting, self.overrides_of(DEFAULT_BROKER), ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        yield from _synonym(setting, self._for_all_brokers, ConfigSource.DYNAMIC_DEFAULT_BROKER)
         yield from _synonym(setting, self._file, ConfigSource.STATIC_BROKER)
         if setting.default is not None:
             yield ConfigSynonym(setting.name, format_value(setting.default), ConfigSource.DEFAULT)
@@ -382,7 +396,7 @@ def _synonym(setting: Setting, layer: Mapping[str, str], source: ConfigSource) -
 
 
 def _topic_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
-    return LogConfig(**_inherited(TOPIC_SETTINGS, broker) | _usable(overrides, TOPIC_SETTINGS))
+    return LogConfig.combined(_inherited(TOPIC_SETTINGS, broker) | _usable(overrides, TOPIC_SETTINGS))
 
 
 def _group_config(overrides: Mapping[str, str], broker: BrokerConfig) -> GroupConfig:
@@ -430,6 +444,11 @@ def _table_of(resource: ConfigResource) -> Mapping[str, Setting]:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown resource type {resource.type}")
 
 
+def without_effect(resource: ConfigResource) -> set[str]:
+    """The names of the settings of such a resource that are kept and change nothing."""
+    return {name for name, setting in _table_of(resource).items() if setting.no_effect}
+
+
 def _given(name: str, text: str | None) -> str:
     if text is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{shortened(name)}: a value is needed; to unset it, delete it")
@@ -440,15 +459,31 @@ def _known(name: str, table: Mapping[str, Setting]) -> Setting:
     if name in table:
         return table[name]
     if table is BROKER_SETTINGS and is_known_unsupported(name):
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"{shortened(name)}: this setting of Kafka has no effect here")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"{shortened(name)}: this setting of Kafka has no effect here, and changes only with a restart there",
+        )
     raise ApiError(ErrorCode.INVALID_CONFIG, unknown_setting(name, table))
 
 
-def _parsed(setting: Setting, text: str) -> Value:
+def _refusal_code(resource: ConfigResource) -> ErrorCode:
+    """What Kafka says of a bad value: it differs between brokers and all others."""
+    is_broker = resource.type == ConfigResourceType.BROKER
+    return ErrorCode.INVALID_REQUEST if is_broker else ErrorCode.INVALID_CONFIG
+
+
+def _parsed(setting: Setting, text: str, code: ErrorCode) -> Value:
     try:
         return setting.parse(text)
     except ConfigError as error:
-        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        raise ApiError(code, str(error)) from None
+
+
+def _check_is_for_all(name: str, resource: ConfigResource, *, is_removed: bool = False) -> None:
+    """A setting on which all brokers must agree is set for all of them, and always is."""
+    if resource.type == ConfigResourceType.BROKER and (resource != DEFAULT_BROKER or is_removed):
+        reason = "is not removed" if is_removed else "is set for all brokers, not for one"
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"{name}: {reason}")
 
 
 def _check_is_dynamic(setting: Setting, resource: ConfigResource) -> None:

@@ -11,6 +11,7 @@ from ottla.config import broker_settings
 from ottla.config.broker import BROKER_SETTINGS
 from ottla.config.group import GROUP_SETTINGS
 from ottla.config.setting import Setting, format_value, settings_of
+from ottla.config.settings_without_effect import SettingsWithoutEffect
 from ottla.config.topic import TOPIC_SETTINGS
 from ottla.config.unsupported import KNOWN_UNSUPPORTED, KNOWN_UNSUPPORTED_PREFIXES
 
@@ -28,6 +29,7 @@ all brokers, file, default.
 
 _BROKER_NOTE = """\
 *Change* says how a setting changes without a restart: `cluster-wide` for all brokers or one, `per-broker` for one.
+Settings that have no effect here say so, and why: they are taken, kept and told, for tools that set them.
 """
 
 _SECTIONS = (
@@ -40,6 +42,7 @@ _SECTIONS = (
     broker_settings.GroupCoordinatorSettings,
     broker_settings.TransactionSettings,
     broker_settings.TlsSettings,
+    SettingsWithoutEffect,
 )
 
 
@@ -62,13 +65,14 @@ def _lines() -> Iterator[str]:
         yield from _table(
             ("Setting", "Type", "Default", "Valid", "Change", "Meaning"),
             (
-                (*_common(setting), str(setting.update) if setting.is_dynamic else "–", setting.help)
+                (*_common(setting), str(setting.update) if setting.is_dynamic else "–", setting.documentation)
                 for setting in (BROKER_SETTINGS[name] for name in settings_of(section))
             ),
         )
         yield ""
-    yield "## Accepted and without effect\n"
-    yield "A file may hold these settings of Kafka; the broker names those it finds once, when it starts.\n"
+    yield "## Accepted in a file and without effect\n"
+    yield "A file may hold these settings of Kafka as well; they are not kept. The broker names those it finds, and all"
+    yield "others without effect, once when it starts.\n"
     yield from (f"- `{name}`" for name in sorted(KNOWN_UNSUPPORTED))
     yield from (f"- `{prefix}…`" for prefix in KNOWN_UNSUPPORTED_PREFIXES)
 
@@ -77,7 +81,7 @@ def _inheriting_table(settings: Iterable[Setting]) -> Iterator[str]:
     return _table(
         ("Setting", "Type", "Default", "Valid", "Default from", "Meaning"),
         (
-            (*_common(setting), ", ".join(f"`{name}`" for name in setting.broker_names) or "–", setting.help)
+            (*_common(setting), ", ".join(f"`{name}`" for name in setting.broker_names) or "–", setting.documentation)
             for setting in settings
         ),
     )

@@ -24,6 +24,11 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 SHOWN_LENGTH_MAX = 200
 
+# Why settings have no effect.
+ONE_BROKER = "a cluster has one broker, so nothing is replicated"
+NO_TLS = "listeners speak PLAINTEXT"
+NO_TIERED_STORAGE = "there is no tiered storage"
+
 
 class Kind(StrEnum):
     """The types that Kafka's tools know a setting by, with their numbers in `DescribeConfigs`."""
@@ -43,6 +48,7 @@ class Kind(StrEnum):
     LONG = "long", 5
     DOUBLE = "double", 6
     LIST = "list", 7
+    CLASS = "class", 8
     PASSWORD = "password", 9
 
 
@@ -65,7 +71,8 @@ class Setting:
     `pattern` must match the text, of a list its items joined by commas; `form` says in words what it asks. `but_not`
     is a number within the bounds that is none all the same: a level that does not exist. `broker_names` are the
     broker's settings that give the default of a topic's or group's setting, the strongest first; those are in units of
-    `unit` (a `log.retention.hours` is so many milliseconds).
+    `unit` (a `log.retention.hours` is so many milliseconds). `no_effect` says why a setting that is taken and kept
+    changes nothing; an internal one is told only where somebody set it.
     """
 
     name: str
@@ -81,6 +88,13 @@ class Setting:
     broker_names: tuple[str, ...] = ()
     unit: int = 1
     update: Update = Update.READ_ONLY
+    no_effect: str = ""
+    is_internal: bool = False
+
+    @property
+    def documentation(self) -> str:
+        """The help, and that the setting has no effect where it has none."""
+        return f"{self.help} Has no effect here: {self.no_effect}." if self.no_effect else self.help
 
     @property
     def attribute(self) -> str:
@@ -252,6 +266,7 @@ _CONVERTERS: dict[Kind, Callable[[str], Value]] = {
     Kind.DOUBLE: _double,
     Kind.STRING: str,
     Kind.LIST: _list,
+    Kind.CLASS: str,
     Kind.PASSWORD: str,
 }
 

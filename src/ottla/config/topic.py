@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from ottla.config.setting import LONG_MAX, Kind, Setting, parse_known, setting, settings_of
+from ottla.config.setting import (
+    LONG_MAX,
+    NO_TIERED_STORAGE,
+    ONE_BROKER,
+    Kind,
+    Setting,
+    parse_known,
+    setting,
+    settings_of,
+)
 from ottla.errors import ConfigError
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -13,6 +23,7 @@ CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 THROTTLED_REPLICA = r"(\d+:\d+)?"  # gaps are let pass, as in Kafka
 THROTTLED_REPLICAS = rf"\*|{THROTTLED_REPLICA}(,{THROTTLED_REPLICA})*"
+INDEX_ENTRY_BYTES = 12  # the largest of an index: one of times
 THROTTLED_REPLICA_FORM = "* or a list of partition:broker, such as 0:1,1:2"
 
 
@@ -97,6 +108,7 @@ class LogConfig:
         "The replicas whose replication is throttled on the follower's side: `partition:broker`, or `*`.",
         pattern=THROTTLED_REPLICAS,
         form=THROTTLED_REPLICA_FORM,
+        no_effect=ONE_BROKER,
     )
     index_interval_bytes: int = setting(
         Kind.INT,
@@ -105,12 +117,36 @@ class LogConfig:
         minimum=0,
         broker_names=("log.index.interval.bytes",),
     )
+    internal_segment_bytes: int | None = setting(
+        Kind.INT,
+        None,
+        "The size of one segment file, also a smaller one than `segment.bytes` allows, which it replaces: for tests.",
+        minimum=1,
+        is_internal=True,
+    )
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
         Kind.LIST,
         (),
         "The replicas whose replication is throttled on the leader's side: `partition:broker`, or `*`.",
         pattern=THROTTLED_REPLICAS,
         form=THROTTLED_REPLICA_FORM,
+        no_effect=ONE_BROKER,
+    )
+    local_retention_bytes: int = setting(
+        Kind.LONG,
+        -2,
+        "The size of what is kept here of a partition in tiered storage; -2: as `retention.bytes`.",
+        minimum=-2,
+        broker_names=("log.local.retention.bytes",),
+        no_effect=NO_TIERED_STORAGE,
+    )
+    local_retention_ms: int = setting(
+        Kind.LONG,
+        -2,
+        "The age of what is kept here of a partition in tiered storage; -2: as `retention.ms`.",
+        minimum=-2,
+        broker_names=("log.local.retention.ms",),
+        no_effect=NO_TIERED_STORAGE,
     )
     max_compaction_lag_ms: int = setting(
         Kind.LONG,
@@ -172,15 +208,31 @@ class LogConfig:
     preallocate: bool = setting(
         Kind.BOOLEAN,
         False,
-        "Reserve the whole segment on disk when it is created. Accepted and without effect: file systems in "
-        "use on Linux allocate late and in large pieces.",
+        "Reserve the whole segment on disk when it is created.",
+        no_effect="file systems in use on Linux allocate late and in large pieces",
         broker_names=("log.preallocate",),
+    )
+    remote_log_copy_disable: bool = setting(
+        Kind.BOOLEAN, False, "Whether nothing more goes to tiered storage.", no_effect=NO_TIERED_STORAGE
+    )
+    remote_log_delete_on_disable: bool = setting(
+        Kind.BOOLEAN,
+        False,
+        "Whether what is in tiered storage is deleted when the topic leaves it.",
+        no_effect=NO_TIERED_STORAGE,
+    )
+    remote_storage_enable: bool = setting(
+        Kind.BOOLEAN,
+        False,
+        "Whether old segments go to tiered storage.",
+        pattern="False",
+        form="false: there is no tiered storage",
+        no_effect=NO_TIERED_STORAGE,
     )
     retention_bytes: int = setting(
         Kind.LONG,
         -1,
-        "The size of a partition past which its oldest segments go; -1 is no limit.",
-        minimum=-1,
+        "The size of a partition past which its oldest segments go; a negative one is no limit.",
         broker_names=("log.retention.bytes",),
     )
     retention_ms: int = setting(
@@ -198,14 +250,14 @@ class LogConfig:
         Kind.INT,
         1_073_741_824,
         "The size of one segment file.",
-        minimum=14,
+        minimum=1_048_576,
         broker_names=("log.segment.bytes",),
     )
     segment_index_bytes: int = setting(
         Kind.INT,
         10_485_760,
         "The largest size of one index file; a full index rolls the segment.",
-        minimum=12,
+        minimum=4,
         broker_names=("log.index.size.max.bytes",),
     )
     segment_jitter_ms: int = setting(
@@ -232,6 +284,7 @@ class LogConfig:
         Kind.BOOLEAN,
         False,
         "Whether a replica that is not in sync may become leader, at the price of losing records.",
+        no_effect=ONE_BROKER,
         broker_names=("unclean.leader.election.enable",),
     )
 
@@ -253,9 +306,18 @@ class LogConfig:
         return self.message_timestamp_type == LOG_APPEND_TIME
 
     @classmethod
+    def combined(cls, values: dict[str, Any]) -> LogConfig:
+        """The configuration that the values of all settings make, where one may stand for another."""
+        if values.get("internal_segment_bytes") is not None:
+            values["segment_bytes"] = values["internal_segment_bytes"]
+        if "segment_index_bytes" in values:
+            values["segment_index_bytes"] = max(INDEX_ENTRY_BYTES, values["segment_index_bytes"])
+        return cls(**values)
+
+    @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
         """The configuration that these texts describe; ConfigError for an unknown name or a bad value."""
-        config = cls(**parse_known(properties, TOPIC_SETTINGS))
+        config = cls.combined(parse_known(properties, TOPIC_SETTINGS))
         config.check()
         return config
 

@@ -133,6 +133,113 @@ def configs_of_a_broker_change(side: Side) -> None:
     side.ask(_set(BROKER, "abc", ("log.retention.ms", set_, "1")), 1)
 
 
+TOPIC_VALUES = (
+    *(("remote.storage.enable", value) for value in ("false", "true", "x")),
+    *(("local.retention.ms", value) for value in ("-2", "1000", "-3", "99999999999999")),
+    *(("local.retention.bytes", value) for value in ("-2", "5", "-3")),
+    *(("remote.log.copy.disable", value) for value in ("true", "x")),
+    ("remote.log.delete.on.disable", "true"),
+    *(("internal.segment.bytes", value) for value in ("14", "13", "100")),
+    *(("segment.bytes", value) for value in ("14", "1048575", "1048576")),
+    *(("segment.index.bytes", value) for value in ("3", "4", "11", "12")),
+    *(("retention.bytes", value) for value in ("-1", "-2", "0")),
+    *(("retention.ms", value) for value in ("-1", "-2", "0")),
+    *(("message.timestamp.after.max.ms", value) for value in ("-1", "0", "9223372036854775807")),
+    ("message.downconversion.enable", "true"),
+    ("message.format.version", "3.0"),
+    ("index.interval.bytes", "-1"),
+    ("segment.ms", "0"),
+    ("segment.jitter.ms", "-1"),
+    ("max.compaction.lag.ms", "0"),
+    ("min.compaction.lag.ms", "-1"),
+    ("min.cleanable.dirty.ratio", "1.5"),
+    ("min.insync.replicas", "0"),
+    ("preallocate", "maybe"),
+    ("preallocate", "TRUE"),
+    ("file.delete.delay.ms", "-1"),
+    ("flush.messages", "0"),
+    ("flush.ms", "-1"),
+    ("delete.retention.ms", "-1"),
+    ("max.message.bytes", "-1"),
+    ("leader.replication.throttled.replicas", "0:1,1:0"),
+    ("leader.replication.throttled.replicas", "x"),
+)
+
+
+@conversations.add
+def values_of_topics(side: Side) -> None:
+    topic, _ = side.new_topic("valued")
+    for name, value in TOPIC_VALUES:
+        side.ask(_set(TOPIC, topic, (name, 0, value)), 1)
+        side.ask(_set(TOPIC, topic, (name, 1, None)), 1)
+    side.ask(_set(TOPIC, topic, ("internal.segment.bytes", 0, "100")), 1)
+    side.settle()
+    side.ask(_describe(TOPIC, topic, ["internal.segment.bytes", "segment.bytes"]), 4, note=_by_name)
+    side.ask(_describe(TOPIC, topic, None), 4, note=_by_name)
+    group = side.name("group")
+    side.ask(_describe(32, group, None), 4, note=_by_name)
+
+
+@conversations.add
+def all_brokers_agree_on_what_is_in_sync(side: Side) -> None:
+    topic, _ = side.new_topic("agreed")
+    name = "min.insync.replicas"
+    set_, delete = 0, 1
+
+    def look() -> None:
+        side.settle()
+        for kind, resource in ((TOPIC, topic), (BROKER, "1"), (BROKER, "")):
+            side.ask(_describe(kind, resource, [name], include_synonyms=True), 4)
+
+    look()
+    for resource, operation, value in (
+        ("1", set_, "2"),
+        ("1", delete, None),
+        ("", set_, "2"),
+        ("", delete, None),
+        ("", set_, "0"),
+        ("", set_, "1"),
+    ):
+        side.ask(_set(BROKER, resource, (name, operation, value)), 1)
+        look()
+
+
+# Kafka changes its listeners while it runs.
+LISTENERS = ("listeners", "listener.security.protocol.map", "advertised.listeners")
+
+
+@conversations.add
+def dynamic_settings_of_brokers(side: Side) -> None:
+    dynamic = side.client.ask(_describe(BROKER, "1", None), 4).results[0].configs
+    entries = [
+        entry
+        for entry in dynamic
+        if not entry.read_only and entry.name not in LISTENERS and not entry.name.endswith("throttled.rate")
+    ]
+    entries = [entry for entry in entries if not entry.name.startswith("replica.alter.log.dirs")]  # Kafka hides it
+
+    def told(entry: Any) -> Any:
+        return entry.name, entry.config_type, entry.is_sensitive
+
+    side.note("dynamic settings", sorted(map(told, entries)))
+    for entry in sorted(entries, key=lambda entry: entry.name):
+        if entry.value is None or entry.name.startswith("ssl."):
+            continue  # a file or a class that both would look for, if they looked
+        for resource in ("1", ""):
+            side.ask(_set(BROKER, resource, (entry.name, 0, entry.value), validate_only=True), 1)
+    for name in ("num.io.threads", "num.network.threads", "background.threads"):
+        for resource in ("1", ""):
+            for value in ("-1", "0", "x"):
+                side.ask(_set(BROKER, resource, (name, 0, value)), 1)
+    for resource in ("1", ""):
+        side.ask(_set(BROKER, resource, ("num.io.threads", 0, "3")), 1)
+        side.settle()
+        side.ask(_describe(BROKER, resource, ["num.io.threads"]), 4)
+        side.ask(_set(BROKER, resource, ("num.io.threads", 1, None)), 1)
+        for name, value in (("quota.window.num", "3"), ("num.partitions", "3"), ("log.retention.ms", "x")):
+            side.ask(_set(BROKER, resource, (name, 0, value)), 1)
+
+
 @conversations.add
 def config_resources(side: Side) -> None:
     topic, _ = side.new_topic("listed")

@@ -53,7 +53,7 @@ def ottla(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
 def orders(tmp_path: Path) -> Path:
     """`orders-0`: two segments of plain, compressed and transactional batches with all the files beside them."""
     directory = tmp_path / "orders-0"
-    config = LogConfig.from_properties({"segment.bytes": "700", "index.interval.bytes": "100"})
+    config = LogConfig.from_properties({"internal.segment.bytes": "700", "index.interval.bytes": "100"})
     log = open_log(RealDisk(), str(directory), TopicPartition("orders", 0), config, now_ms=NOW_MS)
 
     def append(first: int, count: int, codec: Compression, producer_id: int, sequence: int) -> None:

@@ -75,7 +75,8 @@ def refusal(**settings: str) -> str:
 def test_a_file_of_zookeeper_mode_is_accepted_with_one_warning() -> None:
     config, warnings = BrokerConfig.load(parse_properties(ZOOKEEPER_FILE))
     assert warnings == [
-        "settings of Kafka without effect here: num.io.threads, num.network.threads, num.recovery.threads.per.data.dir"
+        "settings of Kafka without effect here: num.io.threads, num.network.threads, "
+        "num.recovery.threads.per.data.dir, zookeeper.connection.timeout.ms"
     ]
     assert (config.broker_id, config.node_id, config.num_partitions) == (0, 0, 3)
     assert config.log_directories == ("/var/lib/kafka",)
@@ -125,7 +126,7 @@ def test_a_bad_value_is_refused_with_its_line() -> None:
 
 
 def test_a_configuration_that_is_printed_shows_what_was_set_and_no_password() -> None:
-    config = load(num_partitions="4", ssl_keystore_password="hunter2")
+    config, _ = BrokerConfig.load({"num.partitions": "4", "ssl.keystore.password": "hunter2"})
     assert repr(config) == "BrokerConfig(ssl_keystore_password=[hidden], num_partitions=4)"
 
 

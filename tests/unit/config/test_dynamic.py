@@ -5,6 +5,7 @@ import pytest
 from ottla.config import (
     BROKER_SETTINGS,
     DEFAULT_BROKER,
+    GROUP_SETTINGS,
     TOPIC_SETTINGS,
     AlterOperation,
     ConfigChange,
@@ -124,7 +125,7 @@ def test_stored_settings_that_cannot_be_used_count_as_not_set_and_are_named() ->
     assert entry(configs, TOPIC, "retention.ms").source is ConfigSource.DEFAULT
     first, second = configs.problems(TOPIC)
     assert first.startswith("retention.ms=soon: must be a whole number")
-    assert second == "remote.storage.enable: unknown setting"
+    assert second == "remote.storage.enable=true: must be false: there is no tiered storage"
 
 
 def test_an_image_that_is_printed_shows_no_values() -> None:
@@ -143,15 +144,16 @@ def test_resources_that_set_something_are_listed() -> None:
 
 def test_every_setting_of_a_topic_is_described_and_can_be_changed() -> None:
     described = image().describe_topic("orders")
-    assert [one.name for one in described] == list(TOPIC_SETTINGS)
-    assert all(one.is_default and not one.is_read_only and not one.is_sensitive for one in described)
+    assert [one.name for one in described] == [name for name in TOPIC_SETTINGS if name != "internal.segment.bytes"]
+    assert [one.name for one in described if not one.is_default] == ["min.insync.replicas"]
+    assert not any(one.is_read_only or one.is_sensitive for one in described)
     assert all(one.synonyms == () and one.documentation is None for one in described)
 
 
 def test_only_the_asked_keys_that_exist_are_described() -> None:
     configs = image()
     assert [one.name for one in configs.describe_topic("orders", ["segment.ms", "nonsense"])] == ["segment.ms"]
-    assert len(configs.describe_topic("orders", [])) == len(TOPIC_SETTINGS)
+    assert len(configs.describe_topic("orders", [])) == len(TOPIC_SETTINGS) - 1
     assert len(configs.describe_broker()) == len(BROKER_SETTINGS)
 
 
@@ -212,19 +214,57 @@ def test_a_password_is_never_told() -> None:
 
 def test_values_are_described_in_the_way_of_kafka() -> None:
     configs = image(topic={"preallocate": "TRUE", "min.cleanable.dirty.ratio": "1", "retention.ms": " 77 "})
-    values = {one.name: one.value for one in configs.describe_topic("orders") if not one.is_default}
+    own = ConfigSource.DYNAMIC_TOPIC
+    values = {one.name: one.value for one in configs.describe_topic("orders") if one.source is own}
     assert values == {"preallocate": "true", "min.cleanable.dirty.ratio": "1.0", "retention.ms": "77"}
 
 
+def test_an_internal_setting_is_told_where_it_is_set_and_stands_for_another() -> None:
+    configs = image(topic={"internal.segment.bytes": "100"})
+    assert configs.topic_config("orders").segment_bytes == 100
+    assert entry(configs, TOPIC, "internal.segment.bytes").value == "100"
+    assert entry(configs, TOPIC, "segment.bytes").value == "1073741824"
+
+
+@pytest.mark.parametrize("static", [{}, {"min.insync.replicas": "2"}])
+def test_all_brokers_agree_on_the_replicas_that_must_be_in_sync(static: dict[str, str]) -> None:
+    value = static.get("min.insync.replicas", "1")
+    for resource in (TOPIC, BROKER, DEFAULT_BROKER):
+        (described,) = image(static).describe(resource, ["min.insync.replicas"], synonyms=True)
+        assert (described.value, described.source) == (value, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    assert image(static).topic_config("orders").min_insync_replicas == int(value)
+    changed = image(static, cluster={"min.insync.replicas": "3"})
+    assert changed.topic_config("orders").min_insync_replicas == 3
+    for resource, operation in (
+        (BROKER, SET),
+        (BROKER, DELETE),
+        (DEFAULT_BROKER, DELETE),
+    ):
+        with pytest.raises(ApiError) as caught:
+            changed.incremental_alter(resource, [ConfigChange("min.insync.replicas", operation, "2")])
+        assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_what_has_no_effect_is_taken_and_told_and_says_so() -> None:
+    assert image().incremental_alter(DEFAULT_BROKER, [ConfigChange("num.io.threads", SET, "4")]) == {
+        "num.io.threads": "4"
+    }
+    (described,) = image(cluster={"num.io.threads": "4"}).describe(BROKER, ["num.io.threads"], documentation=True)
+    assert (described.value, described.source) == ("4", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    assert described.documentation is not None
+    assert "Has no effect here" in described.documentation
+
+
 def test_the_default_of_all_brokers_is_only_what_was_set() -> None:
-    (described,) = image({"num.partitions": "3"}, cluster={"max.connections": "5"}).describe(DEFAULT_BROKER)
-    assert (described.name, described.value) == ("max.connections", "5")
-    assert described.source is ConfigSource.DYNAMIC_DEFAULT_BROKER
+    described = image({"num.partitions": "3"}, cluster={"max.connections": "5"}).describe(DEFAULT_BROKER)
+    assert [(one.name, one.value) for one in described] == [("min.insync.replicas", "1"), ("max.connections", "5")]
+    assert all(one.source is ConfigSource.DYNAMIC_DEFAULT_BROKER for one in described)
 
 
 def test_a_group_is_described() -> None:
     configs = image(group={"consumer.session.timeout.ms": "50000"})
-    assert {one.name: (one.value, int(one.source)) for one in configs.describe(GROUP)} == {
+    served = [one for one in configs.describe(GROUP) if not GROUP_SETTINGS[one.name].no_effect]
+    assert {one.name: (one.value, int(one.source)) for one in served} == {
         "consumer.assignment.interval.ms": ("1000", 5),
         "consumer.heartbeat.interval.ms": ("5000", 5),
         "consumer.session.timeout.ms": ("50000", 8),
@@ -240,6 +280,7 @@ def test_types_and_sources_have_the_numbers_of_the_wire() -> None:
         "LONG": 5,
         "DOUBLE": 6,
         "LIST": 7,
+        "CLASS": 8,
         "PASSWORD": 9,
     }
     assert [int(source) for source in ConfigSource] == [1, 2, 3, 4, 5, 6, 7, 8]
@@ -329,10 +370,10 @@ def test_values_are_kept_in_the_way_of_kafka() -> None:
             "INVALID_REQUEST",
             "log.retention.hours: changes only with a restart",
         ),
-        (BROKER, ("max.connections", SET, "-4"), "INVALID_CONFIG", "max.connections=-4: must be at least 0"),
+        (BROKER, ("max.connections", SET, "-4"), "INVALID_REQUEST", "max.connections=-4: must be at least 0"),
         (BROKER, ("max.conections", SET, "4"), "INVALID_CONFIG", "did you mean max.connections?"),
-        (BROKER, ("num.io.threads", SET, "4"), "INVALID_CONFIG", "num.io.threads: this setting of Kafka has no effect"),
-        (BROKER, ("log.cleaner.threads", SET, "999"), "INVALID_CONFIG", "log.cleaner.dedupe.buffer.size=134217728"),
+        (BROKER, ("quota.window.num", SET, "4"), "INVALID_REQUEST", "this setting of Kafka has no effect here"),
+        (BROKER, ("log.cleaner.threads", SET, "999"), "INVALID_REQUEST", "log.cleaner.dedupe.buffer.size=134217728"),
         (DEFAULT_BROKER, ("ssl.key.password", SET, "x"), "INVALID_REQUEST", "ssl.key.password: is set for one broker"),
         (
             GROUP,
@@ -346,7 +387,7 @@ def test_values_are_kept_in_the_way_of_kafka() -> None:
             "INVALID_CONFIG",
             "max.heartbeat.interval.ms is 15000",
         ),
-        (GROUP, ("share.session.timeout.ms", SET, "5"), "INVALID_CONFIG", "share.session.timeout.ms: unknown setting"),
+        (GROUP, ("share.session.timeout.ms", SET, "5"), "INVALID_CONFIG", "share.session.timeout.ms=5: must be at"),
         (ConfigResource(32, ""), ("consumer.session.timeout.ms", SET, "5"), "INVALID_REQUEST", "a group must be named"),
     ],
 )

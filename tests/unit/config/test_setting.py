@@ -1,4 +1,6 @@
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +28,7 @@ def values_of(setting: Setting) -> list[Value]:
         return list(setting.choices) if setting.kind is not Kind.LIST else [(), setting.choices[:1], setting.choices]
     match setting.kind:
         case Kind.BOOLEAN:
-            return [False, True]
+            return [False] if setting.pattern else [False, True]
         case Kind.DOUBLE:
             return [max(setting.minimum, -1e300), 0.75 if setting.maximum == 1 else 1e9, min(setting.maximum, 1e300)]
         case Kind.SHORT | Kind.INT | Kind.LONG:
@@ -139,3 +141,31 @@ def test_throttled_replicas_have_the_form_of_kafka() -> None:
     with pytest.raises(ConfigError, match=r"must be \* or a list of partition:broker"):
         setting.parse("*,0:1")
     assert format_value(setting.parse("0:1,,0:1,")) == "0:1,,0:1,"
+
+
+# -- what has no effect ------------------------------------------------------------------------------------------------
+
+SOURCES = Path(__file__).parents[3] / "src" / "ottla"
+# Read under names that are put together.
+READ_BY_PATTERN = re.compile(
+    r"internal_segment_bytes|group_consumer_(min|max)_.*|.*_retention_(minutes|hours)|log_roll(_jitter)?_hours"
+)
+
+
+def is_read(setting: Setting, sources: str) -> bool:
+    """Whether some code looks at the setting, or it gives the default of one that is looked at."""
+    if re.search(rf"\.{setting.attribute}\b(?!\")", sources) or READ_BY_PATTERN.fullmatch(setting.attribute):
+        return True
+    behind = [one for one in (*TOPIC_SETTINGS.values(), *GROUP_SETTINGS.values()) if setting.name in one.broker_names]
+    return any(is_read(one, sources) for one in behind if one.attribute != setting.attribute)
+
+
+def test_a_setting_says_that_it_has_no_effect_if_and_only_if_nobody_reads_it() -> None:
+    sources = "\n".join(path.read_text() for path in SOURCES.rglob("*.py") if "testing" not in path.parts)
+    unread = {setting.name for setting in ALL_SETTINGS if not is_read(setting, sources)}
+    assert unread == {setting.name for setting in ALL_SETTINGS if setting.no_effect}
+
+
+def test_every_dynamic_setting_of_kafka_can_be_changed_here() -> None:
+    names = {name for name, setting in BROKER_SETTINGS.items() if setting.is_dynamic}
+    assert len(names) == 100  # all 99 of Kafka but for the listeners, and three rates that it does not describe

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.config.dynamic import ConfigEntry, ConfigResource, ConfigResourceType
-from ottla.config.setting import Kind
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import is_valid_topic_name
 from ottla.protocol.messages.configs import (
@@ -20,16 +19,6 @@ from ottla.protocol.messages.configs import (
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
-
-# Kafka's numbers of the types on the wire; 0 is «unknown».
-KIND_NUMBERS = {
-    Kind.BOOLEAN: 1,
-    Kind.STRING: 2,
-    Kind.INT: 3,
-    Kind.LONG: 5,
-    Kind.DOUBLE: 6,
-    Kind.LIST: 7,
-}
 
 
 def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
@@ -76,7 +65,7 @@ def _entry(entry: ConfigEntry, version: int) -> DescribeConfigsResourceResult:
             DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
             for synonym in entry.synonyms
         ],
-        config_type=KIND_NUMBERS.get(entry.kind, 0),
+        config_type=entry.kind.number,
         documentation=entry.documentation,
     )
     if version == 0:

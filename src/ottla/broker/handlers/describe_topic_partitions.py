@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
-PARTITIONS_MAX = 2000  # in one answer, whatever the client asks for
-
 
 def handle(
     broker: Broker, request: DescribeTopicPartitionsRequest, context: Context
@@ -35,7 +33,7 @@ def handle(
         if start_index < 0 or (asked and start_topic not in asked):
             return _refused(request, ErrorCode.INVALID_REQUEST)
     names = sorted(asked or image.topics)
-    left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    left = max(1, min(request.response_partition_limit, broker.config.max_request_partition_size_limit))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
         if name < start_topic:

@@ -34,7 +34,7 @@ class Climate:
     def topic_settings(self, dice: Random) -> dict[str, str]:
         """The settings of a new topic."""
         settings = {
-            "segment.bytes": str(dice.choice([2_000, 50_000])),
+            "internal.segment.bytes": str(dice.choice([2_000, 50_000])),
             "flush.ms": "1000",
             "file.delete.delay.ms": str(dice.choice([0, 2_000])),
         }
@@ -54,7 +54,7 @@ class Climate:
     def changed_topic_setting(self, dice: Random) -> tuple[str, str]:
         """A setting that a topic may be given while it is in use."""
         choices: list[tuple[str, list[str]]] = [
-            ("segment.bytes", ["2000", "9000", "50000"]),
+            ("internal.segment.bytes", ["2000", "9000", "50000"]),
             ("segment.ms", ["1000", "604800000"]),
             ("flush.messages", ["1", "20", "9223372036854775807"]),
             ("index.interval.bytes", ["0", "300", "4096"]),
@@ -72,7 +72,7 @@ class Climate:
     def changed_broker_setting(self, dice: Random) -> tuple[str, str]:
         """A setting that all brokers may be given while they run."""
         choices: list[tuple[str, list[str]]] = [
-            ("log.segment.bytes", ["20000", "1073741824"]),
+            ("log.segment.bytes", ["1048576", "1073741824"]),
             ("log.flush.interval.messages", ["1", "9223372036854775807"]),
             ("log.cleaner.backoff.ms", ["100", "2000"]),
             ("log.index.interval.bytes", ["0", "4096"]),
