@@ -22,7 +22,7 @@ from ottla.testing.waiting import wait_until
 LIMIT = 96
 PARTITIONS = 200  # twice what there are descriptors for
 ROUNDS = 3
-SETTINGS = {"log.segment.bytes": "1000"}
+SETTINGS = {"internal.segment.bytes": "1000"}  # of the topic
 
 
 @contextmanager
@@ -30,8 +30,6 @@ def serving(directory: Path) -> Iterator[str]:
     """`ottla serve` in a process that may have so few descriptors and cannot have more."""
     command = ["sh", "-c", f'ulimit -n {LIMIT} && exec "$@"', "sh"]
     command += [sys.executable, "-m", "ottla", "serve", "--listen", "127.0.0.1:0", "--data", str(directory)]
-    for name, value in SETTINGS.items():
-        command += ["--set", f"{name}={value}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -80,7 +78,7 @@ def is_served(address: str) -> bool:
 def test_more_partitions_and_clients_than_descriptors(tmp_path: Path) -> None:
     rounds = [b"%d" % number + b"x" * 600 for number in range(ROUNDS)]  # every round rolls every partition
     with serving(tmp_path / "data") as address, RawClient(address) as client:
-        assert client.ask(create_topic("t", PARTITIONS), 7).topics[0].error_code == ErrorCode.NONE
+        assert client.ask(create_topic("t", PARTITIONS, config=SETTINGS), 7).topics[0].error_code == ErrorCode.NONE
         write_everywhere(client, rounds[0])
         host, _, port = address.rpartition(":")
         crowd = [socket.create_connection((host, int(port))) for _ in range(LIMIT)]
