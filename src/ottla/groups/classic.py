@@ -109,6 +109,7 @@ class ClassicGroup(GroupOfMembers[ClassicMember]):
         "generation",
         "has_new_member",
         "initial_deadline_ms",
+        "is_unled",
         "leader_id",
         "pending_members",
         "pending_sync",
@@ -130,6 +131,8 @@ class ClassicGroup(GroupOfMembers[ClassicMember]):
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
+        # Written without a leader: members that are still to agree on who has what, as they left the consumer protocol.
+        self.is_unled = False
         # How many members speak each protocol.
         self.supported: Counter[str] | None = None
         # Were given a member id and asked to come back with it.
@@ -272,6 +275,7 @@ class ClassicGroup(GroupOfMembers[ClassicMember]):
         self.pending_sync.clear()
         self.initial_deadline_ms = None
         self.has_new_member = False
+        self.is_unled = False
         self.move_to(ClassicState.COMPLETING_REBALANCE if self.members else ClassicState.EMPTY, wall_ms)
 
     # --- the record
@@ -310,6 +314,7 @@ class ClassicGroup(GroupOfMembers[ClassicMember]):
         known = self.members
         self.members, self.static_members, self.supported = {}, {}, None
         self.leader_id = value.leader
+        self.is_unled = value.leader is None and bool(value.members)
         self.protocol_type = value.protocol_type or None
         self.protocol_name = value.protocol
         self.generation = value.generation

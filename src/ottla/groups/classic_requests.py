@@ -422,7 +422,7 @@ class ClassicRequests:
     def loaded(self, group: ClassicGroup, now_ms: int, decided: Decision) -> None:
         for member in group.members.values():
             self._touch(group, member, now_ms)
-        if len(group.members) > self._shard.settings.max_size:
+        if group.is_unled or len(group.members) > self._shard.settings.max_size:
             self.prepare_rebalance(group, now_ms, decided)
 
     @staticmethod

@@ -233,6 +233,9 @@ class Migration:
                 CONSUMER_PROTOCOL_TYPE,
             )
         classic.protocol_name = classic.select_protocol()
+        if group.state != ConsumerState.STABLE:
+            # They must agree anew, also if another coordinator takes over before they were called: see `is_unled`.
+            classic.leader_id = None
         return classic
 
     def _written_assignment(self, member: ConsumerMember) -> bytes:

@@ -360,6 +360,24 @@ def test_a_migration_that_was_cut_short_goes_on_after_a_load(driver: Any) -> Non
     assert driver.machine.group("g").state_name == "PreparingRebalance"
 
 
+def test_a_rebalance_that_was_cut_short_comes_after_a_load(driver: Any) -> None:
+    first, second = classic_group(driver)
+    driver.start("m3")
+    settle(driver, [first, second], ["m3"])
+    driver.beat("m3", -1)
+    driver.carry_out(driver.machine.expire(driver.now_ms))  # it is written as a classic group, and nobody was called
+    assert (kind(driver), driver.machine.group("g").state_name) == ("classic", "Stable")
+    driver.restart()
+    assert driver.heartbeat(first, 2) == REBALANCE
+    driver.join(first, protocols=metadata())
+    reply = driver.join(second, protocols=metadata())
+    assert (reply.generation_id, reply.leader) == (3, first)
+    shares = {first: assignment(0, 1), second: assignment(2, 3)}
+    assert read(driver.sync(first, 3, shares, protocol_name="cooperative-sticky")) == {0, 1}
+    driver.restart()
+    assert driver.heartbeat(second, 3) == OK
+
+
 def test_an_upgraded_group_is_loaded_as_one(driver: Any) -> None:
     classic_group(driver)
     driver.start("m3")

@@ -113,7 +113,7 @@ class MemberIdentity:
 
 @message(key=13, versions=(0, 5), flexible=4, listeners=("broker",))
 class LeaveGroupRequest:
-    """Takes members out of a classic group."""
+    """Takes members out of a group."""
 
     group_id: String
     member_id: String = wire(until=2, default="")
