@@ -91,7 +91,6 @@ class TransactionShard:
             return
         assert isinstance(record.value, TransactionLogValue)
         transaction = Transaction.of_record(transactional_id, record.value)
-        before = self._transactions.get(transactional_id)
         if transaction.state == TransactionState.EMPTY:
             transaction = replace(transaction, last_producer_epoch=repeatable_epoch)
         elif transaction.last_producer_epoch == NO_PRODUCER_EPOCH and before is not None:
