@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from ottla.testing.ports import free_port
 
 LINES = 3000
 KILLS = 3
@@ -26,9 +27,7 @@ def start_broker(directory: Path, port: int) -> subprocess.Popen[bytes]:
 
 
 def test_every_line_arrives_once_and_in_order_whatever_happens_to_the_broker(tmp_path: Path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {**os.environ, "OTTLA_BOOTSTRAP_SERVERS": f"127.0.0.1:{port}"}
     broker = start_broker(tmp_path, port)
     processes: list[subprocess.Popen[bytes]] = []

@@ -14,6 +14,7 @@ from ottla.client.retrying import TimedOutError
 from ottla.net.client import ConnectionOptions
 from ottla.spark.workers import CLIENTS_MAX, IDLE_S, Clients, client_for
 from ottla.testing.broker import Broker
+from ottla.testing.ports import free_port
 
 
 class Clock:
@@ -97,9 +98,7 @@ def test_a_process_made_by_fork_makes_its_own_connection(ottla_session_broker):
 
 
 def test_a_broker_that_comes_a_little_later_is_waited_for(tmp_path):
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        address = "{}:{}".format(*place.getsockname())
+    address = f"127.0.0.1:{free_port()}"
     broker = Broker(directory=tmp_path, listen=address)
     starting = threading.Timer(0.2, broker.start)
     starting.start()

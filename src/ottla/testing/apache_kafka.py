@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import Final
 from ottla.errors import OttlaError
 from ottla.testing import maven
 from ottla.testing.maven import Artifact
+from ottla.testing.ports import free_ports
 
 # The last line that still knows ZooKeeper and the old formats, and the newest one.
 KAFKA_3_9: Final = "3.9.1"
@@ -153,7 +153,7 @@ class KafkaBroker:
         self._properties = directory / "server.properties"
         self._console = directory / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
-        broker_port, controller_port = _free_ports(2)
+        broker_port, controller_port = free_ports(2)
         self.bootstrap = f"127.0.0.1:{broker_port}"
         directory.mkdir(parents=True, exist_ok=True)
         self._properties.write_text(
@@ -283,15 +283,3 @@ def _small_broker(log_dir: Path, broker: str, controller: str) -> dict[str, str]
         "broker.heartbeat.interval.ms": "300",
         "log.cleaner.dedupe.buffer.size": str(4 << 20),
     }
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, all different because they are held open together."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

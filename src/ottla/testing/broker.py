@@ -30,11 +30,13 @@ from ottla.disk import Disk
 from ottla.errors import OttlaError
 from ottla.runtime.offload import InlineOffload
 from ottla.store.embedded import EmbeddedStore, run_inline
+from ottla.testing.ports import free_port
 
 Result = TypeVar("Result")
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 30.0
+LOOPBACK = "127.0.0.1"
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
 # What a test wants unless it says otherwise: topics by themselves, small, without waiting.
 TEST_SETTINGS = {
     "auto.create.topics.enable": "true",
@@ -56,7 +58,7 @@ class Broker:
         *,
         directory: str | os.PathLike[str] | None = None,
         in_process: bool = True,
-        listen: str = "127.0.0.1:0",
+        listen: str | None = None,
         disk: Disk | None = None,
     ) -> None:
         """`disk`: one to run on in place of the machine's, for tests of disks that fail; in this process only."""
@@ -64,7 +66,8 @@ class Broker:
         self._settings = {**TEST_SETTINGS, **(settings or {})}
         self._keeps_directory = directory is not None
         self.directory = os.fspath(directory) if directory is not None else tempfile.mkdtemp(prefix="ottla-broker-")
-        self._listen = listen
+        # Always the same place: whoever was connected finds it there after a restart.
+        self._listen = listen or f"{LOOPBACK}:{free_port(LOOPBACK)}"
         self._runner: _Thread | _Process
         self._runner = _Thread(disk) if in_process else _Process()
         self.host = ""

@@ -1,0 +1,45 @@
+"""Ports for programs that are told where to listen, or that come back to where they were.
+
+The system gives everybody who connects a port from a range. One of that range that a program has left for a moment, or
+is about to take, may be somebody's end of a connection by then; a client that keeps knocking where nobody listens can
+even meet itself. So these lie below the range.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+
+FIRST_PORT = 10_000
+LAST_PORT = 32_767  # Linux hands out those above
+_dice = random.SystemRandom()  # not the one that a test may have set: others look for ports at the same time
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Ports that nobody has now, all different because they are held open together."""
+    held: list[socket.socket] = []
+    try:
+        for port in _dice.sample(range(FIRST_PORT, LAST_PORT + 1), LAST_PORT + 1 - FIRST_PORT):
+            if len(held) == count:
+                break
+            if (sock := _bound(host, port)) is not None:
+                held.append(sock)
+        assert len(held) == count, "no port is free"
+        return [sock.getsockname()[1] for sock in held]
+    finally:
+        for sock in held:
+            sock.close()
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    return free_ports(1, host)[0]
+
+
+def _bound(host: str, port: int) -> socket.socket | None:
+    sock = socket.socket()
+    try:
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        return None
+    return sock
