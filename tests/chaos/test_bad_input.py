@@ -141,7 +141,7 @@ def test_decompression_bombs(codec: Compression, broker: Broker, unharmed: Unhar
                 answer = client.ask(produce("t", records), 9).responses[0].partition_responses[0]
                 outcomes.append(ErrorCode(answer.error_code).name)
 
-    unharmed(broker, throw, grown_kb_max=300_000, p99_ms_max=150, rounds_min=40)
+    unharmed(broker, throw, grown_kb_max=300_000, p99_ms_max=40)
     assert set(outcomes) == {"INVALID_RECORD"}, outcomes
     assert end_offset(broker) == before
 
@@ -174,7 +174,7 @@ def test_readers_that_do_not_read(broker: Broker, unharmed: Unharmed) -> None:
             client.close()
 
     # Until their buffers are full these are a hundred readers like any other, gigabytes a second.
-    unharmed(broker, throw, p99_ms_max=1500, rounds_min=5)
+    unharmed(broker, throw, p99_ms_max=400)
 
 
 def test_a_large_request_that_is_refused_costs_no_memory_for_good(broker: Broker, unharmed: Unharmed) -> None:

@@ -34,7 +34,8 @@ pytestmark = pytest.mark.slow
 TOPIC = "t"
 PARTITIONS = 4
 RUN_S = 35.0
-DRAIN_S = 60.0
+HARMS_MIN = 5  # on a busy machine that takes longer
+DRAIN_S = 180.0
 CALL_S = 15.0
 SEED = int(os.environ.get("OTTLA_CHAOS_SEED") or 5)
 
@@ -301,7 +302,7 @@ def test_what_clients_were_told_is_so(tmp_path: Path) -> None:
         harms: list[str] = []
         try:
             deadline = time.monotonic() + RUN_S
-            while time.monotonic() < deadline:
+            while time.monotonic() < deadline or len(harms) < HARMS_MIN:
                 time.sleep(1 + 2 * dice.random())
                 harms.append(harm(broker, dice))
         finally:
@@ -317,7 +318,6 @@ def test_what_clients_were_told_is_so(tmp_path: Path) -> None:
     outcomes = [operation.outcome for operation in history.operations if operation.is_transaction]
     counts = {outcome.value: outcomes.count(outcome) for outcome in Outcome}
     print(f"{len(history.operations)} operations, transactions {counts}, harm: {', '.join(harms)}")
-    assert len(harms) >= 5
     assert counts["ok"] >= 20, counts
     assert counts["failed"] >= 3, counts
     findings = check(history)
@@ -327,7 +327,7 @@ def test_what_clients_were_told_is_so(tmp_path: Path) -> None:
 # -- a copy with the offsets of its group ------------------------------------------------------------------------------
 
 COPIED = 3000
-COPY_S = 100.0
+COPY_S = 300.0
 
 
 class Copier(threading.Thread):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from ottla.client.admin import Isolation
 from ottla.client.fetching import Fetcher, FetchOptions, OffsetOutOfRangeError
 from ottla.client.metadata import Cluster
-from ottla.client.retrying import TimedOutError
+from ottla.client.retrying import Pauses, TimedOutError
 from ottla.errors import ErrorCode, RecordsError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.fetch import (
@@ -270,6 +272,7 @@ def test_each_disturbance_has_its_own_time(network, options, pause_s):
     """Trouble that ends in time is over: the next one, however much later, is borne as long as the first."""
     log = Log({0: [batch_at(10 * number, 10) for number in range(100)]}, batches_max=1, cut=0)
     log.install(network.add(1))
+    options = replace(options, pauses=Pauses(first_s=0.1, max_s=0.2, chance=random.Random(1)))
 
     async def main() -> None:
         async with (
