@@ -68,7 +68,7 @@ def computed_s(pid: int) -> float:
 
 def work(bootstrap_servers: str, pid: int) -> list[float]:
     """Rounds of one write and one read, until somebody writes to standard input; at least one."""
-    times = []
+    times: list[float] = []
     with RawClient(bootstrap_servers) as client:
         client.ask(create_topic(TOPIC), 7)
         print("at work", flush=True)
