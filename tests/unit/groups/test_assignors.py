@@ -126,3 +126,12 @@ def test_static_members_keep_their_ranges_under_new_member_ids() -> None:
     first = {"x": MemberSpec(frozenset({A}), instance_id="i1"), "y": MemberSpec(frozenset({A}), instance_id="i2")}
     second = {"z": MemberSpec(frozenset({A}), instance_id="i1"), "a": MemberSpec(frozenset({A}), instance_id="i2")}
     assert by_instance(assign_ranges(first, {A: 5}), first) == by_instance(assign_ranges(second, {A: 5}), second)
+
+
+@pytest.mark.parametrize("count", [3, 4, 7])
+def test_who_has_two_more_than_another_gives_one_up(count: int) -> None:
+    """Whatever they read besides: a difference of one is left alone, because a move would only turn it around."""
+    everything = {A: frozenset(range(count))}
+    members = {"m1": MemberSpec(frozenset({A}), everything), "m2": MemberSpec(frozenset({A, B}), {B: frozenset({0})})}
+    found = sorted(loads(assign_uniformly(members, {A: count, B: 1})).values())
+    assert found == [(count + 1) // 2, (count + 2) // 2]
