@@ -1,24 +1,26 @@
 """Groups beside Apache Kafka: committing offsets, becoming stable, and remembering a million offsets.
 
 Raw connections with ready-made requests keep the generator light. What counts is the CPU of the broker; wall time on a
-small machine measures the generator too. The memory of a broker in Java is what its collector has touched, not what it
-needs: the heap is the same as in the other comparisons.
+small machine measures the generator too. Everybody is warm and takes turns, see turns.py. The memory of a broker in
+Java is what its collector has touched, not what it needs.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import json
 import selectors
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import floor
+import peers
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -36,18 +38,20 @@ from ottla.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from ottla.testing.apache_kafka import KAFKA_4, ApacheKafka, KafkaBroker, missing_programs
+from ottla.testing.apache_kafka import missing_programs
 from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import create_topic, list_offsets
-from peers import KAFKA_HEAP, Peer
+from turns import Plan, Work, take_turns
+from wire import Peer, RawConnection, frame_of
 
 SETTINGS = {"offsets.topic.num.partitions": "50"}
 TOPIC = "read"
 PARTITIONS = 100
 CONNECTIONS = 8
-COMMITS = 16_000
-ROUNDS = 3
+COMMITS = 8_000
+STARTS = 3
+ANSWER_BYTES = 48  # of the floor, about as long as a broker's
 MEMBER_COUNTS = (1, 10, 100)
 GROUPS = 10_000
 HEARTBEAT_S = 0.05
@@ -76,7 +80,7 @@ class Restartable:
 @contextlib.contextmanager
 def ottla() -> Iterator[Restartable]:
     with tempfile.TemporaryDirectory(prefix="ottla-groups-") as directory:
-        broker = Broker(SETTINGS, directory=directory, in_process=False)
+        broker = Broker({**peers.SETTINGS, **SETTINGS}, directory=directory, in_process=False)
 
         def start() -> tuple[str, int]:
             broker.start()
@@ -91,7 +95,7 @@ def ottla() -> Iterator[Restartable]:
 @contextlib.contextmanager
 def kafka() -> Iterator[Restartable]:
     with tempfile.TemporaryDirectory(prefix="ottla-groups-") as directory:
-        broker = KafkaBroker(ApacheKafka.resolve(KAFKA_4), Path(directory), SETTINGS, heap=KAFKA_HEAP)
+        broker = peers.kafka_in(Path(directory), SETTINGS)
 
         def start() -> tuple[str, int]:
             broker.start()
@@ -150,35 +154,51 @@ def commit(group: str, partitions: int) -> OffsetCommitRequest:
     )
 
 
-def commits(peer: Peer, partitions: int, count: int) -> dict[str, float]:
-    """Commits of so many offsets each, by several groups at once, each of which waits for its answer."""
-    clients = [RawClient(peer.bootstrap) for _ in range(CONNECTIONS)]
-    requests = [commit(f"committing-{number}", partitions) for number in range(CONNECTIONS)]
-
-    def one_round() -> None:
-        for _ in range(count // CONNECTIONS):
-            for client, request in zip(clients, requests, strict=True):
-                client.send(request, COMMIT_VERSION)
-            for client in clients:
-                answer, _ = client.receive()
-                assert not answer.topics[0].partitions[0].error_code, answer
-
-    try:
-        one_round()  # warm-up
-        seconds = cpu_s = float("inf")
-        for _ in range(ROUNDS):
-            started, before = time.perf_counter(), peer.cpu_s()
-            one_round()
-            seconds = min(seconds, time.perf_counter() - started)
-            cpu_s = min(cpu_s, peer.cpu_s() - before)
-    finally:
-        for client in clients:
-            client.close()
+def costs_of(peer: Peer, count: int, work: Callable[[], None]) -> dict[str, float]:
+    started, before = time.perf_counter(), peer.cpu_s()
+    work()
     return {
-        "commits_per_s": round(count / seconds),
-        "commits_per_cpu_s": round(count / cpu_s),
-        "broker_cpu_us_per_commit": cpu_s / count * 1e6,
+        "cpu_us_per_commit": (peer.cpu_s() - before) / count * 1e6,
+        "us_per_commit": (time.perf_counter() - started) / count * 1e6,
     }
+
+
+def commit_all(clients: list[RawClient], requests: list[OffsetCommitRequest], count: int) -> None:
+    """Commits by several groups at once, each of which waits for its answer."""
+    for _ in range(count // CONNECTIONS):
+        for client, request in zip(clients, requests, strict=True):
+            client.send(request, COMMIT_VERSION)
+        for client in clients:
+            answer, _ = client.receive()
+            assert not answer.topics[0].partitions[0].error_code, answer
+
+
+def commit_all_on_the_floor(connections: list[RawConnection], frame: bytes, count: int) -> None:
+    for _ in range(count // CONNECTIONS):
+        for connection in connections:
+            connection.send(frame)
+        for connection in connections:
+            connection.receive(ANSWER_BYTES)
+
+
+def commits(everybody: Mapping[str, Peer], partitions: int, count: int, plan: Plan) -> dict[str, Any]:
+    """What a commit of so many offsets costs."""
+    requests = [commit(f"committing-{number}", partitions) for number in range(CONNECTIONS)]
+    with contextlib.ExitStack() as stack:
+        works: dict[str, Work] = {}
+        for name, peer in everybody.items():
+            if name == "floor":
+                connections = [RawConnection(peer.bootstrap) for _ in range(CONNECTIONS)]
+                for connection in connections:
+                    stack.callback(connection.close)
+                floor.set_answer_size(connections[0], ANSWER_BYTES)
+                frame = frame_of(requests[0], COMMIT_VERSION)
+                work = partial(commit_all_on_the_floor, connections, frame, count)
+            else:
+                clients = [stack.enter_context(RawClient(peer.bootstrap)) for _ in range(CONNECTIONS)]
+                work = partial(commit_all, clients, requests, count)
+            works[name] = partial(costs_of, peer, count, work)
+        return take_turns(works, plan)
 
 
 # -- becoming stable ---------------------------------------------------------------------------------------------------
@@ -274,17 +294,18 @@ def become_stable(peer: Peer, group: str, count: int) -> float:
             member.client.close()
 
 
-def stability(peer: Peer) -> dict[str, Any]:
-    results: dict[str, Any] = {}
+def stability(brokers: Mapping[str, Peer], plan: Plan) -> dict[str, Any]:
     numbers = itertools.count()
-    for count in MEMBER_COUNTS:
-        seconds = cpu_s = float("inf")
-        for _ in range(ROUNDS):
-            before = peer.cpu_s()
-            seconds = min(seconds, become_stable(peer, f"stable-{next(numbers)}", count))
-            cpu_s = min(cpu_s, peer.cpu_s() - before)
-        results[f"{count}_members"] = {"stable_ms": seconds * 1000, "broker_cpu_ms": cpu_s * 1000}
-    return results
+
+    def once(peer: Peer, count: int) -> dict[str, float]:
+        before = peer.cpu_s()
+        seconds = become_stable(peer, f"stable-{next(numbers)}", count)
+        return {"stable_ms": seconds * 1000, "broker_cpu_ms": (peer.cpu_s() - before) * 1000}
+
+    return {
+        f"{count}_members": take_turns({name: partial(once, peer, count) for name, peer in brokers.items()}, plan)
+        for count in MEMBER_COUNTS
+    }
 
 
 # -- a million offsets -------------------------------------------------------------------------------------------------
@@ -298,64 +319,56 @@ def remember(broker: Restartable, groups: int) -> dict[str, float]:
         for number in range(groups):
             answer = client.ask(commit(f"group-{number}", PARTITIONS), COMMIT_VERSION)
             assert not answer.topics[0].partitions[0].error_code, answer
-    results = {
+    results: dict[str, Any] = {
         "offsets": groups * PARTITIONS,
         "commit_cpu_us_per_offset": (broker.peer.cpu_s() - before) / groups / PARTITIONS * 1e6,
         "resident_mb_more": broker.peer.resident_mb() - resident,
     }
     broker.stop()
+    return results
+
+
+def load_again(broker: Restartable, groups: int) -> dict[str, float]:
+    """From the start of the process until it knows all groups; it is stopped again."""
     started = time.perf_counter()
     broker.begin()
     names = [f"group-{number}" for number in range(0, groups, max(1, groups // 500))]
     with RawClient(broker.peer.bootstrap) as client:
         wait_for(lambda: not unloaded(client, names))
-    results["start_to_loaded_s"] = time.perf_counter() - started
-    results["start_to_loaded_cpu_s"] = broker.peer.cpu_s()
-    results["resident_mb_after_load"] = broker.peer.resident_mb()
-    return results
-
-
-def measure(broker: Restartable, *, commit_count: int = COMMITS, groups: int = GROUPS) -> dict[str, Any]:
-    prepare(broker.peer)
-    return {
-        "commit_of_1_offset": commits(broker.peer, 1, commit_count),
-        "commit_of_10_offsets": commits(broker.peer, 10, commit_count // 4),
-        "becoming_stable": stability(broker.peer),
-        "many_groups": remember(broker, groups),
+    costs = {
+        "start_to_loaded_s": time.perf_counter() - started,
+        "start_to_loaded_cpu_s": broker.peer.cpu_s(),
+        "resident_mb": broker.peer.resident_mb(),
     }
+    broker.stop()
+    return costs
 
 
-def run(*, commit_count: int = COMMITS, groups: int = GROUPS) -> dict[str, Any]:
+def run(plan: Plan | None = None, scale: float = 1.0) -> dict[str, Any]:
+    plan = plan or Plan()
+    commit_count, groups = int(COMMITS * scale), int(GROUPS * scale)
     results: dict[str, Any] = {}
-    for start in (ottla, kafka) if not missing_programs() else (ottla,):
-        with start() as broker:
-            results[broker.name] = measure(broker, commit_count=commit_count, groups=groups)
-    if "kafka" in results:
-        results["ours_over_kafka"] = compared(results["ottla"], results["kafka"])
+    with contextlib.ExitStack() as stack:
+        starts = (ottla, kafka) if not missing_programs() else (ottla,)
+        brokers = {broker.name: broker for broker in (stack.enter_context(start()) for start in starts)}
+        running = {name: broker.peer for name, broker in brokers.items()}
+        for peer in running.values():
+            prepare(peer)
+        everybody = dict(running)
+        if floor.missing() is None:
+            everybody["floor"] = stack.enter_context(floor.floor())
+        print("  commits", flush=True)
+        results["commit_of_1_offset"] = commits(everybody, 1, commit_count, plan)
+        results["commit_of_10_offsets"] = commits(everybody, 10, commit_count // 4, plan)
+        print("  becoming stable", flush=True)
+        results["becoming_stable"] = stability(running, plan)
+        print("  many groups", flush=True)
+        results["many_groups"] = {name: remember(broker, groups) for name, broker in brokers.items()}
+        # A start is never warm, so nothing is warmed up for it.
+        again: dict[str, Work] = {name: partial(load_again, broker, groups) for name, broker in brokers.items()}
+        results["many_groups_again"] = take_turns(again, Plan(min(plan.rounds, STARTS), warm_up_s=0.0))
     return results
-
-
-def compared(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, float]:
-    """Costs as shares of Kafka's: less than 1 is better."""
-    paths = {
-        "cpu_of_a_commit_of_1_offset": ("commit_of_1_offset", "broker_cpu_us_per_commit"),
-        "cpu_of_a_commit_of_10_offsets": ("commit_of_10_offsets", "broker_cpu_us_per_commit"),
-        "time_until_100_members_are_stable": ("becoming_stable", "100_members", "stable_ms"),
-        "memory_of_many_groups": ("many_groups", "resident_mb_after_load"),
-        "time_to_load_many_groups": ("many_groups", "start_to_loaded_s"),
-    }
-    return {name: _at(ours, path) / _at(theirs, path) for name, path in paths.items()}
-
-
-def _at(results: Any, path: tuple[str, ...]) -> float:
-    for name in path:
-        results = results[name]
-    return float(results)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--commits", type=int, default=COMMITS)
-    parser.add_argument("--groups", type=int, default=GROUPS)
-    options = parser.parse_args()
-    print(json.dumps(run(commit_count=options.commits, groups=options.groups), indent=2))
+    print(json.dumps(run(), indent=2))

@@ -1,8 +1,10 @@
-"""Ottla beside Apache Kafka: the same loads on both, in one run, on one machine.
+"""Ottla beside Apache Kafka: the same loads on both, in turns, on one machine, and the floor beside them.
 
 Bulk loads go through librdkafka (confluent-kafka), tiny requests through a raw generator. What counts is the CPU of the
-broker, read from the system for its process with all threads: wall time on a small machine measures the client too.
-Each load runs several times and the smallest CPU counts; the first run of the JVM warms it up.
+broker, all threads of its process: wall time on a small machine measures the client too. Kafka runs as its start script
+runs it, with the settings that it is shipped with. Everybody is warm before anything counts, and they take turns; see
+turns.py. The floor is a C program that receives, checksums, writes and answers, and sends files; see floor.c. It is
+driven with the same frames, or, for bulk loads, with batches like those that librdkafka makes.
 """
 
 from __future__ import annotations
@@ -11,32 +13,79 @@ import argparse
 import contextlib
 import json
 import os
-import socket
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ottla.protocol.codec import encode
-from ottla.protocol.headers import encode_request_header
-from ottla.protocol.messages.headers import RequestHeader
+import floor
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.records import batch
-from ottla.testing.apache_kafka import KAFKA_4, ApacheKafka, KafkaBroker, missing_programs
+from ottla.records.batch import Compression
+from ottla.testing.apache_kafka import AS_ITS_SCRIPT, KAFKA_4, ApacheKafka, KafkaBroker, missing_programs
 from ottla.testing.broker import Broker
+from turns import REHEARSAL, Plan, Spread, Work, take_turns
+from wire import Peer, RawConnection, frame_of
 
 PARTITIONS = 6
-ROUNDS = 3
-KAFKA_HEAP = "1g"
-BULK_BYTES = 300_000_000
-TICKS = os.sysconf("SC_CLK_TCK")
+BULK_BYTES = 100_000_000
+READY_ROUNDS = 3
 PRODUCE_VERSION = 9
+CLIENT_TIMEOUT_S = 300
+# What both are told: files of deleted topics go soon, for every round makes a topic.
+SETTINGS = {"num.partitions": str(PARTITIONS), "log.segment.delete.delay.ms": "1000"}
+# As in the settings file that Kafka is shipped with; tests run it with fewer threads and less memory.
+AS_SHIPPED = {
+    "num.network.threads": "3",
+    "num.io.threads": "8",
+    "log.cleaner.dedupe.buffer.size": str(128 << 20),
+}
+
+
+# -- who is measured ---------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def ottla(settings: Mapping[str, str] = SETTINGS) -> Iterator[Peer]:
+    with Broker({**SETTINGS, **settings}, in_process=False) as broker:
+        yield Peer("ottla", broker.bootstrap_servers, broker.pid, 0.0)
+
+
+@contextlib.contextmanager
+def kafka(settings: Mapping[str, str] = SETTINGS) -> Iterator[Peer]:
+    with tempfile.TemporaryDirectory(prefix="ottla-peer-") as directory, kafka_in(Path(directory), settings) as broker:
+        yield Peer("kafka", broker.bootstrap, broker.pid, 0.0)
+
+
+def kafka_in(directory: Path, settings: Mapping[str, str]) -> KafkaBroker:
+    """Kafka as people run it."""
+    distribution = ApacheKafka.resolve(KAFKA_4)
+    return KafkaBroker(distribution, directory, {**AS_SHIPPED, **SETTINGS, **settings}, profile=AS_ITS_SCRIPT)
+
+
+@contextlib.contextmanager
+def everybody(settings: Mapping[str, str] = SETTINGS) -> Iterator[dict[str, Peer]]:
+    """All that can be had here, by name: Ottla, Apache Kafka and the floor."""
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(ottla(settings))]
+        if missing := missing_programs():
+            print(f"  Apache Kafka is left out: {missing}")
+        else:
+            peers.append(stack.enter_context(kafka(settings)))
+        if (reason := floor.missing()) is not None:
+            print(f"  {reason}")
+        else:
+            peers.append(stack.enter_context(floor.floor()))
+        yield {peer.name: peer for peer in peers}
+
+
+# -- bulk, by librdkafka in a process of its own -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -49,7 +98,9 @@ class BulkLoad:
 
     @property
     def name(self) -> str:
-        return f"{self.value_bytes} B, {self.compression}, batch {self.batch_bytes // 1000} kB"
+        size = "1 KiB" if self.value_bytes == 1024 else f"{self.value_bytes} B"
+        batch_size = "1 MB" if self.batch_bytes >= 1_000_000 else f"{self.batch_bytes // 1000} kB"
+        return f"{size}, {self.compression}, {batch_size}"
 
 
 BULK_LOADS = (
@@ -63,165 +114,166 @@ BULK_LOADS = (
     BulkLoad(1024, "lz4", 1_000_000),
 )
 
-
-@dataclass
-class Peer:
-    """A running broker under test."""
-
-    name: str
-    bootstrap: str
-    pid: int
-    ready_s: float
-
-    def cpu_s(self) -> float:
-        with open(f"/proc/{self.pid}/stat") as file:
-            fields = file.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
-
-    def resident_mb(self) -> float:
-        with open(f"/proc/{self.pid}/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-@contextlib.contextmanager
-def ottla() -> Iterator[Peer]:
-    settings = {"num.partitions": str(PARTITIONS)}
-    started = time.perf_counter()
-    with Broker(settings, in_process=False) as broker:
-        yield Peer("ottla", broker.bootstrap_servers, broker.pid, time.perf_counter() - started)
-
-
-@contextlib.contextmanager
-def kafka() -> Iterator[Peer]:
-    distribution = ApacheKafka.resolve(KAFKA_4)
-    with tempfile.TemporaryDirectory(prefix="ottla-peer-") as directory:
-        broker = KafkaBroker(distribution, Path(directory), {"num.partitions": str(PARTITIONS)}, heap=KAFKA_HEAP)
-        started = time.perf_counter()
-        with broker:
-            yield Peer("kafka", broker.bootstrap, broker.pid, time.perf_counter() - started)
-
-
-# -- bulk, by librdkafka in a process of its own -----------------------------------------------------------------------
-
 CLIENT = """
-import json, sys, time
+import json, os, sys, time
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-job = json.loads(sys.argv[1])
-servers = {"bootstrap.servers": job["bootstrap"]}
-topic = job["topic"]
-if job["work"] == "produce":
+
+def create(job, servers):
     admin = AdminClient(servers)
-    for future in admin.create_topics([NewTopic(topic, job["partitions"], 1)]).values():
+    for future in admin.create_topics([NewTopic(job["topic"], job["partitions"], 1)]).values():
         future.result()
-    time.sleep(0.5)
+    while True:
+        known = admin.list_topics(job["topic"]).topics[job["topic"]].partitions
+        if len(known) == job["partitions"] and all(each.leader >= 0 for each in known.values()):
+            return
+        time.sleep(0.02)
+
+def delete(job, servers):
+    admin = AdminClient(servers)
+    for future in admin.delete_topics([job["topic"]]).values():
+        future.result()
+
+def produce(job, servers):
     producer = Producer({**servers, "acks": "all", "linger.ms": 5, "batch.size": job["batch_bytes"],
         "batch.num.messages": 1000000, "compression.type": job["compression"],
         "queue.buffering.max.messages": 2000000, "queue.buffering.max.kbytes": 1000000})
     # Half of each value repeats, so that a codec has something to do.
-    import os
     half = job["value_bytes"] // 2
     values = [os.urandom(half) + bytes(job["value_bytes"] - half) for _ in range(64)]
-    errors = []
-    started = time.perf_counter()
     for number in range(job["count"]):
         while True:
             try:
-                producer.produce(topic, values[number & 63], partition=number % job["partitions"])
+                producer.produce(job["topic"], values[number & 63], partition=number % job["partitions"])
                 break
             except BufferError:
                 producer.poll(0.01)
     left = producer.flush(120)
     assert left == 0, left
-    print(json.dumps({"seconds": time.perf_counter() - started}))
-else:
+
+def consume(job, servers):
     consumer = Consumer({**servers, "group.id": "bench", "enable.auto.commit": False, "fetch.queue.backoff.ms": 5,
         "queued.max.messages.kbytes": 200000, "queued.min.messages": 1000000, "fetch.message.max.bytes": 4194304,
         "fetch.wait.max.ms": 100, "check.crcs": False})
-    consumer.assign([TopicPartition(topic, index, 0) for index in range(job["partitions"])])
+    consumer.assign([TopicPartition(job["topic"], index, 0) for index in range(job["partitions"])])
     started, count = time.perf_counter(), 0
     while count < job["count"]:
         count += len(consumer.consume(10000, 5.0))
         assert time.perf_counter() - started < 300
-    print(json.dumps({"seconds": time.perf_counter() - started}))
+    consumer.close()
+
+works = {"create": create, "delete": delete, "produce": produce, "consume": consume}
+for line in sys.stdin:
+    job = json.loads(line)
+    started = time.perf_counter()
+    works[job["work"]](job, {"bootstrap.servers": job["bootstrap"]})
+    print(json.dumps({"seconds": time.perf_counter() - started}), flush=True)
 """
 
 
-def run_client(job: dict[str, Any]) -> float:
-    done = subprocess.run(
-        [sys.executable, "-c", CLIENT, json.dumps(job)], capture_output=True, text=True, check=False, timeout=600
-    )
-    if done.returncode:
-        raise RuntimeError(f"the client failed: {done.stderr.strip()[-2000:]}")
-    return float(json.loads(done.stdout)["seconds"])
+class Client:
+    """A process with librdkafka that does one job after the other, so that it is as warm as the brokers."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", CLIENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(CLIENT_TIMEOUT_S)
+        self._process.stdout.close()
+
+    def run(self, work: str, job: Mapping[str, Any]) -> float:
+        """How many seconds it took, once it is done."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({**job, "work": work}) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the client failed at {work}: its last words are above")
+        return float(json.loads(answer)["seconds"])
 
 
-def bulk(peer: Peer, load: BulkLoad, rounds: int) -> dict[str, float]:
+def fill(bootstrap: str, topic: str, *, partitions: int, value_bytes: int, count: int) -> None:
+    """Makes a topic and puts records into it."""
+    job = {
+        "bootstrap": bootstrap,
+        "topic": topic,
+        "partitions": partitions,
+        "value_bytes": value_bytes,
+        "batch_bytes": 1_000_000,
+        "compression": "none",
+        "count": count,
+    }
+    with Client() as client:
+        client.run("create", job)
+        client.run("produce", job)
+
+
+def bulk_round(client: Client, peer: Peer, load: BulkLoad, total_bytes: int) -> dict[str, float]:
     """CPU seconds of the broker per GB of values, produced and consumed."""
-    count = BULK_BYTES // load.value_bytes // PARTITIONS * PARTITIONS
+    count = total_bytes // load.value_bytes // PARTITIONS * PARTITIONS
     gigabytes = count * load.value_bytes / 1e9
-    produce: list[float] = []
-    consume: list[float] = []
-    for number in range(rounds):
-        job = {
-            "bootstrap": peer.bootstrap,
-            "topic": f"bulk-{load.value_bytes}-{load.compression}-{load.batch_bytes}-{number}",
-            "partitions": PARTITIONS,
-            "value_bytes": load.value_bytes,
-            "batch_bytes": load.batch_bytes,
-            "compression": load.compression,
-            "count": count,
-        }
-        for work, costs in (("produce", produce), ("consume", consume)):
-            before = peer.cpu_s()
-            run_client({**job, "work": work})
-            costs.append((peer.cpu_s() - before) / gigabytes)
-    return {"produce_cpu_s_per_gb": min(produce), "consume_cpu_s_per_gb": min(consume)}
+    job = {
+        "bootstrap": peer.bootstrap,
+        "topic": f"bulk-{os.urandom(6).hex()}",
+        "partitions": PARTITIONS,
+        "value_bytes": load.value_bytes,
+        "batch_bytes": load.batch_bytes,
+        "compression": load.compression,
+        "count": count,
+    }
+    client.run("create", job)
+    costs = {}
+    for work in ("produce", "consume"):
+        before = peer.cpu_s()
+        client.run(work, job)
+        costs[f"{work}_cpu_s_per_gb"] = (peer.cpu_s() - before) / gigabytes
+    client.run("delete", job)
+    return costs
+
+
+def bulk_round_on_the_floor(peer: Peer, load: BulkLoad, total_bytes: int) -> dict[str, float]:
+    """The same with requests of one batch each, as librdkafka sends them, and files read by sendfile."""
+    half = load.value_bytes // 2
+    count = max(1, load.batch_bytes // (load.value_bytes + 10))
+    values = [os.urandom(half) + bytes(load.value_bytes - half) for _ in range(64)]
+    codec = Compression[load.compression.upper()]
+    records = bytes(batch.build(None, [values[i & 63] for i in range(count)], 1, compression=codec))
+    frame = produce_frame("floor", records)
+    frames = max(1, total_bytes // (count * load.value_bytes))
+    gigabytes = frames * count * load.value_bytes / 1e9
+    answer_bytes = 64
+    connection = RawConnection(peer.bootstrap)
+    floor.set_answer_size(connection, answer_bytes)
+    floor.begin_anew(connection, answer_bytes)
+    before = peer.cpu_s()
+    for _ in range(frames):
+        connection.send(frame)
+        connection.receive(answer_bytes)
+    produced = peer.cpu_s()
+    floor.read_file(connection, answer_bytes, frames * (len(frame) - 4))
+    consumed = peer.cpu_s()
+    connection.close()
+    return {
+        "produce_cpu_s_per_gb": (produced - before) / gigabytes,
+        "consume_cpu_s_per_gb": (consumed - produced) / gigabytes,
+    }
 
 
 # -- tiny requests -----------------------------------------------------------------------------------------------------
 
 
-class RawConnection:
-    """Sends ready-made frames and counts the bytes that come back."""
-
-    def __init__(self, bootstrap: str) -> None:
-        host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
-
-    def receive(self, size: int) -> bytes:
-        pieces = []
-        while size:
-            piece = self._socket.recv(min(size, 1 << 20))
-            assert piece, "the broker closed the connection"
-            pieces.append(piece)
-            size -= len(piece)
-        return b"".join(pieces)
-
-    def ask(self, frame: bytes) -> bytes:
-        self.send(frame)
-        length = self.receive(4)
-        return length + self.receive(struct.unpack(">i", length)[0])
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-def tiny_frame(topic: str) -> bytes:
-    """A Produce request of one record of 100 bytes."""
-    records = bytes(batch.build(None, [bytes(100)], int(time.time() * 1000)))
-    request = ProduceRequest(
-        acks=-1,
-        timeout_ms=30_000,
-        topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])],
-    )
-    header = RequestHeader(request_api_key=0, request_api_version=PRODUCE_VERSION, correlation_id=7, client_id="tiny")
-    body = encode_request_header(header) + encode(request, PRODUCE_VERSION)
-    return struct.pack(">i", len(body)) + body
+def produce_frame(topic: str, records: bytes) -> bytes:
+    data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])]
+    return frame_of(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data), PRODUCE_VERSION)
 
 
 def one_by_one(connections: list[RawConnection], frame: bytes, answer_bytes: int, count: int) -> list[float]:
@@ -259,100 +311,109 @@ def many_connections(connections: list[RawConnection], frame: bytes, answer_byte
 
 Generator = Callable[[list[RawConnection], bytes, int, int], list[float]]
 TINY_LOADS: dict[str, tuple[Generator, int, int]] = {
-    "1 connection × 1 in flight": (one_by_one, 1, 20_000),
-    "1 × 100": (pipelined, 1, 60_000),
-    "100 × 1": (many_connections, 100, 40_000),
+    "1 connection × 1 in flight": (one_by_one, 1, 10_000),
+    "1 × 100": (pipelined, 1, 30_000),
+    "100 × 1": (many_connections, 100, 20_000),
 }
+TINY_TOPIC = "tiny"
 
 
-def tiny(peer: Peer, rounds: int) -> dict[str, dict[str, float]]:
-    """CPU per request, requests per second and core, and latency as the generator sees it."""
-    topic = "tiny"
-    run_client(
-        {
-            "bootstrap": peer.bootstrap,
-            "topic": topic,
-            "work": "produce",
-            "partitions": 1,
-            "value_bytes": 100,
-            "batch_bytes": 16_384,
-            "compression": "none",
-            "count": 1000,
-        }
-    )
-    frame = tiny_frame(topic)
+def tiny_round(
+    peer: Peer, generate: Generator, connections: list[RawConnection], frame: bytes, answer_bytes: int, count: int
+) -> dict[str, float]:
+    """CPU per request, and latency as the generator sees it."""
+    before = peer.cpu_s()
+    latencies = generate(connections, frame, answer_bytes, count)
+    cpu = peer.cpu_s() - before
+    quantiles = statistics.quantiles(latencies, n=100)
+    return {"cpu_us_per_request": cpu / count * 1e6, "p50_ms": quantiles[49] * 1e3, "p99_ms": quantiles[98] * 1e3}
+
+
+def tiny(peers: Mapping[str, Peer], plan: Plan, scale: float) -> dict[str, Any]:
+    """Produce requests of one record of 100 bytes."""
+    frame = produce_frame(TINY_TOPIC, bytes(batch.build(None, [bytes(100)], int(time.time() * 1000))))
+    for name, peer in peers.items():
+        if name != "floor":
+            fill(peer.bootstrap, TINY_TOPIC, partitions=1, value_bytes=100, count=1000)
     results = {}
-    for name, (generate, connection_count, count) in TINY_LOADS.items():
-        connections = [RawConnection(peer.bootstrap) for _ in range(connection_count)]
-        answer_bytes = len(connections[0].ask(frame))
-        best, latencies = float("inf"), []
-        for _ in range(rounds + 1):  # one more, to warm up
-            before = peer.cpu_s()
-            seen = generate(connections, frame, answer_bytes, count)
-            cost = (peer.cpu_s() - before) / count
-            if cost < best:
-                best, latencies = cost, seen
-        for connection in connections:
-            connection.close()
-        quantiles = statistics.quantiles(latencies, n=100)
-        results[name] = {
-            "cpu_us_per_request": best * 1e6,
-            "requests_per_s_and_core": 1 / best if best else 0.0,
-            "p50_ms": quantiles[49] * 1e3,
-            "p99_ms": quantiles[98] * 1e3,
-        }
+    for load, (generate, connection_count, count) in TINY_LOADS.items():
+        print(f"  tiny: {load}", flush=True)
+        with contextlib.ExitStack() as stack:
+            works: dict[str, Work] = {}
+            answer_bytes = 0
+            for name, peer in peers.items():
+                connections = [RawConnection(peer.bootstrap) for _ in range(connection_count)]
+                for connection in connections:
+                    stack.callback(connection.close)
+                if name == "floor":
+                    floor.set_answer_size(connections[0], answer_bytes)  # as long as that of the broker before it
+                else:
+                    answer_bytes = len(connections[0].ask(frame))
+                asked = max(200, int(count * scale))
+                works[name] = partial(tiny_round, peer, generate, connections, frame, answer_bytes, asked)
+            results[load] = take_turns(works, plan)
     return results
+
+
+# -- starting ----------------------------------------------------------------------------------------------------------
+
+
+def ready(plan: Plan) -> dict[str, Any]:
+    """Seconds from the start of a process until it serves, on a directory of its own that it has started on before."""
+    with tempfile.TemporaryDirectory(prefix="ottla-peer-") as directory, contextlib.ExitStack() as stack:
+        ours = Broker(SETTINGS, directory=Path(directory, "ottla"), in_process=False)
+        starting: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {"ottla": (ours.start, ours.stop)}
+        if not missing_programs():
+            theirs = kafka_in(Path(directory, "kafka"), SETTINGS)
+            stack.callback(theirs.kill)
+            starting["kafka"] = (theirs.start, theirs.stop)
+        seen: dict[str, list[float]] = {name: [] for name in starting}
+        for _ in range(1 + min(plan.rounds, READY_ROUNDS)):
+            for name, (start, stop) in starting.items():
+                started = time.perf_counter()
+                start()
+                seen[name].append(time.perf_counter() - started)
+                stop()
+    return {name: {"ready_s": vars(Spread.of(seconds[1:]))} for name, seconds in seen.items()}
 
 
 # -- all of it ---------------------------------------------------------------------------------------------------------
 
 
-def measure(peer: Peer, rounds: int, loads: tuple[BulkLoad, ...]) -> dict[str, Any]:
-    results: dict[str, Any] = {"ready_s": peer.ready_s}
-    results["tiny"] = tiny(peer, rounds)
-    results["bulk"] = {}
-    for load in loads:
-        print(f"  {peer.name}: {load.name}", flush=True)
-        results["bulk"][load.name] = bulk(peer, load, rounds)
-    results["resident_mb"] = peer.resident_mb()
+def bulk(peers: Mapping[str, Peer], plan: Plan, loads: tuple[BulkLoad, ...], total_bytes: int) -> dict[str, Any]:
+    results = {}
+    with Client() as client:
+        for load in loads:
+            print(f"  bulk: {load.name}", flush=True)
+            works: dict[str, Work] = {
+                name: partial(bulk_round_on_the_floor, peer, load, total_bytes)
+                if name == "floor"
+                else partial(bulk_round, client, peer, load, total_bytes)
+                for name, peer in peers.items()
+            }
+            results[load.name] = take_turns(works, plan)
     return results
 
 
-def run(rounds: int = ROUNDS, loads: tuple[BulkLoad, ...] = BULK_LOADS) -> dict[str, Any]:
-    results: dict[str, Any] = {}
-    missing = missing_programs()
-    if missing:
-        print(f"  Apache Kafka is left out: {missing}")
-    for start in (ottla,) if missing else (ottla, kafka):
-        with start() as peer:
-            results[peer.name] = measure(peer, rounds, loads)
-    if "kafka" in results:
-        results["kafka_over_ottla"] = ratios(results["kafka"], results["ottla"])
+def run(plan: Plan | None = None, scale: float = 1.0) -> dict[str, Any]:
+    """`scale` below 1 is for rehearsals: smaller loads, and of the bulk rows a compressed and a plain one."""
+    plan = plan or Plan()
+    loads = BULK_LOADS if scale == 1.0 else BULK_LOADS[1:3]
+    results: dict[str, Any] = {"profile_of_kafka": AS_ITS_SCRIPT.name, "flags_of_kafka": list(AS_ITS_SCRIPT.flags)}
+    print("  ready", flush=True)
+    results["ready"] = ready(plan)
+    with everybody() as peers:
+        results["tiny"] = tiny(peers, plan, scale)
+        results["bulk"] = bulk(peers, plan, loads, int(BULK_BYTES * scale))
+        results["resident_mb"] = {name: peer.resident_mb() for name, peer in peers.items()}
     return results
-
-
-def ratios(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
-    """How many times our cost Kafka's is, row by row; above 1 is in our favour."""
-    compared: dict[str, Any] = {}
-    for name, value in theirs.items():
-        if isinstance(value, dict):
-            compared[name] = ratios(value, ours[name])
-        elif name.endswith(("_per_gb", "_per_request", "_s", "_mb", "_ms")) and ours[name]:
-            compared[name] = value / ours[name]
-    return compared
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", metavar="FILE")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--quick", action="store_true", help="two bulk rows only")
+    parser.add_argument("--rehearse", action="store_true", help="small and once: does everything work?")
     arguments = parser.parse_args()
-    results = run(arguments.rounds, BULK_LOADS[:2] if arguments.quick else BULK_LOADS)
-    print(json.dumps(results, indent=2))
-    if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump(results, file, indent=2)
+    print(json.dumps(run(REHEARSAL, 0.02) if arguments.rehearse else run(), indent=2))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 """Runs the benchmarks one after the other and writes what they saw: JSON for machines, a page for people.
 
-    python benchmarks/run.py [--only NAME] [--out DIR]
+    python benchmarks/run.py [--only NAME] [--rehearse] [--out DIR]
 
-Each benchmark is a module beside this one with `run() -> dict`. Figures are CPU time of one core, smallest of several
-rounds, unless their name says otherwise; compare figures of one run, not of two.
+Each benchmark is a module beside this one with `run() -> dict`. Those that compare with others (`COMPARING`) take a
+plan and a scale, warm everybody up and take turns, see turns.py; their figures are medians. Those of our own code alone
+are the smallest of several rounds. Compare figures of one run, not of two. Results are written after each benchmark:
+JSON, a page, and tables of Markdown that `tables.py` can put into docs/reference/measured.md. `--rehearse` runs what
+compares, small and once, to see that everything works: its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -14,17 +17,19 @@ import importlib
 import json
 import os
 import platform
-import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import tables
+import turns
 from ottla.records import codec
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-
 BENCHMARKS = ("codec", "protocol", "storage", "peers", "groups", "transactions", "spark")
+COMPARING = ("peers", "groups", "transactions", "spark")
+REHEARSAL_SCALE = 0.02
 
 
 @dataclass(frozen=True)
@@ -42,12 +47,27 @@ class Goal:
         return "reached" if reached else "missed"
 
 
-GROUP_RATIOS = ("groups", "ours_over_kafka")
-SPARK_RATIOS = ("spark", "on_ottla", "ours_over_official")
+GROUP_RATIOS = ("ours_over_kafka",)
+SPARK_RATIOS = ("spark", "ours_over_official", "ottla")
+
+# Costs of ours that are held against Kafka's, by the place of the row and what it says.
+RATIOS = {
+    "commit of 1 offset, CPU": ("groups", "commit_of_1_offset", "cpu_us_per_commit"),
+    "commit of 10 offsets, CPU": ("groups", "commit_of_10_offsets", "cpu_us_per_commit"),
+    "100 members stable, time": ("groups", "becoming_stable", "100_members", "stable_ms"),
+    "10,000 groups × 100 offsets, memory": ("groups", "many_groups_again", "resident_mb"),
+    "transaction of 10 records, CPU": (
+        "transactions",
+        "of_10_records_in_4_partitions",
+        "cpu_us_per_transaction",
+    ),
+}
 
 GOALS = (
-    Goal("append, 16 KiB batches", ("storage", "append_16k_cpu_s_per_gb"), 0.9, "CPU-s/GB", False),
-    Goal("append, 1 MB batches", ("storage", "append_1m_cpu_s_per_gb"), 0.5, "CPU-s/GB", False),
+    Goal(
+        "append, 16 KiB batches", ("storage", "append_16k", "ottla", "cpu_s_per_gb", "median"), 0.9, "CPU-s/GB", False
+    ),
+    Goal("append, 1 MB batches", ("storage", "append_1m", "ottla", "cpu_s_per_gb", "median"), 0.5, "CPU-s/GB", False),
     Goal(
         "Produce request, bytes to answer, without system calls",
         ("storage", "produce_request_without_system_calls_us"),
@@ -66,16 +86,19 @@ GOALS = (
     Goal("recovery of an unclean 1 GiB segment", ("storage", "recovery_1_gib", "recover_mb_per_s"), 500, "MB/s", True),
     Goal("compaction, 10,000 keys", ("storage", "compaction_few_keys", "mb_per_s"), 100, "MB/s", True),
     Goal("compaction, 1,000,000 keys", ("storage", "compaction_many_keys", "mb_per_s"), 100, "MB/s", True),
-    Goal("commit of 1 offset, CPU over Kafka's", (*GROUP_RATIOS, "cpu_of_a_commit_of_1_offset"), 1, "×", False),
-    Goal("commit of 10 offsets, CPU over Kafka's", (*GROUP_RATIOS, "cpu_of_a_commit_of_10_offsets"), 1, "×", False),
-    Goal("100 members stable, time over Kafka's", (*GROUP_RATIOS, "time_until_100_members_are_stable"), 1, "×", False),
-    Goal("10,000 groups × 100 offsets, memory over Kafka's", (*GROUP_RATIOS, "memory_of_many_groups"), 1, "×", False),
-    Goal("a start with 1 M offsets", ("groups", "ottla", "many_groups", "start_to_loaded_s"), 5, "s", False),
+    *(Goal(f"{title}, over Kafka's", (*GROUP_RATIOS, title), 1, "×", False) for title in RATIOS),
+    Goal(
+        "a start with 1 M offsets",
+        ("groups", "many_groups_again", "ottla", "start_to_loaded_s", "median"),
+        5,
+        "s",
+        False,
+    ),
     Goal("Spark source, rows/s over the official one", (*SPARK_RATIOS, "source_rows_per_s"), 1.5, "×", True),
     Goal("Spark source, CPU over the official one", (*SPARK_RATIOS, "source_cpu"), 1, "×", False),
     Goal("Spark sink, rows/s over the official one", (*SPARK_RATIOS, "sink_rows_per_s"), 1, "×", True),
     Goal("Spark micro-batch of 100 rows over the official one", (*SPARK_RATIOS, "micro_batch_ms"), 1, "×", False),
-    Goal("idle Spark query", ("spark", "on_ottla", "idle_percent_of_a_core", "ours", "spark"), 3, "% core", False),
+    Goal("idle Spark query", ("spark", "idle_percent_of_a_core", "ours on ottla", "spark"), 3, "% core", False),
 )
 
 
@@ -149,25 +172,50 @@ table {{ border-collapse: collapse; width: 100% }} td {{ padding: .2em .6em; bor
 """
 
 
+def ours_over_kafka(results: Mapping[str, Any]) -> dict[str, float]:
+    """Costs as shares of Kafka's, medians: less than 1 is better."""
+    compared = {}
+    for title, (*row, what) in RATIOS.items():
+        ours, theirs = (lookup(results, (*row, who, what, "median")) for who in ("ottla", "kafka"))
+        if ours is not None and theirs:
+            compared[title] = ours / theirs
+    return compared
+
+
+def write(results: Mapping[str, Any], directory: str) -> None:
+    os.makedirs(directory, exist_ok=True)
+    files = {
+        "results.json": json.dumps(results, indent=2),
+        "index.html": page(results),
+        "tables.md": "\n".join(f"## {name}\n\n{text}" for name, text in tables.all_tables(results).items()),
+    }
+    for name, text in files.items():
+        with open(os.path.join(directory, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=BENCHMARKS, action="append", help="run just this one; may be repeated")
     parser.add_argument("--out", default="out/bench", metavar="DIR", help="where the results go (default: %(default)s)")
+    parser.add_argument("--rehearse", action="store_true", help="what compares with others, small and once")
     arguments = parser.parse_args()
     results: dict[str, Any] = {"machine": machine()}
-    for name in arguments.only or BENCHMARKS:
+    for name in arguments.only or (COMPARING if arguments.rehearse else BENCHMARKS):
         print(f"{name} …", flush=True)
-        results[name] = importlib.import_module(name).run()
-    os.makedirs(arguments.out, exist_ok=True)
-    with open(os.path.join(arguments.out, "results.json"), "w", encoding="utf-8") as file:
-        json.dump(results, file, indent=2)
-    with open(os.path.join(arguments.out, "index.html"), "w", encoding="utf-8") as file:
-        file.write(page(results))
+        started = time.monotonic()
+        run = importlib.import_module(name).run
+        results[name] = run(turns.REHEARSAL, REHEARSAL_SCALE) if arguments.rehearse else run()
+        results["ours_over_kafka"] = ours_over_kafka(results)
+        write(results, arguments.out)
+        print(f"  {time.monotonic() - started:.0f} s", flush=True)
     for goal in GOALS:
         value = lookup(results, goal.path)
         if value is not None:
             print(f"  {goal.title:<72}{shown(value):>10} {goal.unit:<9} {goal.verdict(value)}")
-    print(f"written: {arguments.out}/results.json and index.html")
+    for place in tables.unfinished(results):
+        print(f"  still getting better when its warm-up was over: {place}")
+    print(f"written: {arguments.out}/results.json, index.html and tables.md")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
 """Topics in and out of Spark: our source and sink beside Spark's own connector, on Ottla and on Apache Kafka.
 
-One session, one machine, one run. Both formats read and write the same topics in turn; the first turns warm Java up and
-do not count, of the others the fastest and the one with the least CPU. CPU is that of the driver's Java with everything
-it has started, Python workers and their daemons, and apart from it that of the broker: on a small machine wall time
-measures both together. The connector is the newest that runs on this Spark, see `ottla.testing.spark_connector`.
+One session, one machine, one run, with both brokers there. Both formats on both brokers read and write the same topics
+in turns, once Java is warm, see turns.py. CPU is that of the driver's Java with everything it has started, Python
+workers and their daemons, and apart from it that of the broker: on a small machine wall time measures both together.
+The connector is the newest that runs on this Spark, see `ottla.testing.spark_connector`.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -17,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +28,17 @@ import ottla.spark
 import peers
 from ottla.testing.apache_kafka import missing_programs
 from ottla.testing.spark_connector import CONNECTOR_VERSION, connector_jars
-from peers import TICKS, Peer
+from turns import Plan, Work, take_turns
+from wire import Peer
 
 RECORDS = 2_000_000
 VALUE_BYTES = 100
 PARTITIONS = 2
-WARM_UP, ROUNDS = 2, 5
+TICKS = os.sysconf("SC_CLK_TCK")
 # What the results call them.
 FORMATS = {"ours": "ottla", "official": "kafka"}
 SMALL_BATCH = 100
-SMALL_BATCHES, SMALL_WARM_UP, SMALL_TURNS = 60, 20, 4
+SMALL_BATCHES, SMALL_WARM_UP, SMALL_TURNS, SMALL_WARM_UP_S = 60, 20, 4, 15.0
 IDLE_SETTLE_S, IDLE_S = 5.0, 20.0
 WAIT_S = 300
 SESSION_STARTS = 3
@@ -95,20 +96,19 @@ print(seconds, int(fields[11]) + int(fields[12]))
 """
 
 
-def session_start() -> dict[str, dict[str, float]]:
-    """From nothing imported to a session, in turn; the smallest of several. The first turn may make the archive."""
-    seen: dict[str, list[tuple[float, float]]] = {"ours": [], "plain": []}
-    for _ in range(SESSION_STARTS + 1):
-        for kind, starts in seen.items():
-            done = subprocess.run(
-                [sys.executable, "-c", START, kind], capture_output=True, text=True, check=True, timeout=WAIT_S
-            )
-            seconds, ticks = done.stdout.split()[-2:]
-            starts.append((float(seconds), int(ticks) / TICKS))
-    return {
-        kind: {"seconds": min(each[0] for each in starts[1:]), "java_cpu_s": min(each[1] for each in starts[1:])}
-        for kind, starts in seen.items()
-    }
+def session_start(rounds: int) -> dict[str, Any]:
+    """From nothing imported to a session, in turns. The first turn may make the archive, and does not count."""
+
+    def start(kind: str) -> dict[str, float]:
+        done = subprocess.run(
+            [sys.executable, "-c", START, kind], capture_output=True, text=True, check=True, timeout=WAIT_S
+        )
+        seconds, ticks = done.stdout.split()[-2:]
+        return {"seconds": float(seconds), "java_cpu_s": int(ticks) / TICKS}
+
+    for kind in ("ours", "plain"):
+        start(kind)
+    return take_turns({kind: partial(start, kind) for kind in ("ours", "plain")}, Plan(rounds, warm_up_s=0.0))
 
 
 @contextlib.contextmanager
@@ -134,41 +134,37 @@ def open_session(home: str) -> Iterator[tuple[SparkSession, ProcessTree]]:
 # -- loads -------------------------------------------------------------------------------------------------------------
 
 
-def best_of(
-    work: dict[str, Callable[[], None]], rows: int, spark_tree: ProcessTree, peer: Peer, rounds: int
-) -> dict[str, dict[str, float]]:
-    """Runs the pieces of work in turn; per piece the best rows per second and the least CPU per million rows."""
-    seen: dict[str, list[tuple[float, float, float]]] = {name: [] for name in work}
-    for _ in range(WARM_UP + rounds):
-        for name, run_once in work.items():
-            before = time.perf_counter(), spark_tree.cpu_s(), peer.cpu_s()
-            run_once()
-            after = time.perf_counter(), spark_tree.cpu_s(), peer.cpu_s()
-            seen[name].append(tuple(late - early for late, early in zip(after, before, strict=True)))  # type: ignore[arg-type]
-    results = {}
-    for name, runs in seen.items():
-        seconds, spark_cpu, broker_cpu = (min(column) for column in zip(*runs[WARM_UP:], strict=True))
-        results[name] = {
-            "rows_per_s": rows / seconds,
-            "spark_cpu_s_per_million_rows": spark_cpu / rows * 1e6,
-            "broker_cpu_s_per_million_rows": broker_cpu / rows * 1e6,
-        }
-    return results
+def costs_of(run_once: Callable[[], None], rows: int, spark_tree: ProcessTree, peer: Peer) -> dict[str, float]:
+    """Time and CPU for a million rows."""
+    before = time.perf_counter(), spark_tree.cpu_s(), peer.cpu_s()
+    run_once()
+    after = time.perf_counter(), spark_tree.cpu_s(), peer.cpu_s()
+    seconds, spark_cpu, broker_cpu = ((late - early) / rows * 1e6 for late, early in zip(after, before, strict=True))
+    return {
+        "s_per_million_rows": seconds,
+        "spark_cpu_s_per_million_rows": spark_cpu,
+        "broker_cpu_s_per_million_rows": broker_cpu,
+    }
+
+
+def in_turns(
+    work: Callable[[Peer], dict[str, Callable[[], None]]],
+    brokers: Mapping[str, Peer],
+    rows: int,
+    tree: ProcessTree,
+    plan: Plan,
+) -> dict[str, Any]:
+    """Both formats on both brokers, in one warm session, round by round."""
+    works: dict[str, Work] = {
+        f"{form} on {name}": partial(costs_of, run_once, rows, tree, peer)
+        for name, peer in brokers.items()
+        for form, run_once in work(peer).items()
+    }
+    return take_turns(works, plan)
 
 
 def fill(peer: Peer, topic: str, count: int) -> None:
-    peers.run_client(
-        {
-            "bootstrap": peer.bootstrap,
-            "topic": topic,
-            "work": "produce",
-            "partitions": PARTITIONS,
-            "value_bytes": VALUE_BYTES,
-            "batch_bytes": 1_000_000,
-            "compression": "none",
-            "count": count,
-        }
-    )
+    peers.fill(peer.bootstrap, topic, partitions=PARTITIONS, value_bytes=VALUE_BYTES, count=count)
 
 
 def into_nothing(frame: DataFrame) -> None:
@@ -185,7 +181,7 @@ def reading(spark: SparkSession, peer: Peer, topic: str) -> dict[str, Callable[[
 
 
 def writing(spark: SparkSession, peer: Peer, topic: str, rows: int) -> dict[str, Callable[[], None]]:
-    """`nothing` is what making the rows costs, which both formats pay too."""
+    """`nothing` is what making the rows costs, which both formats pay too: the floor of this row."""
     frame = spark.range(0, rows, 1, PARTITIONS).selectExpr(
         "CAST(CAST(id AS STRING) AS BINARY) AS key",
         f"CAST(rpad(CAST(id AS STRING), {VALUE_BYTES}, 'x') AS BINARY) AS value",
@@ -221,90 +217,104 @@ def wait_for_batches(query: StreamingQuery, count: int) -> list[dict[str, Any]]:
     return progress[:count]
 
 
-def micro_batch_ms(spark: SparkSession, peer: Peer, form: str, topic: str) -> float:
+def micro_batch_ms(spark: SparkSession, peer: Peer, form: str, topic: str, batches: int, warm_up: int) -> float:
     """The median of a small batch, from its trigger to its commit."""
     with stream(spark, peer, form, topic, maxOffsetsPerTrigger=str(SMALL_BATCH)) as query:
-        progress = wait_for_batches(query, SMALL_WARM_UP + SMALL_BATCHES)
-    return statistics.median(each["durationMs"]["triggerExecution"] for each in progress[SMALL_WARM_UP:])
+        progress = wait_for_batches(query, warm_up + batches)
+    return statistics.median(each["durationMs"]["triggerExecution"] for each in progress[warm_up:])
 
 
-def idle_percent(spark: SparkSession, tree: ProcessTree, peer: Peer, form: str, topic: str) -> dict[str, float]:
+def idle_percent(
+    spark: SparkSession, tree: ProcessTree, peer: Peer, form: str, topic: str, seconds: float
+) -> dict[str, float]:
     """CPU of Spark and of the broker while a query waits for data, in percent of a core."""
     with stream(spark, peer, form, topic) as query:
         wait_for_batches(query, 1)
-        time.sleep(IDLE_SETTLE_S)
+        time.sleep(min(IDLE_SETTLE_S, seconds))
         before = tree.cpu_s(), peer.cpu_s()
-        time.sleep(IDLE_S)
+        time.sleep(seconds)
         after = tree.cpu_s(), peer.cpu_s()
-    spark_share, broker_share = ((late - early) / IDLE_S * 100 for late, early in zip(after, before, strict=True))
+    spark_share, broker_share = ((late - early) / seconds * 100 for late, early in zip(after, before, strict=True))
     return {"spark": spark_share, "broker": broker_share}
 
 
 # -- all of it ---------------------------------------------------------------------------------------------------------
 
 
-def measure(spark: SparkSession, tree: ProcessTree, peer: Peer, records: int, rounds: int) -> dict[str, Any]:
-    print(f"  {peer.name}: source", flush=True)
-    fill(peer, "bench-read", records)
-    results: dict[str, Any] = {"source": best_of(reading(spark, peer, "bench-read"), records, tree, peer, rounds)}
-    print(f"  {peer.name}: sink", flush=True)
-    fill(peer, "bench-write", PARTITIONS)  # makes the topic
-    results["sink"] = best_of(writing(spark, peer, "bench-write", records), records, tree, peer, rounds)
-    print(f"  {peer.name}: small batches", flush=True)
-    fill(peer, "bench-small", SMALL_BATCH * (SMALL_WARM_UP + SMALL_BATCHES + 1))
-    # Java gets warmer all the time: each of them comes first as often as second.
-    small: dict[str, list[float]] = {name: [] for name in FORMATS}
-    for turn in range(SMALL_TURNS):
-        for name in reversed(FORMATS) if turn % 2 else FORMATS:
-            small[name].append(micro_batch_ms(spark, peer, FORMATS[name], "bench-small"))
-    results["micro_batch_ms"] = {name: min(times) for name, times in small.items()}
-    print(f"  {peer.name}: idle queries", flush=True)
+def micro_batches(
+    spark: SparkSession, brokers: Mapping[str, Peer], plan: Plan, batches: int, warm_up: int
+) -> dict[str, Any]:
+    """Each round is a query of its own, whose first batches do not count."""
+    works: dict[str, Work] = {}
+    for name, peer in brokers.items():
+        fill(peer, "bench-small", SMALL_BATCH * (warm_up + batches + 1))
+        for format_name, form in FORMATS.items():
+            works[f"{format_name} on {name}"] = partial(small_batch, spark, peer, form, batches, warm_up)
+    return take_turns(works, Plan(min(plan.rounds, SMALL_TURNS), min(plan.warm_up_s, SMALL_WARM_UP_S)))
+
+
+def small_batch(spark: SparkSession, peer: Peer, form: str, batches: int, warm_up: int) -> dict[str, float]:
+    return {"micro_batch_ms": micro_batch_ms(spark, peer, form, "bench-small", batches, warm_up)}
+
+
+def measure(
+    spark: SparkSession, tree: ProcessTree, brokers: Mapping[str, Peer], records: int, plan: Plan, scale: float
+) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    print("  source", flush=True)
+    for peer in brokers.values():
+        fill(peer, "bench-read", records)
+        fill(peer, "bench-write", PARTITIONS)  # makes the topic
+    results["source"] = in_turns(lambda peer: reading(spark, peer, "bench-read"), brokers, records, tree, plan)
+    print("  sink", flush=True)
+    results["sink"] = in_turns(lambda peer: writing(spark, peer, "bench-write", records), brokers, records, tree, plan)
+    print("  small batches", flush=True)
+    small = (SMALL_BATCHES, SMALL_WARM_UP) if scale == 1.0 else (5, 2)
+    results["micro_batch"] = micro_batches(spark, brokers, plan, *small)
+    print("  idle queries", flush=True)
+    seconds = IDLE_S if scale == 1.0 else 1.0
     results["idle_percent_of_a_core"] = {
-        name: idle_percent(spark, tree, peer, form, "bench-small") for name, form in FORMATS.items()
+        f"{format_name} on {name}": idle_percent(spark, tree, peer, form, "bench-small", seconds)
+        for name, peer in brokers.items()
+        for format_name, form in FORMATS.items()
     }
-    results["ours_over_official"] = ratios(results)
+    results["ours_over_official"] = {name: ratios(results, name) for name in brokers}
     return results
 
 
-def ratios(results: dict[str, Any]) -> dict[str, float]:
-    """Ours divided by theirs: more is better for rows per second, less for the others."""
+def ratios(results: dict[str, Any], broker: str) -> dict[str, float]:
+    """Ours divided by theirs, medians: more is better for rows per second, less for the others."""
+
+    def ratio(work: str, what: str) -> float:
+        ours, official = (results[work][f"{name} on {broker}"][what]["median"] for name in FORMATS)
+        return float(ours / official)
+
     compared = {}
     for work in ("source", "sink"):
-        ours, official = results[work]["ours"], results[work]["official"]
-        compared[f"{work}_rows_per_s"] = ours["rows_per_s"] / official["rows_per_s"]
-        cpu = "spark_cpu_s_per_million_rows"
-        compared[f"{work}_cpu"] = ours[cpu] / official[cpu]
-    compared["micro_batch_ms"] = results["micro_batch_ms"]["ours"] / results["micro_batch_ms"]["official"]
+        compared[f"{work}_rows_per_s"] = 1 / ratio(work, "s_per_million_rows")
+        compared[f"{work}_cpu"] = ratio(work, "spark_cpu_s_per_million_rows")
+    compared["micro_batch_ms"] = ratio("micro_batch", "micro_batch_ms")
     return compared
 
 
-def run(records: int = RECORDS, rounds: int = ROUNDS) -> dict[str, Any]:
+def run(plan: Plan | None = None, scale: float = 1.0) -> dict[str, Any]:
     if missing := missing_programs():
         print(f"  left out: Spark and its connector need {missing}")
         return {}
+    plan, records = plan or Plan(), int(RECORDS * scale)
     results: dict[str, Any] = {"connector_version": CONNECTOR_VERSION, "records": records}
     print("  session start", flush=True)
-    results["session_start"] = session_start()
-    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as home, open_session(home) as (spark, tree):
+    results["session_start"] = session_start(SESSION_STARTS if scale == 1.0 else 1)
+    with (
+        tempfile.TemporaryDirectory(prefix="ottla-bench-") as home,
+        open_session(home) as (spark, tree),
+        peers.ottla() as ours,
+        peers.kafka() as theirs,
+    ):
         results["spark_version"] = spark.version
-        for start in (peers.ottla, peers.kafka):
-            with start() as peer:
-                results[f"on_{peer.name}"] = measure(spark, tree, peer, records, rounds)
+        results.update(measure(spark, tree, {"ottla": ours, "kafka": theirs}, records, plan, scale))
     return results
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", metavar="FILE")
-    parser.add_argument("--records", type=int, default=RECORDS)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    arguments = parser.parse_args()
-    results = run(arguments.records, arguments.rounds)
-    print(json.dumps(results, indent=2))
-    if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump(results, file, indent=2)
-
-
 if __name__ == "__main__":
-    main()
+    print(json.dumps(run(), indent=2))

@@ -34,6 +34,38 @@ START_TIMEOUT_S: Final = 90
 STOP_TIMEOUT_S: Final = 60
 # Short-lived JVMs and small brokers: the first compiler tier and the serial collector cost the least CPU.
 JVM_FLAGS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+
+@dataclass(frozen=True, slots=True)
+class JvmProfile:
+    """How Java runs a broker. `{directory}` in a flag stands for the broker's own."""
+
+    name: str
+    heap: str
+    flags: tuple[str, ...]
+
+
+# Two of them: tests want a broker that is there soon and costs little, measurements want the one that people run.
+SHORT_RUN: Final = JvmProfile("short run", "512m", JVM_FLAGS)
+# What kafka-server-start.sh and kafka-run-class.sh pass to Java where nothing is set in the environment.
+AS_ITS_SCRIPT: Final = JvmProfile(
+    "as its start script",
+    "1G",
+    (
+        "-Xms1G",
+        "-server",
+        "-XX:+UseG1GC",
+        "-XX:MaxGCPauseMillis=20",
+        "-XX:InitiatingHeapOccupancyPercent=35",
+        "-XX:+ExplicitGCInvokesConcurrent",
+        "-XX:MaxInlineLevel=15",
+        "-Djava.awt.headless=true",
+        "-Xlog:gc*:file={directory}/kafkaServer-gc.log:time,tags:filecount=10,filesize=100M",
+        "-Dcom.sun.management.jmxremote=true",
+        "-Dcom.sun.management.jmxremote.authenticate=false",
+        "-Dcom.sun.management.jmxremote.ssl=false",
+    ),
+)
 READY_LINE: Final = "Kafka Server started"
 # How DumpLogSegments begins what it says of a wrong file on its standard output.
 COMPLAINTS: Final = (
@@ -131,10 +163,17 @@ class ApacheKafka:
     def _is_3(self) -> bool:
         return self.version.startswith("3.")
 
-    def java(self, main: str, heap: str, arguments: Iterable[str], log_levels: Mapping[str, str]) -> list[str]:
+    def java(
+        self,
+        main: str,
+        heap: str,
+        arguments: Iterable[str],
+        log_levels: Mapping[str, str],
+        flags: Sequence[str] = JVM_FLAGS,
+    ) -> list[str]:
         """The command line that runs one of Kafka's classes."""
         levels = [f"-Dorg.slf4j.simpleLogger.{name}={level}" for name, level in log_levels.items()]
-        return ["java", f"-Xmx{heap}", *JVM_FLAGS, *levels, "-cp", f"{self.jars}/*", main, *arguments]
+        return ["java", f"-Xmx{heap}", *flags, *levels, "-cp", f"{self.jars}/*", main, *arguments]
 
 
 class KafkaBroker:
@@ -145,9 +184,15 @@ class KafkaBroker:
     """
 
     def __init__(
-        self, kafka: ApacheKafka, directory: Path, settings: Mapping[str, str] | None = None, *, heap: str = "512m"
+        self,
+        kafka: ApacheKafka,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        profile: JvmProfile = SHORT_RUN,
     ) -> None:
-        self._heap = heap
+        self._profile = profile
+        self._flags = [flag.format(directory=directory) for flag in profile.flags]
         self.log_dir = directory / "data"
         self._kafka = kafka
         self._properties = directory / "server.properties"
@@ -186,7 +231,7 @@ class KafkaBroker:
         levels = {"defaultLogLevel": "warn", "log.kafka.server.KafkaRaftServer": "info"}
         with self._console.open("wb") as console:
             self._process = subprocess.Popen(
-                self._kafka.java("kafka.Kafka", self._heap, [str(self._properties)], levels),
+                self._kafka.java("kafka.Kafka", self._profile.heap, [str(self._properties)], levels, self._flags),
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,

@@ -82,3 +82,21 @@ def test_a_broker_that_does_not_start_tells_its_last_words(monkeypatch, tmp_path
     broker = apache_kafka.KafkaBroker(ApacheKafka("3.9.1", tmp_path), tmp_path / "broker")
     with pytest.raises(ApacheKafkaError, match="the port is taken"):
         broker.start()
+
+
+@pytest.mark.parametrize(
+    ("profile", "heap", "collector"),
+    [(apache_kafka.SHORT_RUN, "-Xmx512m", "-XX:+UseSerialGC"), (apache_kafka.AS_ITS_SCRIPT, "-Xmx1G", "-XX:+UseG1GC")],
+)
+def test_a_broker_runs_in_the_profile_that_is_asked_for(monkeypatch, tmp_path: Path, profile, heap, collector):
+    script = (
+        f'case "$*" in *StorageTool*) exit 0;; esac\necho "$@" > {tmp_path}/seen\necho Kafka Server started; sleep 60'
+    )
+    stand_in(monkeypatch, tmp_path / "bin", "java", script)
+    broker = apache_kafka.KafkaBroker(ApacheKafka("4.3.1", tmp_path), tmp_path / "broker", profile=profile)
+    broker.start()
+    broker.kill()
+    flags = (tmp_path / "seen").read_text().split()
+    assert {heap, collector} <= set(flags)
+    assert ("-XX:TieredStopAtLevel=1" in flags) == (profile is apache_kafka.SHORT_RUN)
+    assert not any("{" in flag for flag in flags)

@@ -1,0 +1,279 @@
+"""What was measured as tables of Markdown, and the page that they stand in.
+
+    python benchmarks/tables.py out/bench/results.json docs/reference/measured.md
+
+puts each table between its two marks in the page (`<!-- table: NAME -->` … `<!-- end -->`); what stands around them is
+written by hand. A table whose benchmark did not run stays as it was. A figure is a median, with the smallest and the
+largest in brackets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+NOTHING = "—"
+
+
+def number(value: float) -> str:
+    """Three digits that mean something."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def shown(spread: Mapping[str, float] | None, scale: float = 1.0) -> str:
+    if spread is None:
+        return NOTHING
+    median, low, high = (number(spread[name] * scale) for name in ("median", "low", "high"))
+    return f"{median} ({low}–{high})"
+
+
+def rate(spread: Mapping[str, float] | None, amount: float = 1.0) -> str:
+    """How much for one unit of cost, from the cost of `amount`."""
+    if spread is None:
+        return NOTHING
+    turned = {"median": spread["median"], "low": spread["high"], "high": spread["low"]}
+    return shown({name: amount / value for name, value in turned.items()})
+
+
+def per_second(spread: Mapping[str, float] | None) -> str:
+    """From microseconds for each."""
+    return rate(spread, 1e6)
+
+
+def times(theirs: Mapping[str, float] | None, ours: Mapping[str, float] | None) -> str:
+    """How many times our cost theirs is."""
+    if theirs is None or ours is None or not ours["median"]:
+        return NOTHING
+    return f"{theirs['median'] / ours['median']:.2g}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def at(results: Any, *path: str) -> Any:
+    for name in path:
+        if not isinstance(results, Mapping) or name not in results:
+            return None
+        results = results[name]
+    return results
+
+
+def three(row: Mapping[str, Any], what: str, show: Callable[[Any], str] = shown) -> list[str]:
+    """Ours, Kafka's, how many times ours that is, and the floor."""
+    ours, theirs, ground = (at(row, name, what) for name in ("ottla", "kafka", "floor"))
+    return [show(ours), show(theirs), times(theirs, ours), show(ground)]
+
+
+def records(results: Any) -> str | None:
+    rates = at(results, "codec", "millions_per_second")
+    if rates is None:
+        return None
+    names = ("encode lists", "decode lists", "encode Arrow", "decode Arrow", "validate records")
+    columns = ("ottla", "aiokafka", "kafka-python")
+    rows = [
+        [name, *(number(rate) if (rate := at(rates, column, name)) is not None else "" for column in columns)]
+        for name in names
+    ]
+    return table(["M records/s of 100 B per core", "Ottla", "aiokafka", "kafka-python"], rows)
+
+
+def log(results: Any) -> str | None:
+    if at(results, "storage") is None:
+        return None
+    storage = results["storage"]
+    rows = [
+        [
+            f"append, {name} batches, CPU-s/GB",
+            *(shown(at(storage, key, who, "cpu_s_per_gb")) for who in ("ottla", "floor")),
+        ]
+        for name, key in (("16 KiB", "append_16k"), ("1 MB", "append_1m"))
+    ]
+    recovery = storage["recovery_1_gib"]
+    plain = {
+        "Produce request, bytes to answer, general way, no system calls, µs": storage[
+            "produce_request_without_system_calls_us"
+        ],
+        "the same through the dispatcher, repeated, its write included, µs": storage["produce_request_by_dispatcher"][
+            "repeated_us"
+        ],
+        "start on a clean log of 100 segments, s": storage["clean_start_100_segments_s"],
+        "compaction in another process, 10,000 keys, MB/s": storage["compaction_few_keys"]["mb_per_s"],
+        "compaction in another process, 1,000,000 keys, MB/s": storage["compaction_many_keys"]["mb_per_s"],
+    }
+    rows += [[name, number(value), NOTHING] for name, value in plain.items()]
+    rows.append(
+        [
+            "recovery of an unclean 1 GiB segment, from the page cache, MB/s (floor: reading it)",
+            number(recovery["recover_mb_per_s"]),
+            number(recovery["page_cache_read_mb_per_s"]),
+        ]
+    )
+    return table(["", "Ottla", "floor"], rows)
+
+
+def tiny(results: Any) -> str | None:
+    loads = at(results, "peers", "tiny")
+    if loads is None:
+        return None
+    head = [
+        "tiny Produce requests, µs of broker CPU",
+        "Ottla",
+        "Kafka",
+        "Kafka / Ottla",
+        "floor",
+        "p99 ms Ottla / Kafka",
+    ]
+    rows = [
+        [
+            name,
+            *three(row, "cpu_us_per_request"),
+            f"{shown(at(row, 'ottla', 'p99_ms'))} / {shown(at(row, 'kafka', 'p99_ms'))}",
+        ]
+        for name, row in loads.items()
+    ]
+    return table(head, rows)
+
+
+def bulk(results: Any) -> str | None:
+    loads = at(results, "peers", "bulk")
+    if loads is None:
+        return None
+    head = ["librdkafka, acks=all, CPU-s/GB", "Ottla", "Kafka", "Kafka / Ottla", "floor"]
+    rows = [
+        [f"{work} {name}", *three(row, f"{work}_cpu_s_per_gb")]
+        for work in ("produce", "consume")
+        for name, row in loads.items()
+    ]
+    return table(head, rows)
+
+
+def process(results: Any) -> str | None:
+    peers = at(results, "peers")
+    if peers is None:
+        return None
+    memory = peers["resident_mb"]
+    rows = [
+        ["ready after process start, s", *(shown(at(peers, "ready", who, "ready_s")) for who in ("ottla", "kafka"))],
+        [
+            "resident after the run, MB",
+            *(number(memory[who]) if who in memory else NOTHING for who in ("ottla", "kafka")),
+        ],
+    ]
+    return table(["", "Ottla", "Kafka"], rows)
+
+
+def groups(results: Any) -> str | None:
+    measured = at(results, "groups")
+    rows: list[list[str]] = []
+    if measured is not None:
+        for name, key in (("1 offset", "commit_of_1_offset"), ("10 offsets", "commit_of_10_offsets")):
+            rows.append([f"commits of {name} per CPU-second", *three(measured[key], "cpu_us_per_commit", per_second)])
+        for count in ("1", "10", "100"):
+            row = measured["becoming_stable"][f"{count}_members"]
+            rows.append([f"a group of {count} is stable after, ms", *three(row, "stable_ms")])
+        again = measured["many_groups_again"]
+        offsets = measured["many_groups"]["ottla"]["offsets"]
+        rows.append([f"{offsets:,} offsets: memory of the broker with them, MB", *three(again, "resident_mb")])
+        rows.append(["the same, process start to loaded, s", *three(again, "start_to_loaded_s")])
+    ended = at(results, "transactions", "of_10_records_in_4_partitions")
+    if ended is not None:
+        what = "transactions of 10 records in 4 partitions, per CPU-second"
+        rows.append([what, *three(ended, "cpu_us_per_transaction", per_second)])
+    if not rows:
+        return None
+    return table(["", "Ottla", "Kafka", "Kafka's cost / ours", "floor"], rows)
+
+
+def spark(results: Any) -> str | None:
+    measured = at(results, "spark")
+    if not measured:
+        return None
+    columns = [f"{form} on {broker}" for broker in ("ottla", "kafka") for form in ("ours", "official")]
+
+    def row(title: str, work: str, what: str, show: Callable[[Any], str], ground: str | None = None) -> list[str]:
+        costs = [at(measured, work, column, what) for column in columns]
+        return [title, *map(show, costs), NOTHING if ground is None else show(at(measured, work, ground, what))]
+
+    making_rows = "nothing on ottla"
+    seconds, cpu = "s_per_million_rows", "spark_cpu_s_per_million_rows"
+    idle = measured["idle_percent_of_a_core"]
+    rows = [
+        row("source, M rows/s", "source", seconds, rate),
+        row("source, CPU-s of Spark per M rows", "source", cpu, shown),
+        row("sink, M rows/s", "sink", seconds, rate, making_rows),
+        row("sink, CPU-s of Spark per M rows", "sink", cpu, shown, making_rows),
+        row("micro-batch of 100 rows, ms", "micro_batch", "micro_batch_ms", shown),
+        ["idle query, % of a core", *(number(idle[column]["spark"]) for column in columns), NOTHING],
+    ]
+    return table(["", *columns, "floor: rows made and thrown away"], rows)
+
+
+def sessions(results: Any) -> str | None:
+    starts = at(results, "spark", "session_start")
+    if starts is None:
+        return None
+    kinds = {"`ottla.spark.session`": "ours", "plain": "plain"}
+    rows = [
+        [title, *(shown(starts[kind][what]) for what in ("seconds", "java_cpu_s"))] for title, kind in kinds.items()
+    ]
+    return table(["session start", "s", "CPU-s of Java"], rows)
+
+
+TABLES: dict[str, Callable[[Any], str | None]] = {
+    "records": records,
+    "log": log,
+    "tiny": tiny,
+    "bulk": bulk,
+    "process": process,
+    "groups": groups,
+    "spark": spark,
+    "sessions": sessions,
+}
+
+
+def all_tables(results: Any) -> dict[str, str]:
+    """Those that these results can fill."""
+    made = {name: make(results) for name, make in TABLES.items()}
+    return {name: text for name, text in made.items() if text is not None}
+
+
+def unfinished(results: Any, path: tuple[str, ...] = ()) -> list[str]:
+    """Where the warm-up was over before the costs stopped falling: to be told beside the table."""
+    if not isinstance(results, Mapping):
+        return []
+    found = [
+        " · ".join((*path, name))
+        for name, each in (at(results, "warm_up") or {}).items()
+        if each["rounds"] and not each["is_warm"]
+    ]
+    for name, value in results.items():
+        found += unfinished(value, (*path, name)) if name != "warm_up" else []
+    return found
+
+
+def put_into(page: str, tables: Mapping[str, str]) -> str:
+    unknown = {matched[2] for matched in MARKED.finditer(page)} - set(TABLES)
+    if unknown:
+        raise ValueError(f"the page asks for tables that nobody makes: {sorted(unknown)}")
+    return MARKED.sub(lambda found: found[1] + tables[found[2]] + found[3] if found[2] in tables else found[0], page)
+
+
+def main() -> None:
+    results_path, page_path = map(Path, sys.argv[1:])
+    results = json.loads(results_path.read_text())
+    page_path.write_text(put_into(page_path.read_text(), all_tables(results)))
+    for place in unfinished(results):
+        print(f"still getting better when its warm-up was over: {place}")
+
+
+if __name__ == "__main__":
+    main()
