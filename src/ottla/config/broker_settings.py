@@ -218,7 +218,9 @@ class LogSettings:
         Kind.LIST, ("ottla-data",), "The data directory, if `log.dirs` is not set; relative to the current directory."
     )
     log_dirs: tuple[str, ...] | None = setting(
-        Kind.LIST, None, "The data directories, with commas; a new partition goes where the fewest are."
+        Kind.LIST,
+        None,
+        "The data directories, with commas; the first holds the metadata, a new partition goes where the fewest are.",
     )
     log_cleanup_policy: tuple[str, ...] = topic_default("cleanup_policy")
     compression_type: str = topic_default("compression_type")
