@@ -30,16 +30,23 @@ from ottla.records import batch
 from ottla.records.batch import Compression
 from ottla.testing.apache_kafka import AS_ITS_SCRIPT, KAFKA_4, ApacheKafka, KafkaBroker, missing_programs
 from ottla.testing.broker import Broker
+from ottla.testing.raw_client import RawClient
+from ottla.testing.raw_requests import metadata
 from turns import REHEARSAL, Plan, Spread, Work, take_turns
 from wire import Peer, RawConnection, frame_of
 
 PARTITIONS = 6
 BULK_BYTES = 100_000_000
 READY_ROUNDS = 3
+UNLINKED_S = 2.0
 PRODUCE_VERSION = 9
 CLIENT_TIMEOUT_S = 300
-# What both are told: files of deleted topics go soon, for every round makes a topic.
-SETTINGS = {"num.partitions": str(PARTITIONS), "log.segment.delete.delay.ms": "1000"}
+# What both are told: files of deleted topics go soon, between rows.
+SETTINGS = {
+    "num.partitions": str(PARTITIONS),
+    "log.segment.delete.delay.ms": "1000",
+    "auto.create.topics.enable": "false",  # a client that asks once more for a deleted topic must not bring it back
+}
 # As in the settings file that Kafka is shipped with; tests run it with fewer threads and less memory.
 AS_SHIPPED = {
     "num.network.threads": "3",
@@ -131,7 +138,7 @@ def create(job, servers):
 
 def delete(job, servers):
     admin = AdminClient(servers)
-    for future in admin.delete_topics([job["topic"]]).values():
+    for future in admin.delete_topics(job["topics"]).values():
         future.result()
 
 def produce(job, servers):
@@ -151,16 +158,22 @@ def produce(job, servers):
     left = producer.flush(120)
     assert left == 0, left
 
+consumers = {}  # they stay connected: what it costs to connect is not a matter of bytes
+
 def consume(job, servers):
-    consumer = Consumer({**servers, "group.id": "bench", "enable.auto.commit": False, "fetch.queue.backoff.ms": 5,
-        "queued.max.messages.kbytes": 200000, "queued.min.messages": 1000000, "fetch.message.max.bytes": 4194304,
-        "fetch.wait.max.ms": 100, "check.crcs": False})
+    consumer = consumers.get(job["bootstrap"])
+    if consumer is None:
+        consumer = consumers[job["bootstrap"]] = Consumer({**servers, "group.id": "bench",
+            "enable.auto.commit": False, "fetch.queue.backoff.ms": 5, "queued.max.messages.kbytes": 200000,
+            "queued.min.messages": 1000000, "fetch.message.max.bytes": 4194304, "fetch.wait.max.ms": 100,
+            "check.crcs": False})
     consumer.assign([TopicPartition(job["topic"], index, 0) for index in range(job["partitions"])])
     started, count = time.perf_counter(), 0
     while count < job["count"]:
-        count += len(consumer.consume(10000, 5.0))
+        # Never more than there are: it would wait for them, and the broker with it.
+        count += len(consumer.consume(min(10000, job["count"] - count), 5.0))
         assert time.perf_counter() - started < 300
-    consumer.close()
+    consumer.unassign()
 
 works = {"create": create, "delete": delete, "produce": produce, "consume": consume}
 for line in sys.stdin:
@@ -236,8 +249,19 @@ def bulk_round(client: Client, peer: Peer, load: BulkLoad, total_bytes: int) -> 
         before = peer.cpu_s()
         client.run(work, job)
         costs[f"{work}_cpu_s_per_gb"] = (peer.cpu_s() - before) / gigabytes
-    client.run("delete", job)
     return costs
+
+
+def delete_bulk_topics(client: Client, peer: Peer) -> None:
+    """After a row, and with a pause: what it costs to unlink so many bytes is no part of the next one."""
+    topics = [name for name in topic_names(peer.bootstrap) if name.startswith("bulk-")]
+    client.run("delete", {"bootstrap": peer.bootstrap, "topics": topics})
+    time.sleep(UNLINKED_S)
+
+
+def topic_names(bootstrap: str) -> list[str]:
+    with RawClient(bootstrap) as client:
+        return [topic.name for topic in client.ask(metadata(all_topics=True), 9).topics]
 
 
 def bulk_round_on_the_floor(peer: Peer, load: BulkLoad, total_bytes: int) -> dict[str, float]:
@@ -392,6 +416,9 @@ def bulk(peers: Mapping[str, Peer], plan: Plan, loads: tuple[BulkLoad, ...], tot
                 for name, peer in peers.items()
             }
             results[load.name] = take_turns(works, plan)
+            for name, peer in peers.items():
+                if name != "floor":
+                    delete_bulk_topics(client, peer)
     return results
 
 

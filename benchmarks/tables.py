@@ -51,7 +51,8 @@ def times(theirs: Mapping[str, float] | None, ours: Mapping[str, float] | None) 
     """How many times our cost theirs is."""
     if theirs is None or ours is None or not ours["median"]:
         return NOTHING
-    return f"{theirs['median'] / ours['median']:.2g}"
+    ratio = theirs["median"] / ours["median"]
+    return f"{ratio:.2f}" if ratio < 2 else f"{ratio:.1f}" if ratio < 20 else f"{ratio:.0f}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -27,7 +27,7 @@ def results() -> dict[str, object]:
 
 def test_a_row_shows_ours_theirs_how_many_times_and_the_floor() -> None:
     line = all_tables(results())["tiny"].splitlines()[-1]
-    assert line == "| 1 × 100 | 10 (5–20) | 125 (62.5–250) | 12 | 2.5 (1.25–5) | 1 (0.5–2) / 1 (0.5–2) |"
+    assert line == "| 1 × 100 | 10 (5–20) | 125 (62.5–250) | 12.5 | 2.5 (1.25–5) | 1 (0.5–2) / 1 (0.5–2) |"
 
 
 def test_what_was_not_measured_has_no_table_and_stays_on_the_page() -> None:
