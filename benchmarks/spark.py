@@ -38,7 +38,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 # What the results call them.
 FORMATS = {"ours": "ottla", "official": "kafka"}
 SMALL_BATCH = 100
-SMALL_BATCHES, SMALL_WARM_UP, SMALL_TURNS, SMALL_WARM_UP_S = 60, 20, 4, 15.0
+SMALL_BATCHES, SMALL_WARM_UP = 40, 10
 IDLE_SETTLE_S, IDLE_S = 5.0, 20.0
 WAIT_S = 300
 SESSION_STARTS = 3
@@ -250,7 +250,7 @@ def micro_batches(
         fill(peer, "bench-small", SMALL_BATCH * (warm_up + batches + 1))
         for format_name, form in FORMATS.items():
             works[f"{format_name} on {name}"] = partial(small_batch, spark, peer, form, batches, warm_up)
-    return take_turns(works, Plan(min(plan.rounds, SMALL_TURNS), min(plan.warm_up_s, SMALL_WARM_UP_S)))
+    return take_turns(works, plan)
 
 
 def small_batch(spark: SparkSession, peer: Peer, form: str, batches: int, warm_up: int) -> dict[str, float]:
