@@ -183,8 +183,9 @@ class Broker:
 
     def _check_directories(self) -> None:
         """They are ours, and that of the metadata can be had: before anything is written to one of them."""
-        if (failure := self.logs.directories[0].failure) is not None:
-            raise failure
+        first = self.logs.directories[0]
+        if first.failure is not None:
+            raise StorageError(first.path, f"is where the metadata is, and cannot be used: {first.failure}")
         check_ours(self.disk, self._online_directories(), METADATA_DIRECTORY)
 
     def _online_directories(self) -> list[str]:
