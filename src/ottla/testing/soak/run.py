@@ -50,6 +50,11 @@ class Soak:
         self.watch = Watch(self)
         world.excuses = lambda message: any(directory in message for directory in self.sick_directories)
 
+    @property
+    def life(self) -> int | None:
+        """Which of its lives the broker is in; None while it starts: it takes requests then, and knows more later."""
+        return self.process.starts if self.process.is_running else None
+
     async def run(self) -> None:
         await self.process.start()
         async with asyncio.TaskGroup() as group:
