@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.coordinators import together
 from ottla.broker.transaction_requests import unknown_partitions, without_fenced
+from ottla.cluster.image import INTERNAL_TOPICS
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.transactions import (
@@ -57,10 +58,12 @@ def _add(
 ) -> Codes | Coroutine[Any, Any, Codes]:
     """A code for each partition; all of them are added or none."""
     partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
-    unknown = unknown_partitions(broker.image, partitions)
-    if unknown:
-        rest = ErrorCode.OPERATION_NOT_ATTEMPTED
-        return {name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name in unknown else rest for name in partitions}
+    refused = dict.fromkeys(unknown_partitions(broker.image, partitions), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if version < FIRST_BATCHED_VERSION:  # a client's: brokers add the offsets of a transaction's group
+        internal = [name for name in partitions if name.topic in INTERNAL_TOPICS]
+        refused |= dict.fromkeys(internal, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if refused:
+        return {name: refused.get(name, ErrorCode.OPERATION_NOT_ATTEMPTED) for name in partitions}
     if not transaction.transactional_id:
         return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)

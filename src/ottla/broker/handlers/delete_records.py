@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.errors import ApiError
+from ottla.cluster.image import INTERNAL_TOPICS
+from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.offsets import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -36,7 +37,10 @@ def handle(broker: Broker, request: DeleteRecordsRequest, context: Context) -> D
 
 def _result(broker: Broker, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
     try:
-        low_watermark = broker.replicas.find(topic, index).delete_records(offset)
+        partition = broker.replicas.find(topic, index)
+        if topic in INTERNAL_TOPICS:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's to delete from")
+        low_watermark = partition.delete_records(offset)
     except ApiError as error:
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=NO_OFFSET, error_code=error.code)
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)

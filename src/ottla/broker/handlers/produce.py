@@ -138,13 +138,13 @@ def _append_all(
                     if version < FIRST_TOPIC_ID_VERSION
                     else broker.replicas.find_by_id(topic.topic_id, wish.index)
                 )
+                records = _checked_request(wish, acks, version)
+                if checks is not None:
+                    checks.check_verdict(wish)
                 if partition.name.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
                     raise ApiError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.name.topic} is the broker's to write"
                     )
-                records = _checked_request(wish, acks, version)
-                if checks is not None:
-                    checks.check_verdict(wish)
                 log_start_offset = partition.log.log_start_offset
                 if checks is not None:
                     checks.check_log(wish)
