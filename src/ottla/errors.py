@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 # What a client may do about a code. REFRESH implies RETRY: ask for new metadata, then try again.
 RETRY = "retry"
@@ -170,7 +170,18 @@ class ErrorCode(IntEnum):
 
 
 class OttlaError(Exception):
-    """The root of all exceptions that Ottla raises on purpose."""
+    """The root of all exceptions that Ottla raises on purpose. Each survives the way from one process to another."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception's own would call the constructor with the message alone, which most of ours do not take.
+        return _copied, (type(self), self.args, self.__dict__)
+
+
+def _copied(kind: type[OttlaError], arguments: tuple[object, ...], fields: dict[str, object]) -> OttlaError:
+    error = kind.__new__(kind)
+    error.args = arguments
+    error.__dict__.update(fields)
+    return error
 
 
 class ProtocolError(OttlaError):

@@ -149,7 +149,7 @@ def test_an_append_without_room_is_refused_and_leaves_the_log_as_it_was(full: Fu
 
 
 def test_a_roll_without_room_leaves_the_log_as_it_was(full: Full) -> None:
-    full.append_until_full()
+    full.append()  # an empty segment has nothing to roll
     full.take_the_rest()
     with pytest.raises(DiskFullError):
         full.log.roll(START_MS)
@@ -179,6 +179,7 @@ def test_a_checkpoint_without_room_leaves_the_one_that_was_there(full: Full) -> 
     full.log.flush()
     full.logs.write_checkpoints()
     full.append_until_full()
+    full.log.flush()  # so that there is something to write
     full.take_the_rest()
     with pytest.raises(DiskFullError):
         full.logs.write_checkpoints()

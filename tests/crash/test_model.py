@@ -303,7 +303,7 @@ class LogModel(RuleBasedStateMachine):
     @rule()
     def checkpoint(self) -> None:
         self.logs.write_checkpoints()
-        self.durable_start = self.log_start
+        self.durable_start = min(self.log_start, self.log.recovery_point)
 
     @rule(seed=seeds)
     def truncate(self, seed: int) -> None:
@@ -316,7 +316,8 @@ class LogModel(RuleBasedStateMachine):
         ends = [header.end_offset for header in self.headers]
         self.end_offset = max([self.log.active.base_offset, *ends])
         assert self.end_offset <= offset
-        self.log_start = self.durable_start = min(self.log_start, self.end_offset)
+        self.log_start = min(self.log_start, self.end_offset)
+        self.durable_start = min(self.log_start, self.log.recovery_point)
         self.durable_end = min(self.durable_end, self.end_offset)
         self.epoch += 1
 
@@ -370,10 +371,7 @@ class LogModel(RuleBasedStateMachine):
         log = self.log
         assert self.durable_end <= log.end_offset <= self.end_offset
         assert self.durable_start <= log.log_start_offset <= self.log_start
-        kept = [data for data in self.batches if batch.read_header(data).end_offset <= log.end_offset]
-        # Records were deleted up to an offset that the log, as far as it was flushed, does not reach: it starts anew.
-        has_started_anew = bool(kept) and batch.read_header(kept[-1]).end_offset < log.log_start_offset
-        self.batches = [] if has_started_anew else kept
+        self.batches = [data for data in self.batches if batch.read_header(data).end_offset <= log.end_offset]
         self.log_start, self.end_offset = log.log_start_offset, log.end_offset
         self.durable_end, self.durable_start = self.end_offset, self.log_start
         self.epoch += 1

@@ -1,8 +1,12 @@
+import importlib
 import json
+import pickle
+import pkgutil
 from pathlib import Path
 
 import pytest
 
+import ottla
 from ottla.errors import (
     ApiError,
     ConfigError,
@@ -78,3 +82,38 @@ def test_the_three_kinds_of_trouble_are_told_apart_by_type() -> None:
     assert issubclass(DiskFullError, StorageError)
     assert issubclass(CorruptFileError, StorageError)
     assert issubclass(LockHeldError, StorageError)
+
+
+def errors_of_the_house() -> list[type[OttlaError]]:
+    for package in ("broker", "cluster", "net", "records", "storage", "store"):
+        for module in pkgutil.walk_packages([str(Path(ottla.__file__).parent / package)], f"ottla.{package}."):
+            importlib.import_module(module.name)
+    found, waiting = [], [OttlaError]
+    while waiting:
+        kind = waiting.pop()
+        found.append(kind)
+        waiting += kind.__subclasses__()
+    return found
+
+
+@pytest.mark.parametrize("kind", errors_of_the_house(), ids=lambda kind: kind.__name__)
+def test_an_error_arrives_whole_from_another_process(kind: type[OttlaError]) -> None:
+    """Else it arrives as a broken pool, and nobody knows what happened."""
+    # Built by hand, for what its constructor takes does not matter here: only that it is not called with less.
+    error = kind.__new__(kind)
+    error.args = ("what happened",)
+    vars(error)["path"] = "/data"
+    error.add_note("and why")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), copy.args, vars(copy)) == (kind, error.args, vars(error))
+
+
+def test_the_fields_of_an_error_survive_the_way_between_processes() -> None:
+    records = pickle.loads(pickle.dumps(RecordsError(ErrorCode.INVALID_RECORD, "no key", 3)))
+    assert (records.code, records.message, records.record_index) == (ErrorCode.INVALID_RECORD, "no key", 3)
+    damaged = pickle.loads(pickle.dumps(CorruptFileError("/data/t-0/x.log", "is cut")))
+    assert (type(damaged), damaged.path, str(damaged)) == (
+        CorruptFileError,
+        "/data/t-0/x.log",
+        "/data/t-0/x.log: is cut",
+    )

@@ -2,17 +2,21 @@
 
 Each is written beside and renamed, so it is whole or old. A damaged one is a `CorruptFileError`; what to do about it
 is the reader's business.
+
+Kafka's format has no checksum, and a wrong digit is as good as a right one. So a file of ours beside them says how each
+of them was written last: one that is not like that, by damage or because it is of another time, is not believed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from uuid import UUID
 
 from ottla.disk import Disk, read_file, write_atomically
 from ottla.errors import CorruptFileError
 from ottla.ids import TopicPartition, parse_topic_id, topic_id_text
+from ottla.records.codec import crc32c
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
@@ -20,14 +24,19 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+CHECKSUMS = ".ottla-checksums"
 
 _VERSION = 0
 
 
 def _lines(disk: Disk, path: str) -> list[list[str]]:
     """The words of each entry line."""
+    return _parsed(read_file(disk, path), path)
+
+
+def _parsed(data: bytes, path: str) -> list[list[str]]:
     try:
-        text = read_file(disk, path).decode("utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CorruptFileError(path, "is not text") from error
     lines = text.split("\n")
@@ -41,17 +50,24 @@ def _lines(disk: Disk, path: str) -> list[list[str]]:
     return entries
 
 
-def _write_lines(disk: Disk, path: str, entries: list[str]) -> None:
-    text = f"{_VERSION}\n{len(entries)}\n" + "".join(f"{entry}\n" for entry in entries)
-    write_atomically(disk, path, [text.encode("utf-8")])
+def _text(entries: Iterable[str]) -> bytes:
+    lines = [str(_VERSION), "", *entries]
+    lines[1] = str(len(lines) - 2)
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
-def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """An offset checkpoint (`topic partition offset`); empty where the file does not exist."""
+def read_offsets(disk: Disk, path: str, known: Collection[int] = ()) -> dict[TopicPartition, int]:
+    """An offset checkpoint (`topic partition offset`).
+
+    CorruptFileError where it is missing, damaged, or has none of the checksums that are `known`, if any are.
+    """
     if not disk.exists(path):
-        return {}
+        raise CorruptFileError(path, "is missing")
+    data = read_file(disk, path)
+    if known and crc32c(data) not in known:
+        raise CorruptFileError(path, "is not what was written last")
     offsets = {}
-    for words in _lines(disk, path):
+    for words in _parsed(data, path):
         try:
             topic, partition, offset = words
             offsets[TopicPartition(topic, int(partition))] = int(offset)
@@ -60,8 +76,30 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
     return offsets
 
 
+def offsets_text(offsets: Mapping[TopicPartition, int]) -> bytes:
+    return _text(f"{name.topic} {name.partition} {offset}" for name, offset in sorted(offsets.items()))
+
+
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    _write_lines(disk, path, [f"{name.topic} {name.partition} {offset}" for name, offset in sorted(offsets.items())])
+    write_atomically(disk, path, [offsets_text(offsets)])
+
+
+def read_checksums(disk: Disk, path: str) -> dict[str, tuple[int, ...]]:
+    """The checksums that each file beside this one may have; empty where nothing is known of them."""
+    if not disk.exists(path):
+        return {}
+    checksums = {}
+    for name, *words in _lines(disk, path):
+        try:
+            checksums[name] = tuple(int(word) for word in words)
+        except ValueError as error:
+            raise CorruptFileError(path, f"does not understand the line of {name!r}") from error
+    return checksums
+
+
+def write_checksums(disk: Disk, path: str, checksums: Mapping[str, Iterable[int]]) -> None:
+    entries = (f"{name} {' '.join(map(str, known))}" for name, known in sorted(checksums.items()))
+    write_atomically(disk, path, [_text(entries)])
 
 
 def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
@@ -81,7 +119,7 @@ def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
 
 
 def write_epochs(disk: Disk, path: str, epochs: Iterable[tuple[int, int]]) -> None:
-    _write_lines(disk, path, [f"{epoch} {start_offset}" for epoch, start_offset in epochs])
+    write_atomically(disk, path, [_text(f"{epoch} {start_offset}" for epoch, start_offset in epochs)])
 
 
 def read_topic_id(disk: Disk, directory: str) -> UUID | None:

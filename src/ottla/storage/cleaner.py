@@ -10,6 +10,9 @@ key goes. A tombstone stays until `delete.retention.ms` after the first cleaning
 moment as its delete horizon (KIP-534). Data of aborted transactions goes at once, their markers once no data is left
 and the same time has passed. The last batch of a producer stays, empty if need be, because its sequence is still
 needed. Offsets never change.
+
+What is written reaches to where the next segment begins, with an empty batch at the last offset if need be: recovery
+then knows a gap between two segments for a loss without being told what was compacted.
 """
 
 from __future__ import annotations
@@ -22,15 +25,23 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.config import LogConfig
 from ottla.disk import Disk, RealDisk
 from ottla.errors import CorruptFileError, OttlaError
+from ottla.ids import NO_TIMESTAMP
 from ottla.records import batch, codec, control
 from ottla.records.batch import BatchHeader
 from ottla.records.codec import KeyOffsetMap
 from ottla.records.layout import Compression
-from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction
+from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction, TransactionIndex
 from ottla.storage.log import Log
-from ottla.storage.segment import CLEANED_SUFFIX, LOG_SUFFIX, Segment, file_name
+from ottla.storage.segment import (
+    CLEANED_SUFFIX,
+    LOG_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    Segment,
+    file_name,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -59,6 +70,7 @@ class CleaningJob:
 
     directory: str
     segments: tuple[SegmentRange, ...]
+    log_start_offset: int
     first_dirty_offset: int
     end_offset: int  # the first offset that must not be looked at
     truncation_count: int  # the log's when the job was planned
@@ -67,7 +79,7 @@ class CleaningJob:
     segment_bytes: int
     index_bytes_max: int
     index_interval_bytes: int
-    aborted: tuple[AbortedTransaction, ...] = ()
+    aborted: tuple[AbortedTransaction, ...] = ()  # those that ended behind these segments
     last_of_producers: Mapping[int, LastOfProducer] = field(default_factory=dict)
     dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
     bytes_per_second_max: float = float("inf")
@@ -107,6 +119,10 @@ class Cleanable(NamedTuple):
     def dirty_ratio(self) -> float:
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
+
+    def is_due(self, config: LogConfig) -> bool:
+        """Whether enough is dirty, or has been for long enough."""
+        return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio > config.min_cleanable_dirty_ratio)
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
@@ -158,14 +174,13 @@ def plan(
     if not log.config.is_compacted:
         return None
     cleanable = look(log, first_dirty_offset, high_watermark=high_watermark, now_ms=now_ms)
-    if cleanable.dirty_bytes == 0:
-        return None
-    if not cleanable.is_overdue and cleanable.dirty_ratio <= log.config.min_cleanable_dirty_ratio:
+    if not cleanable.is_due(log.config):
         return None
     segments = [segment for segment in log.segments if segment.base_offset < cleanable.end_offset]
     return CleaningJob(
         directory=log.directory,
         segments=tuple(SegmentRange(segment.base_offset, segment.size_bytes) for segment in segments),
+        log_start_offset=log.log_start_offset,
         first_dirty_offset=cleanable.first_dirty_offset,
         end_offset=cleanable.end_offset,
         truncation_count=log.truncation_count,
@@ -174,7 +189,7 @@ def plan(
         segment_bytes=log.config.segment_bytes,
         index_bytes_max=log.config.segment_index_bytes,
         index_interval_bytes=log.config.index_interval_bytes,
-        aborted=tuple(entry for segment in log.segments for entry in segment.transaction_index.entries()),
+        aborted=tuple(log.aborted_transactions(cleanable.end_offset, cleanable.end_offset)),
         last_of_producers={
             producer.producer_id: LastOfProducer(
                 producer.batches[-1].last_offset if producer.batches else None, producer.epoch
@@ -237,6 +252,13 @@ class _Transactions:
         return not had_data, entry if had_data else None
 
 
+class _Group(NamedTuple):
+    """Neighbouring segments that become one, and where the segment behind them begins."""
+
+    segments: tuple[SegmentRange, ...]
+    end_offset: int
+
+
 class _Run:
     """One compaction."""
 
@@ -244,6 +266,7 @@ class _Run:
         self.job = job
         self.disk = disk
         self.keys = KeyOffsetMap(job.dedupe_buffer_bytes)
+        self.mapped_end = job.end_offset  # the keys of what lies behind were not looked at
         self.result = CleaningResult(job.end_offset, job.truncation_count)
         self.bytes_read = 0  # both passes together, for the throttle
         self.started = time.monotonic()
@@ -252,44 +275,43 @@ class _Run:
         for name in self.disk.list_directory(self.job.directory):
             if name.endswith(CLEANED_SUFFIX):  # of a run that was given up; would be taken for a part of this one
                 self.disk.unlink(os.path.join(self.job.directory, name))
-        self.result.end_offset = self._note_keys()
+        aborted = [*self._aborted_in_segments(), *self.job.aborted]
+        self.mapped_end = self.result.end_offset = self._note_keys(_Transactions(aborted))
         self.result.keys = len(self.keys)
-        transactions = _Transactions(self.job.aborted)
+        transactions = _Transactions(aborted)
         emptied: tuple[SegmentRange, ...] = ()
-        for group in self._groups():
-            new = self._clean_group(group, (emptied + group)[0].base_offset, transactions)
-            # Segments of which nothing is left lend their base offset to the next: the log begins where it began.
-            emptied += group
-            if new:
-                self.result.groups.append(CleanedGroup(emptied, new))
-                emptied = ()
-        if emptied:
-            self.result.groups.append(CleanedGroup(emptied, self._placeholder(emptied)))
+        groups = list(self._groups())
+        for group in groups:
+            old = emptied + group.segments
+            new = _Output(self.job, self.disk, old[0].base_offset)
+            last = self._clean_group(group.segments, transactions, new)
+            if new.is_empty and group is not groups[-1]:
+                emptied = old  # they lend their base offset to what comes next
+                continue
+            new.reach(group.end_offset, last)
+            self.result.groups.append(CleanedGroup(old, new.finish()))
+            emptied = ()
+        self.result.bytes_written = sum(one.size_bytes for group in self.result.groups for one in group.new)
         self.disk.sync_directory(self.job.directory)
         return self.result
 
-    def _placeholder(self, emptied: tuple[SegmentRange, ...]) -> tuple[SegmentRange, ...]:
-        """An empty batch where nothing is left of the beginning of the log, so that it begins there after a restart."""
-        if emptied[0] != self.job.segments[0]:
-            return ()
-        header, _ = next(self._batches(emptied[0]))
-        of_nobody = header._replace(producer_id=-1, producer_epoch=-1, base_sequence=-1, attributes=0)
-        empty = batch.rebuild(of_nobody, b"", record_count=0, max_timestamp=header.max_timestamp)
-        new = _Output(self.job, self.disk, emptied[0].base_offset)
-        new.add(batch.read_header(empty), empty)
-        return new.finish()
+    def _aborted_in_segments(self) -> Iterator[AbortedTransaction]:
+        for segment in self.job.segments:
+            path = os.path.join(self.job.directory, file_name(segment.base_offset, TRANSACTION_INDEX_SUFFIX))
+            yield from TransactionIndex(self.disk, path).entries()
 
     def _clean_group(
-        self, group: tuple[SegmentRange, ...], base_offset: int, transactions: _Transactions
-    ) -> tuple[SegmentRange, ...]:
-        new = _Output(self.job, self.disk, base_offset)
-        for segment in group:
+        self, segments: tuple[SegmentRange, ...], transactions: _Transactions, new: _Output
+    ) -> BatchHeader:
+        """Reads the segments of a group and writes what stays of them; the last batch that was read."""
+        last: BatchHeader | None = None
+        for segment in segments:
             self.result.bytes_read += segment.size_bytes
             for header, data in self._batches(segment):
                 self._clean(header, data, transactions, new)
-        finished = new.finish()
-        self.result.bytes_written += sum(segment.size_bytes for segment in finished)
-        return finished
+                last = header
+        assert last is not None, "a sealed segment is never empty"
+        return last
 
     def _batches(self, segment: SegmentRange) -> Iterator[tuple[BatchHeader, memoryview]]:
         """The batches of a sealed segment, read in large pieces; CorruptFileError where one does not hold."""
@@ -320,9 +342,8 @@ class _Run:
         if ahead > 0.01:
             time.sleep(ahead)
 
-    def _note_keys(self) -> int:
+    def _note_keys(self, transactions: _Transactions) -> int:
         """Fills the map from the dirty part and returns where it ends: at a batch, before the map would overflow."""
-        transactions = _Transactions(self.job.aborted)
         for segment, following in _with_next(self.job.segments, self.job.end_offset):
             if following <= self.job.first_dirty_offset:
                 continue
@@ -346,34 +367,37 @@ class _Run:
                     return header.base_offset
         return self.job.end_offset
 
-    def _groups(self) -> Iterator[tuple[SegmentRange, ...]]:
+    def _groups(self) -> Iterator[_Group]:
         """Neighbouring segments that together become one: no larger than a segment, within the reach of its index."""
         group: list[SegmentRange] = []
         size = 0
+        end_offset = self.job.segments[0].base_offset
         for segment, following in _with_next(self.job.segments, self.job.end_offset):
-            if segment.base_offset >= self.result.end_offset:
+            if segment.base_offset >= self.mapped_end:
                 break
             if group and (
                 size + segment.size_bytes > self.job.segment_bytes
                 or following - group[0].base_offset > RELATIVE_OFFSET_MAX
             ):
-                yield tuple(group)
+                yield _Group(tuple(group), end_offset)
                 group, size = [], 0
             group.append(segment)
             size += segment.size_bytes
+            end_offset = following
         if group:
-            yield tuple(group)
+            yield _Group(tuple(group), end_offset)
 
     # -- one batch -----------------------------------------------------------------------------------------------------
 
     def _clean(self, header: BatchHeader, data: memoryview, transactions: _Transactions, new: _Output) -> None:
         self.result.records_read += header.record_count
-        if header.base_offset >= self.result.end_offset:
-            self._keep(header, data, new)
-        elif header.is_control:
+        if header.is_control:
             self._clean_control(header, data, transactions, new)
         elif transactions.is_aborted(header):
             self._keep_empty_if_last(header, new)
+        elif header.base_offset >= self.mapped_end:
+            # Its keys are for the next cleaning. How transactions ended is known of all batches, and has to be noted.
+            self._keep(header, data, new)
         else:
             self._clean_records(header, data, new)
 
@@ -442,10 +466,15 @@ class _Run:
             self._keep_empty_if_last(header, new)
             return
         base_timestamp = header.base_timestamp
-        if retained.has_tombstones and horizon_ms is None:
+        if retained.has_tombstones and horizon_ms is None and header.base_offset < self.job.first_dirty_offset:
+            # Every cleaning gives its tombstones a horizon: this part was never cleaned, whatever the checkpoint says,
+            # and earlier values may stand before it. It is for the next cleaning, unless nobody reads it any more.
+            if header.base_offset >= self.job.log_start_offset:
+                self.result.end_offset = min(self.result.end_offset, header.base_offset)
+        elif retained.has_tombstones and horizon_ms is None:
             base_timestamp = horizon_ms = self.job.now_ms + self.job.delete_retention_ms
             retained = codec.retain(*arguments, header.base_timestamp - base_timestamp)
-        elif not retained.has_dropped:
+        if not retained.has_dropped and horizon_ms == header.delete_horizon_ms:
             self._keep(header, data, new)
             return
         rebuilt = batch.rebuild(
@@ -466,14 +495,34 @@ class _Output:
     def __init__(self, job: CleaningJob, disk: Disk, base_offset: int) -> None:
         self._job = job
         self._disk = disk
-        self._base_offset = base_offset
+        self._end_offset = base_offset
         self._segment: Segment | None = None
         self._buffer = bytearray()
         self._done: list[SegmentRange] = []
         self._aborted: list[AbortedTransaction] = []
 
+    @property
+    def is_empty(self) -> bool:
+        return self._segment is None
+
+    def reach(self, end_offset: int, last: BatchHeader) -> None:
+        """Ends where the next segment begins, behind `last`: with an empty batch if that one did not stay."""
+        if self._end_offset < end_offset:
+            of_nobody = last._replace(
+                base_offset=end_offset - 1,
+                last_offset_delta=0,
+                attributes=0,
+                base_timestamp=NO_TIMESTAMP,
+                producer_id=-1,
+                producer_epoch=-1,
+                base_sequence=-1,
+            )
+            empty = batch.rebuild(of_nobody, b"", record_count=0, max_timestamp=NO_TIMESTAMP)
+            self.add(batch.read_header(empty), empty)
+
     def add(self, header: BatchHeader, data: Buffer) -> None:
         segment = self._segment_for(header)
+        self._end_offset = header.end_offset
         segment.note_headed(header, segment.size_bytes + len(self._buffer))
         self._buffer += data
         for aborted in self._aborted:
@@ -497,11 +546,11 @@ class _Output:
             self._seal(segment)
             segment = None
         if segment is None:
-            is_in_reach = header.last_offset - self._base_offset <= RELATIVE_OFFSET_MAX
+            is_in_reach = header.last_offset - self._end_offset <= RELATIVE_OFFSET_MAX
             segment = self._segment = Segment.create(
                 self._disk,
                 self._job.directory,
-                self._base_offset if is_in_reach and not self._done else header.base_offset,
+                self._end_offset if is_in_reach else header.base_offset,
                 index_interval_bytes=self._job.index_interval_bytes,
                 created_ms=self._job.now_ms,
                 suffix=CLEANED_SUFFIX,

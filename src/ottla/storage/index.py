@@ -10,7 +10,10 @@ Neither index is trusted: `Segment` checks what it finds at an indexed position 
 
 from __future__ import annotations
 
+import operator
 import struct
+import sys
+from array import array
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -120,7 +123,8 @@ class IndexFile:
         mapped = self._mapped
         if mapped is None:
             mapped = self._mapped = self._content()
-            self._disk.open_files.note(self)
+            if memoryview(mapped).nbytes:
+                self._disk.open_files.note(self)
         return mapped
 
     def _content(self) -> Buffer:
@@ -235,6 +239,7 @@ def _count_at_or_below(buffer: Buffer, entry: struct.Struct, column: int, limit:
 
 _ABORTED_ENTRY = struct.Struct(">hqqqq")
 _ABORTED_VERSION = 0
+_ABORTED_FIRST_OFFSET, _ABORTED_LAST_OFFSET = 2, 3  # where they stand in an entry
 
 
 class AbortedTransaction(NamedTuple):
@@ -246,77 +251,82 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int  # the log's, once this transaction had ended: no later search needs an earlier entry
 
 
-class TransactionIndex:
+class TransactionIndex(IndexFile):
     """The aborted transactions that ended in this segment, in the order of their markers. Most segments have none.
 
-    Unlike the others it is needed whole for every read_committed fetch and small, so it is kept as a list.
+    Searched like the others, never unpacked whole: a log may hold a hundred thousand of them. Only where there are
+    any does it have a file.
     """
 
-    __slots__ = ("_disk", "_entries", "_written", "path")
+    __slots__ = ("_is_checked",)
 
     def __init__(self, disk: Disk, path: str) -> None:
-        self._disk = disk
-        self.path = path
-        self._entries: list[AbortedTransaction] | None = None
-        self._written = 0  # entries on disk; -1: the file must be written anew
+        super().__init__(disk, path, _ABORTED_ENTRY.size)
+        self._is_checked = False
 
-    def entries(self) -> list[AbortedTransaction]:
-        if self._entries is None:
-            self._entries = self._load()
-            self._written = len(self._entries)
-        return self._entries
-
-    def _load(self) -> list[AbortedTransaction]:
+    def _content(self) -> Buffer:
         if not self._disk.exists(self.path):
-            return []
-        content = self._disk.map(self.path)
-        if memoryview(content).nbytes % _ABORTED_ENTRY.size:
-            raise CorruptFileError(self.path, f"no whole number of {_ABORTED_ENTRY.size}-byte entries")
-        loaded: list[AbortedTransaction] = []
-        for version, *fields in _ABORTED_ENTRY.iter_unpack(content):
-            entry = AbortedTransaction(*fields)
-            if version != _ABORTED_VERSION or not 0 <= entry.first_offset < entry.last_offset:
-                raise CorruptFileError(self.path, f"entry {len(loaded)} makes no sense: version {version}, {entry}")
-            if loaded and entry.last_offset <= loaded[-1].last_offset:
-                raise CorruptFileError(self.path, f"entry {len(loaded)} ends before the one in front of it")
-            loaded.append(entry)
-        return loaded
-
-    def append(self, aborted: AbortedTransaction) -> None:
-        self.entries().append(aborted)
+            return b""
+        content = super()._content()
+        if not self._is_checked:
+            _check_aborted(content, self.path)
+            self._is_checked = True
+        return content
 
     def start_anew(self) -> None:
-        self._entries = []
-        self._written = -1
+        super().start_anew()
+        self._is_checked = True
+
+    def write_pending(self, *, sync: bool = False) -> None:
+        if self._tail or self._disk.exists(self.path):
+            super().write_pending(sync=sync)
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        tail = self.activate()
+        tail += _ABORTED_ENTRY.pack(_ABORTED_VERSION, *aborted)
+
+    def entry(self, number: int) -> AbortedTransaction:
+        return AbortedTransaction(*_ABORTED_ENTRY.unpack_from(self.buffer, number * _ABORTED_ENTRY.size)[1:])
+
+    def entries(self) -> Iterator[AbortedTransaction]:
+        return self.ended_from(0)
+
+    def ended_from(self, offset: int) -> Iterator[AbortedTransaction]:
+        """The transactions whose markers stand at `offset` or behind it."""
+        first = _count_at_or_below(self.buffer, _ABORTED_ENTRY, _ABORTED_LAST_OFFSET, offset - 1)
+        for number in range(first, self.entry_count):
+            yield self.entry(number)
 
     def truncate_to(self, offset: int) -> None:
         """Drops the transactions that ended at or past `offset`."""
-        kept = [entry for entry in self.entries() if entry.last_offset < offset]
-        if len(kept) < len(self.entries()):
-            self._entries = kept
-            self._written = -1
+        self.truncate(_count_at_or_below(self.buffer, _ABORTED_ENTRY, _ABORTED_LAST_OFFSET, offset - 1))
 
-    def write_pending(self, *, sync: bool = False) -> None:
-        if self._entries is None or (len(self._entries) == self._written and not sync):
-            return
-        if not self._entries and not self._disk.exists(self.path):
-            self._written = 0
-            return
-        file = self._disk.open(self.path, create=True, writable=True)
-        try:
-            if self._written < 0:
-                file.truncate(0)
-                self._written = 0
-            pending = b"".join(
-                _ABORTED_ENTRY.pack(_ABORTED_VERSION, *entry) for entry in self._entries[self._written :]
-            )
-            if pending:
-                file.write(self._written * _ABORTED_ENTRY.size, pending)
-                self._written = len(self._entries)
-            if sync:
-                file.sync()
-        finally:
-            file.close()
 
-    def renamed(self, path: str) -> None:
-        self.path = path
+def _check_aborted(content: Buffer, path: str) -> None:
+    """Every entry is of the version we know, and their markers rise; else CorruptFileError.
+
+    By columns, which takes a fraction of a microsecond per entry.
+    """
+    data = bytes(content)
+    for high, low in zip(data[0 :: _ABORTED_ENTRY.size], data[1 :: _ABORTED_ENTRY.size], strict=True):
+        if high or low != _ABORTED_VERSION:
+            raise CorruptFileError(path, f"has an entry of unknown version {high << 8 | low}")
+    first, last = (_column(data, field) for field in (_ABORTED_FIRST_OFFSET, _ABORTED_LAST_OFFSET))
+    if first and min(first) < 0:
+        raise CorruptFileError(path, "names a negative offset")
+    if not all(map(operator.lt, first, last)):
+        raise CorruptFileError(path, "has a transaction that ends before it begins")
+    if not all(map(operator.lt, last, last[1:])):
+        raise CorruptFileError(path, "has an entry that ends before the one in front of it")
+
+
+def _column(data: bytes, field: int) -> array[int]:
+    """One of the 64-bit fields of all entries."""
+    start = 2 + 8 * (field - 1)  # behind the version
+    column = bytearray(len(data) // _ABORTED_ENTRY.size * 8)
+    for byte in range(8):
+        column[byte::8] = data[start + byte :: _ABORTED_ENTRY.size]
+    numbers = array("q", bytes(column))
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers

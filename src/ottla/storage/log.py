@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config import LogConfig
 from ottla.disk import Disk, read_file, write_atomically
-from ottla.errors import ApiError, CorruptFileError, ErrorCode, OutOfDescriptorsError, RecordsError, StorageError
+from ottla.errors import ApiError, CorruptFileError, ErrorCode, RecordsError, StorageError
 from ottla.ids import NO_TIMESTAMP, TopicPartition
 from ottla.records import batch, control
 from ottla.records.batch import BatchHeader
@@ -29,7 +29,7 @@ from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.flush import Flush
 from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction, TimestampOffset
 from ottla.storage.producer_state import ProducedBatch, ProducerStates
-from ottla.storage.segment import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX, FileSlice, Segment, file_name
+from ottla.storage.segment import DELETED_SUFFIX, SWAP_SUFFIX, FileSlice, Segment, file_name
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -256,10 +256,10 @@ class Log:
         if header.producer_id >= 0:
             if not header.is_control:
                 self.producers.record(header, header.max_timestamp)
-            elif header.record_count:  # compaction empties old control batches
-                marker = control.read_marker(data, position)
-                if marker is not None:
-                    self._record_marker(header, marker, segment)
+            elif not header.record_count:
+                self.producers.record_emptied_marker(header)
+            elif (marker := control.read_marker(data, position)) is not None:
+                self._record_marker(header, marker, segment)
         self.producers.end_offset = header.end_offset
 
     def _record_marker(
@@ -297,6 +297,9 @@ class Log:
     def truncation_count(self) -> int:
         """How often the end of the log was cut since it was opened: what was read before may not hold any more."""
         return self._truncation_count
+
+    def was_cut_since(self, truncation_count: int) -> bool:
+        return truncation_count != self._truncation_count
 
     def adopt(self, segment: Segment) -> None:
         """Recovery adds a segment that it is about to check at the end of the log."""
@@ -456,8 +459,8 @@ class Log:
         """The aborted transactions that a read_committed reader of [start_offset, upper_offset) must know."""
         found = []
         for segment in self._segments[self._number_of_segment(start_offset) :]:
-            for aborted in segment.transaction_index.entries():
-                if aborted.last_offset >= start_offset and aborted.first_offset < upper_offset:
+            for aborted in segment.transaction_index.ended_from(start_offset):
+                if aborted.first_offset < upper_offset:
                     found.append(aborted)
                 if aborted.last_stable_offset >= upper_offset:
                     return found
@@ -578,10 +581,10 @@ class Log:
                 continue
             if not header.is_control:
                 self.producers.record(header, header.max_timestamp)
-            elif header.record_count:  # compaction empties old control batches
-                marker = control.read_marker(segment.file.read(position, header.size_bytes))
-                if marker is not None:
-                    self._record_marker(header, marker, segment if fill_transaction_index else None)
+            elif not header.record_count:
+                self.producers.record_emptied_marker(header)
+            elif (marker := control.read_marker(segment.file.read(position, header.size_bytes))) is not None:
+                self._record_marker(header, marker, segment if fill_transaction_index else None)
 
     def _load_snapshot(self, newest: int) -> int:
         """Loads the last sound snapshot up to `newest` and returns its offset; those that do not fit the log go."""
@@ -593,12 +596,33 @@ class Log:
             if first_offset <= offset <= newest:
                 try:
                     self.producers.load(read_file(self.disk, path), offset, path)
+                    self._close_transactions_that_are_gone(first_offset, path)
                     return offset
                 except CorruptFileError as error:
                     logger.warning("%s; an earlier snapshot or the log itself takes its place", error)
             self.disk.unlink(path)
         self.producers.clear()
         return first_offset
+
+    def _close_transactions_that_are_gone(self, log_first_offset: int, path: str) -> None:
+        """A snapshot is as old as its segment: deletion and compaction may have taken a transaction that it calls open.
+
+        CorruptFileError where neither explains that the transaction is not in the log: the snapshot is not of this log.
+        """
+        for _, producer_id in list(self.producers.ongoing_transactions()):
+            last_offset = self.producers.producers[producer_id].last_offset
+            is_deleted = last_offset < log_first_offset
+            # What is decided goes from the front, so as long as the last batch is there, others may be.
+            if not is_deleted and self._has_batch(producer_id, last_offset):
+                continue
+            if not is_deleted and not self.config.is_compacted:
+                raise CorruptFileError(path, f"names a batch of producer {producer_id} at {last_offset} that is none")
+            self.producers.close_transaction(producer_id)
+
+    def _has_batch(self, producer_id: int, last_offset: int) -> bool:
+        """Whether a batch of this producer ends there."""
+        found = self._segments[self._number_of_segment(last_offset)].find(last_offset)
+        return found is not None and (found.header.last_offset, found.header.producer_id) == (last_offset, producer_id)
 
     # -- cutting the beginning -----------------------------------------------------------------------------------------
 
@@ -669,18 +693,13 @@ class Log:
     def replace_segments(self, cleaned: list[Segment], old: list[Segment], now_ms: int) -> None:
         """Puts compacted segments (`.cleaned`, complete and synced) in the place of those they were made of.
 
-        Crash-safe at each step: see `recovery.finish_swaps`, which completes or undoes what this began. The old ones
-        go in rising order: what a crash leaves of them is never older than what it took.
+        Crash-safe at each step, for names become durable in their order: see `recovery.finish_swaps`, which completes
+        or undoes what this began. The old ones go in rising order: what a crash leaves of them is never older than
+        what it took. The caller syncs the directory before anything relies on it.
         """
         # The lowest offset last: as long as a `.cleaned` stands in front of it, a `.swap` is known to be incomplete.
         for segment in reversed(cleaned):
             segment.change_suffix(SWAP_SUFFIX)
-        try:
-            self.disk.sync_directory(self.directory)
-        except OutOfDescriptorsError:
-            for segment in cleaned:
-                segment.change_suffix(CLEANED_SUFFIX)
-            raise
         first = self._segments.index(old[0])
         assert self._segments[first : first + len(old)] == old, "only sealed segments that still stand are replaced"
         for segment in old:
@@ -696,7 +715,8 @@ class Log:
     def is_flush_due(self, now_ms: int) -> bool:
         unflushed = self.end_offset - self.recovery_point
         return unflushed > 0 and (
-            unflushed >= self.config.flush_messages
+            self.recovery_point < self.log_start_offset  # a deletion counts after a crash once it is flushed
+            or unflushed >= self.config.flush_messages
             # Before the last one: the clock was set back, and nobody knows how long ago it was.
             or not 0 <= now_ms - self._last_flush_ms < self.config.flush_ms
             or self.recovery_point < self.active.base_offset  # flush on roll

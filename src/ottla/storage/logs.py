@@ -7,6 +7,7 @@ offered as plain calls; when they are made is the business of the layer above.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
@@ -17,18 +18,21 @@ from threading import Lock
 from uuid import UUID
 
 from ottla.config import LogConfig
-from ottla.disk import Disk, File, make_durable_directory
+from ottla.disk import Disk, File, make_durable_directory, read_file, write_atomically
 from ottla.errors import CorruptFileError, LockHeldError, OutOfDescriptorsError, StorageError
 from ottla.ids import TopicPartition
+from ottla.records.codec import crc32c
 from ottla.storage import checkpoints, cleaner
 from ottla.storage.cleaner import CleaningResult
 from ottla.storage.log import Log
 from ottla.storage.recovery import RecoveryReport, open_log
+from ottla.storage.segment import LOG_SUFFIX
 
 logger = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"  # Kafka's name, so that either opens what the other closed
+CLOSED_LOGS = "closedLogs"  # our own field of that file: a checksum of how the logs were left
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 
@@ -48,6 +52,7 @@ class LogDirectory:
     clean_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     checkpoint_count: int = 0
     checkpoints_written: dict[str, int] = field(default_factory=dict)
+    checksums: dict[str, int] = field(default_factory=dict)  # of the checkpoint files as they were written last
     checkpoint_lock: Lock = field(default_factory=Lock)
 
     @property
@@ -74,10 +79,31 @@ class CheckpointPlan:
     def run(self) -> None:
         directory = self.directory
         with directory.checkpoint_lock:
+            coming = {}
             for name, offsets in self.offsets.items():
                 if directory.checkpoints_written.get(name, 0) < self.number:
-                    checkpoints.write_offsets(self.disk, directory.file(name), offsets)
+                    text = checkpoints.offsets_text(offsets)
+                    # What was written since the start and stays as it is needs no writing.
+                    if name not in directory.checkpoints_written or directory.checksums.get(name) != crc32c(text):
+                        coming[name] = text
                     directory.checkpoints_written[name] = self.number
+            if coming:
+                self._write(coming)
+
+    def _write(self, coming: Mapping[str, bytes]) -> None:
+        """While files are written, both what they were and what they become is known: a crash in between costs neither.
+
+        And not any longer: what was true before a truncation must not be believed after it.
+        """
+        path = self.directory.file(checkpoints.CHECKSUMS)
+        before = self.directory.checksums
+        after = before | {name: crc32c(text) for name, text in coming.items()}
+        either = {name: {before.get(name, checksum), checksum} for name, checksum in after.items()}
+        checkpoints.write_checksums(self.disk, path, either)
+        for name, text in coming.items():
+            write_atomically(self.disk, self.directory.file(name), [text])
+        checkpoints.write_checksums(self.disk, path, {name: {checksum} for name, checksum in after.items()})
+        self.directory.checksums = after
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +191,11 @@ class Logs:
         return StorageError(self.directories[0].path, f"no log directory works: {'; '.join(map(str, failures))}")
 
     def _open_directory(self, directory: LogDirectory, now_ms: int) -> None:
-        is_clean = self._disk.exists(directory.file(CLEAN_SHUTDOWN_FILE))
-        recovery_points = self._read_offsets(directory, checkpoints.RECOVERY_POINTS)
-        start_offsets = self._read_offsets(directory, checkpoints.LOG_START_OFFSETS)
-        directory.clean_offsets = self._read_offsets(directory, checkpoints.CLEANER_OFFSETS)
+        is_clean = self._was_closed(directory)
+        checksums = self._read_checksums(directory)
+        recovery_points = self._read_offsets(directory, checkpoints.RECOVERY_POINTS, checksums)
+        start_offsets = self._read_offsets(directory, checkpoints.LOG_START_OFFSETS, checksums) or {}
+        directory.clean_offsets = self._read_offsets(directory, checkpoints.CLEANER_OFFSETS, checksums) or {}
         # From here on a crash must not be taken for a clean stop.
         self._disk.unlink(directory.file(CLEAN_SHUTDOWN_FILE))
         self._disk.sync_directory(directory.path)
@@ -194,7 +221,7 @@ class Logs:
                     self._config_of(partition.topic),
                     now_ms=now_ms,
                     is_clean=is_clean,
-                    recovery_point=recovery_points.get(partition, 0),
+                    recovery_point=None if recovery_points is None else recovery_points.get(partition, 0),
                     log_start_offset=start_offsets.get(partition, 0),
                     clean_offset=directory.clean_offsets.get(partition, 0),
                     dice=self._dice,
@@ -206,15 +233,59 @@ class Logs:
         # What the checkpoints said of partitions that are gone must not reach later ones of the same name.
         self._write_checkpoints(directory)
 
-    def _read_offsets(self, directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
-        """A checkpoint; a damaged one counts as empty, which costs time (a longer check) and never data."""
+    def _read_checksums(self, directory: LogDirectory) -> dict[str, tuple[int, ...]]:
         try:
-            return checkpoints.read_offsets(self._disk, directory.file(name))
+            return checkpoints.read_checksums(self._disk, directory.file(checkpoints.CHECKSUMS))
         except CorruptFileError as error:
             logger.warning("%s; it is made anew", error)
             return {}
 
+    def _read_offsets(
+        self, directory: LogDirectory, name: str, checksums: Mapping[str, tuple[int, ...]]
+    ) -> dict[TopicPartition, int] | None:
+        """A checkpoint; None for one that is not to be believed, which costs time (a longer check) and never data."""
+        path = directory.file(name)
+        if name not in checksums and not self._disk.exists(path):
+            return None  # the first start here
+        try:
+            return checkpoints.read_offsets(self._disk, path, checksums.get(name, ()))
+        except CorruptFileError as error:
+            logger.warning("%s; it is made anew", error)
+            return None
+
+    def _was_closed(self, directory: LogDirectory) -> bool:
+        """Whether the last owner closed the logs in order, and they are as it left them."""
+        path = directory.file(CLEAN_SHUTDOWN_FILE)
+        if not self._disk.exists(path):
+            return False
+        try:
+            # Kafka's says nothing of the logs, and that of its older releases nothing at all. Where a broker of ours
+            # ran, that is not enough.
+            mark = json.loads(read_file(self._disk, path) or b"{}")
+            is_ours = self._disk.exists(directory.file(checkpoints.CHECKSUMS))
+            if mark.get(CLOSED_LOGS) == self._ends_on_disk(directory) or not (is_ours or CLOSED_LOGS in mark):
+                return True
+        except (ValueError, AttributeError) as error:
+            logger.warning("%s: cannot be understood (%s)", path, error)
+        logger.warning("%s: does not fit the logs; they are checked as after a crash", path)
+        return False
+
+    def _ends_on_disk(self, directory: LogDirectory) -> int:
+        """A checksum of where the logs end by their files: the mark of another stop has another one."""
+        ends = []
+        for name in self._disk.list_directory(directory.path):
+            path = directory.file(name)
+            if partition_of(name) is not None and self._disk.is_directory(path):
+                last = max((file for file in self._disk.list_directory(path) if file.endswith(LOG_SUFFIX)), default="")
+                ends.append(f"{name} {last} {self._disk.size(os.path.join(path, last)) if last else 0}\n")
+        return crc32c("".join(sorted(ends)).encode())
+
     def close(self) -> None:
+        """Closes every log and lets go of the directories."""
+        self.close_logs()
+        self.close_locks()
+
+    def close_logs(self) -> None:
         """Closes every log in order and leaves the mark of a clean shutdown in each directory that still works."""
         for directory in self.directories:
             if not directory.is_online:
@@ -225,7 +296,8 @@ class Logs:
                 self._write_checkpoints(directory)
                 mark = self._disk.open(directory.file(CLEAN_SHUTDOWN_FILE), create=True, writable=True)
                 try:
-                    mark.write(0, b'{"version":0,"brokerEpoch":-1}')
+                    content = {"version": 0, "brokerEpoch": -1, CLOSED_LOGS: self._ends_on_disk(directory)}
+                    mark.write(0, json.dumps(content, separators=(",", ":")).encode())
                     mark.sync()
                 finally:
                     mark.close()
@@ -236,9 +308,9 @@ class Logs:
                 )
             except StorageError as error:
                 self.fail(directory, error)
-        self.close_locks()
 
     def close_locks(self) -> None:
+        """Lets another process have the directories: the last thing of all that is done in them."""
         for directory in self.directories:
             if directory.lock is not None:
                 directory.lock.close()
@@ -321,11 +393,18 @@ class Logs:
         if log is None:
             return None
         if partition not in self._owners:
-            owner = checkpoints.read_topic_id(self._disk, log.directory)
+            owner = self._read_owner(log)
             if owner is None:
                 return None
             self._owners[partition] = owner
         return self._owners[partition]
+
+    def _read_owner(self, log: Log) -> UUID | None:
+        try:
+            return checkpoints.read_topic_id(self._disk, log.directory)
+        except CorruptFileError as error:
+            logger.warning("%s; the log counts as one that does not say whose it is", error)
+            return None
 
     def claim(self, partition: TopicPartition, topic_id: UUID) -> None:
         """Makes a log the one of the topic of that id, if it says nothing of its owner yet."""
@@ -347,8 +426,15 @@ class Logs:
         if len(holders) == 1:
             owners = [self.owner_of(partition)]  # remembered: the common case costs no reading
         else:
-            owners = [checkpoints.read_topic_id(self._disk, one.logs[partition].directory) for one in holders]
+            owners = [self._read_owner(one.logs[partition]) for one in holders]
         accepted = (topic_id,) if is_new or topic_id in owners else (topic_id, None)
+        if not is_new and holders and not any(owner in accepted for owner in owners):
+            # Perhaps it is the topic's log and only the file is wrong: an empty one in its place would cost all of it.
+            raise CorruptFileError(
+                os.path.join(holders[0].logs[partition].directory, checkpoints.PARTITION_METADATA),
+                f"names the topic {owners[0]}, and {partition.topic} is {topic_id}; if these are its records, "
+                "delete this file, else move the directory away; then start again",
+            )
         for directory, owner in zip(holders, owners, strict=True):
             if owner not in accepted:
                 path = directory.file(set_aside_name(partition, self._dice, STRAY_SUFFIX))
@@ -453,9 +539,12 @@ class Logs:
             directory.checkpoint_count,
             {
                 checkpoints.RECOVERY_POINTS: {partition: log.recovery_point for partition, log in logs},
-                # Also where the first segment starts there (Kafka leaves those out): a crash may undo a deletion.
+                # Also where the first segment starts there (Kafka leaves those out): a crash may undo a deletion. Never
+                # past what is flushed: a start behind the end of a log is then known to be wrong.
                 checkpoints.LOG_START_OFFSETS: {
-                    partition: log.log_start_offset for partition, log in logs if log.log_start_offset > 0
+                    partition: start
+                    for partition, log in logs
+                    if (start := min(log.log_start_offset, log.recovery_point)) > 0
                 },
                 checkpoints.CLEANER_OFFSETS: {name: offset for name, offset in clean if name in directory.logs},
             },
@@ -482,7 +571,8 @@ class Logs:
         found: dict[TopicPartition, int] = {}
         for directory in self.directories:
             if directory.is_online:
-                found.update(self._read_offsets(directory, checkpoints.HIGH_WATERMARKS))
+                checksums = self._read_checksums(directory)
+                found.update(self._read_offsets(directory, checkpoints.HIGH_WATERMARKS, checksums) or {})
         return found
 
     # -- compaction ----------------------------------------------------------------------------------------------------
@@ -493,17 +583,20 @@ class Logs:
         return 0 if directory is None else directory.clean_offsets.get(partition, 0)
 
     def commit_cleaning(self, partition: TopicPartition, result: CleaningResult, *, now_ms: int) -> bool:
-        """Puts compacted segments in place; False, with nothing changed, where the log was cut in the meantime.
-
-        The recovery point is made durable first: recovery takes a gap between segments behind it for a loss.
-        """
-        directory = self.directory_of(partition)
-        assert directory is not None, f"{partition} has no log here"
-        self._write_checkpoints(directory)
-        is_done = cleaner.commit(directory.logs[partition], result, now_ms)
+        """Puts compacted segments in place; False, with nothing changed, where the log was cut in the meantime."""
+        log = self.get(partition)
+        assert log is not None, f"{partition} has no log here"
+        is_done = cleaner.commit(log, result, now_ms)
         if is_done:
-            directory.clean_offsets[partition] = result.end_offset
+            self._disk.sync_directory(log.directory)
+            self.end_cleaning(log, result)
         return is_done
+
+    def end_cleaning(self, log: Log, result: CleaningResult) -> None:
+        """The names of the compacted segments are durable: only now may the checkpoint say so."""
+        directory = self.directory_of(log.name)
+        if directory is not None and directory.logs[log.name] is log and not log.was_cut_since(result.truncation_count):
+            directory.clean_offsets[log.name] = result.end_offset
 
 
 def partition_of(name: str) -> TopicPartition | None:

@@ -90,6 +90,11 @@ class Producer:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    @property
+    def last_offset(self) -> int:
+        """Of its last batch of records, -1 where none is known."""
+        return self.batches[-1].last_offset if self.batches else -1
+
     def duplicate_of(self, header: BatchHeader) -> ProducedBatch | None:
         """The remembered batch that `header` sends again, if it does."""
         if header.producer_epoch != self.epoch:
@@ -273,6 +278,18 @@ class ProducerStates:
         ended = EndedTransaction(header.producer_id, first_offset, header.last_offset, not marker.commit)
         self._ended.append(ended)
         return ended
+
+    def record_emptied_marker(self, header: BatchHeader) -> None:
+        """A marker that compaction has emptied, because its records are gone, still says of which epoch it was."""
+        self._producer(header).last_timestamp = header.max_timestamp
+        self.close_transaction(header.producer_id)
+
+    def close_transaction(self, producer_id: int) -> None:
+        """The transaction of a producer has ended, however, and left nothing in the log."""
+        producer = self.producers[producer_id]
+        if producer.transaction_first_offset is not None:
+            del self._ongoing[producer.transaction_first_offset]
+            producer.transaction_first_offset = None
 
     def _producer(self, header: BatchHeader) -> Producer:
         producer = self.producers.get(header.producer_id)

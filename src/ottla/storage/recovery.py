@@ -1,9 +1,9 @@
 """Opening a log: fast after a clean shutdown, by checking what may be torn after a crash.
 
-What holds after a crash, and is relied on here: everything below the recovery point was synced, files and names. From
-the segment of the recovery point on nothing is trusted: every batch is checked, the log ends before the first one that
-does not hold, and indexes, producer state and leader epochs are made anew from the batches. What compaction or deletion
-had begun is finished or undone by the names of the files.
+What holds after a crash, and is relied on here: everything below the recovery point was synced, files and names; where
+the recovery point is not known, nothing was. From the segment of the recovery point on nothing is trusted: every batch
+is checked, the log ends before the first one that does not hold, and indexes, producer state and leader epochs are made
+anew from the batches. What compaction or deletion had begun is finished or undone by the names of the files.
 
 Damage that no crash explains (a cut, zeroed or flipped file that had been synced) is mended where the data allows it:
 indexes, snapshots and checkpoints are made anew. A sealed segment that does not hold is reported and its damaged part
@@ -12,6 +12,7 @@ is refused to readers; the rest of the log is served.
 
 from __future__ import annotations
 
+import bisect
 import logging
 import os
 import random
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+ABORTED_CHECKED_MAX = 64  # entries of one transaction index that are compared with the log when it is opened
+
 _SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
 
 
@@ -71,7 +74,7 @@ def open_log(
     *,
     now_ms: int,
     is_clean: bool = False,
-    recovery_point: int = 0,
+    recovery_point: int | None = 0,
     log_start_offset: int = 0,
     clean_offset: int = 0,
     dice: random.Random | None = None,
@@ -79,10 +82,21 @@ def open_log(
 ) -> Log:
     """Opens the log in `directory`, or starts it there.
 
-    `is_clean`: the last owner closed it in order. Below `clean_offset` it was compacted and may have gaps.
+    `is_clean`: the last owner closed it in order. `recovery_point`: None where nobody knows it any more. Below
+    `clean_offset` it was compacted and may have gaps.
     """
-    return _Opening(
+    dice = random.Random() if dice is None else dice
+    report = RecoveryReport() if report is None else report
+    log = _Opening(
         disk, directory, name, config, now_ms, is_clean, recovery_point, log_start_offset, clean_offset, dice, report
+    ).run()
+    if is_clean or recovery_point is None or recovery_point <= log.end_offset:
+        return log
+    # What was flushed cannot be gone: the recovery point is of another time, and nothing below it was checked.
+    report.note(f"{name} ends at {log.end_offset}: it was never flushed up to {recovery_point}; checked from its start")
+    log.abandon()
+    return _Opening(
+        disk, directory, name, config, now_ms, is_clean, None, log_start_offset, clean_offset, dice, report
     ).run()
 
 
@@ -97,11 +111,11 @@ class _Opening:
         config: LogConfig,
         now_ms: int,
         is_clean: bool,
-        recovery_point: int,
+        recovery_point: int | None,
         log_start_offset: int,
         clean_offset: int,
-        dice: random.Random | None,
-        report: RecoveryReport | None,
+        dice: random.Random,
+        report: RecoveryReport,
     ) -> None:
         self.disk = disk
         self.directory = directory
@@ -112,8 +126,8 @@ class _Opening:
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
         self.clean_offset = clean_offset
-        self.dice = random.Random() if dice is None else dice
-        self.report = RecoveryReport() if report is None else report
+        self.dice = dice
+        self.report = report
         self.segments: list[Segment] = []
         self.epochs_lost = False
         self.transaction_indexes_lost: list[Segment] = []
@@ -191,7 +205,8 @@ class _Opening:
         """The segments, at the end, that have to be checked batch by batch."""
         if self.is_clean:
             return [] if self._is_sound(segments[-1]) else segments[-1:]
-        first = sum(segment.base_offset <= self.recovery_point for segment in segments) - 1
+        recovery_point = self.recovery_point or 0
+        first = sum(segment.base_offset <= recovery_point for segment in segments) - 1
         return segments[max(first, 0) :]
 
     def _is_sound(self, active: Segment) -> bool:
@@ -233,8 +248,14 @@ class _Opening:
             self.mended.append(segment)
 
     def _check_transaction_index(self, segment: Segment) -> None:
-        """An aborted transaction starts with a batch and ends with a marker of its producer; else CorruptFileError."""
-        for aborted in segment.transaction_index.entries():
+        """An aborted transaction starts with a batch and ends with a marker of its producer; else CorruptFileError.
+
+        Of very many, some are compared with the log, the last one among them: a clean start must stay a quick one.
+        """
+        index = segment.transaction_index
+        count = index.entry_count
+        for number in range(count - 1, -1, -max(1, -(-count // ABORTED_CHECKED_MAX))):
+            aborted = index.entry(number)
             first = self._batch_from(self.segments, aborted.first_offset)
             may_be_gone = self.config.is_compacted or aborted.first_offset < self.segments[0].base_offset
             found = segment.find(aborted.last_offset)
@@ -245,7 +266,7 @@ class _Opening:
                 or aborted.last_stable_offset > aborted.last_offset + 1
                 or not (may_be_gone or first is None or self._is_start(aborted, first))
             ):
-                raise CorruptFileError(segment.transaction_index.path, f"names a transaction that is none: {aborted}")
+                raise CorruptFileError(index.path, f"names a transaction that is none: {aborted}")
 
     @staticmethod
     def _is_start(aborted: AbortedTransaction, header: BatchHeader) -> bool:
@@ -321,10 +342,13 @@ class _Opening:
                         log.epochs.assign(header.leader_epoch, header.base_offset)
 
     def _epochs_fit(self, log: Log, sealed: list[Segment]) -> bool:
-        """Whether each epoch starts with a batch of its own, and the first batch of the log is of a known epoch.
+        """Whether each epoch starts with a batch of its own, and first and last batch of the log are of known epochs.
 
         The file has no checksum. And a crash may bring back records whose epochs were forgotten with them.
         """
+        last = self._batch_from(sealed, log.end_offset - 1)
+        if last is not None and last.leader_epoch > log.epochs.latest:
+            return False
         first = self._batch_from(sealed, log.log_start_offset)
         if first is not None and first.leader_epoch >= 0:
             first_offset = max(first.base_offset, log.log_start_offset)
@@ -347,7 +371,7 @@ class _Opening:
     @staticmethod
     def _batch_from(sealed: list[Segment], offset: int) -> BatchHeader | None:
         """The first batch that ends at or past `offset`; None where there is none, or where it cannot be read."""
-        first = max(0, sum(segment.base_offset <= offset for segment in sealed) - 1)
+        first = max(0, bisect.bisect_right(sealed, offset, key=lambda segment: segment.base_offset) - 1)
         try:
             for segment in sealed[first:]:
                 found = segment.find(offset)
@@ -361,10 +385,10 @@ class _Opening:
         """Checks the torn segments in order; the log ends before the first batch that does not hold."""
         for number, segment in enumerate(torn):
             hole = segment.base_offset - log.end_offset
-            is_compacted = hole > 0 and segment.base_offset <= self.clean_offset
+            is_compacted = hole > 0 and self._may_be_compacted(segment)
             if number and hole and hole <= RELATIVE_OFFSET_MAX and not is_compacted:
-                # We roll where the log ends, so a gap between two segments that compaction did not make is a loss, and
-                # an overlap comes from a segment that was cut off.
+                # We roll where the log ends and compaction leaves no gap between segments. So one is a loss, and an
+                # overlap comes from a segment that was cut off.
                 self._give_up(
                     torn[number:],
                     f"{log.name} goes on at offset {log.end_offset}, and the segment starts at {segment.base_offset}",
@@ -387,6 +411,11 @@ class _Opening:
                 self._give_up(torn[number + 1 :], "behind a batch that does not hold")
                 break
 
+    def _may_be_compacted(self, segment: Segment) -> bool:
+        """Whether a gap before a segment may come from compaction by Apache Kafka, or by a release that left such."""
+        is_known = self.recovery_point is not None  # else what was flushed and compacted is checked as well
+        return segment.base_offset <= self.clean_offset or (self.config.is_compacted and not is_known)
+
     def _give_up(self, segments: list[Segment], reason: str) -> None:
         # From the end backwards, so that a crash in between leaves a log without a hole.
         for segment in reversed(segments):
@@ -396,23 +425,18 @@ class _Opening:
 
     def _settle(self, log: Log) -> None:
         """Brings everything else in line with where the log starts and ends, and makes what was mended durable."""
-        if log.end_offset < log.log_start_offset and self.is_clean:
-            # Where nothing was lost, only a damaged checkpoint says so; it must not cost the whole log.
+        if log.end_offset < log.log_start_offset:
+            # The checkpoint never says more than was flushed, so it is of another time, and must not cost the log.
             self.report.note(f"{log.name} ends at {log.end_offset}: its start cannot be {log.log_start_offset}")
             log.log_start_offset = log.segments[0].base_offset
-        elif log.end_offset < log.log_start_offset:
-            self.report.note(
-                f"{log.name} ends at {log.end_offset}, before its start {log.log_start_offset}; starts anew"
-            )
-            log.truncate_fully(log.log_start_offset, now_ms=self.now_ms)
         log.epochs.truncate_from_end(log.end_offset)
         log.epochs.truncate_from_start(log.log_start_offset)
         if self.report.problems:
             log.recovery_point = log.segments[0].base_offset
         elif not self.is_clean:
-            log.recovery_point = min(self.recovery_point, log.end_offset)
+            log.recovery_point = min(self.recovery_point or 0, log.end_offset)
         for segment in self.mended:
-            segment.transaction_index.write_pending()
+            segment.transaction_index.seal()
             log.note_unsynced(segment.index_paths())
         epochs_fit = log.epochs.pending(log.end_offset) is None
         if self.is_clean and not self.report.problems and not self.mended and epochs_fit:

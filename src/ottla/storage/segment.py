@@ -209,6 +209,7 @@ class Segment:
         self._disk.open_files.forget(self)
         self.offset_index.close()
         self.time_index.close()
+        self.transaction_index.close()
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -258,6 +259,7 @@ class Segment:
         self.write_indexes(sync=False)
         self.offset_index.seal()
         self.time_index.seal()
+        self.transaction_index.seal()
         self._recent = {}
 
     def write_indexes(self, *, sync: bool) -> None:

@@ -181,7 +181,9 @@ def replay(batches: Iterable[tuple[BatchHeader, bytes]]) -> Replayed:
             continue
         if not header.is_control:
             states.record(header, header.max_timestamp)
-        elif header.record_count and (marker := control.read_marker(data)) is not None:
+        elif not header.record_count:
+            states.record_emptied_marker(header)
+        elif (marker := control.read_marker(data)) is not None:
             ended = states.record_marker(header, marker)
             if ended is not None and ended.is_aborted:
                 stable = states.last_stable_offset_after(ended)

@@ -339,10 +339,17 @@ class SimulatedDisk:
     def crash(self, seed: int = 0, fates: Sequence[Fate] = EVERY_FATE) -> SimulatedDisk:
         """What is left after a power loss at this moment: one of `fates` befalls each file and each list of names.
 
-        With only `Fate.KEPT` it is the end of a process instead of the machine: all that was written is there.
+        With only `Fate.KEPT` all that was written is there and durable; `kill` is the end of the process alone.
         """
         survivor = SimulatedDisk(capacity_bytes=self.capacity_bytes, now_ms=self.now_ms)
         survivor._root = self._root.after_power_loss(fates, random.Random(seed))
+        return survivor
+
+    def kill(self) -> SimulatedDisk:
+        """What is left after the end of the process alone: all that was written, which a later power loss may take."""
+        survivor = SimulatedDisk(capacity_bytes=self.capacity_bytes, now_ms=self.now_ms)
+        survivor._root = self._root
+        self._is_stopped = True  # whoever still holds a file of before is dead
         return survivor
 
     def fail(

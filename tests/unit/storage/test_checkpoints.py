@@ -6,6 +6,7 @@ import pytest
 from ottla.disk import RealDisk
 from ottla.errors import CorruptFileError
 from ottla.ids import TopicPartition
+from ottla.records.codec import crc32c
 from ottla.storage import checkpoints
 
 TOPIC_ID = UUID("b8f5c3d2-1a2b-4c3d-8e4f-5a6b7c8d9e0f")
@@ -40,8 +41,32 @@ def test_the_files_have_kafkas_names() -> None:
     assert checkpoints.LEADER_EPOCHS == "leader-epoch-checkpoint"
 
 
+def test_offsets_that_are_missing_are_not_taken_for_none(disk: RealDisk, tmp_path: Path) -> None:
+    with pytest.raises(CorruptFileError, match="is missing"):
+        checkpoints.read_offsets(disk, str(tmp_path / "a"))
+
+
+def test_offsets_of_another_time_are_not_believed(disk: RealDisk, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    checkpoints.write_offsets(disk, str(path), {TopicPartition("t", 0): 7})
+    right = crc32c(path.read_bytes())
+    assert checkpoints.read_offsets(disk, str(path), [right]) == {TopicPartition("t", 0): 7}
+    path.write_bytes(path.read_bytes().replace(b"7", b"8"))
+    with pytest.raises(CorruptFileError, match="not what was written last"):
+        checkpoints.read_offsets(disk, str(path), [right])
+
+
+def test_checksums_come_back_as_they_were_written(disk: RealDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "sums")
+    assert checkpoints.read_checksums(disk, path) == {}
+    checkpoints.write_checksums(disk, path, {"b": [3, 4], "a": [1]})
+    assert checkpoints.read_checksums(disk, path) == {"a": (1,), "b": (3, 4)}
+    Path(path).write_bytes(b"0\n1\na one\n")
+    with pytest.raises(CorruptFileError, match="line of 'a'"):
+        checkpoints.read_checksums(disk, path)
+
+
 def test_a_file_that_does_not_exist_says_nothing(disk: RealDisk, tmp_path: Path) -> None:
-    assert checkpoints.read_offsets(disk, str(tmp_path / "a")) == {}
     assert checkpoints.read_epochs(disk, str(tmp_path / "b")) == []
     assert checkpoints.read_topic_id(disk, str(tmp_path)) is None
 

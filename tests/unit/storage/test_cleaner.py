@@ -1,5 +1,6 @@
 """Compaction: what stays, what goes and when, and how it gets in place."""
 
+import itertools
 import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
@@ -587,3 +588,41 @@ def test_the_checkpoint_below_the_log_start_is_the_log_start(home) -> None:
     log.advance_log_start(1)
     seal(home, log)
     assert cleaner.look(log, 0, high_watermark=2, now_ms=home.now_ms).first_dirty_offset == 1
+
+
+def test_what_is_compacted_reaches_to_the_next_segment(home) -> None:
+    """So that recovery can tell a gap that compaction left from one that a crash left: by the files alone."""
+    log = compacted(home)
+    home.put(log, (b"kept", b"1"))
+    home.put(log, (b"later", b"1"))  # the last of its segment, and a later one has its key
+    log.roll(home.now_ms)
+    home.put(log, (b"later", b"2"))
+    home.send(log, 7, 0, b"aborted", keys=[b"a"], **TRANSACTIONAL)
+    home.end(log, 7, commit=False)
+    clean(home, log, now_ms=home.now_ms)
+    clean_again(home, log, now_ms=home.now_ms + 2 * DAY)
+    headers = home.headers(log)
+    assert headers[0].base_offset == 0
+    for segment, following in itertools.pairwise(log.segments):
+        (*_, (_, last)) = segment.walk(0)
+        assert last.end_offset == following.base_offset
+    log.abandon()
+    again = home.open(config=log.config, recovery_point=None)
+    assert (home.records(again), again.end_offset) == (home.records(log), log.end_offset)
+    assert not home.report.problems
+
+
+def test_a_tombstone_in_a_part_that_was_never_cleaned_takes_its_value_with_it(home) -> None:
+    """The checkpoint is of another time: it calls clean what is not."""
+    log = compacted(home, delete_retention_ms=HOUR)
+    home.put(log, (b"gone", b"value"))
+    home.put(log, (b"gone", None))
+    first_dirty = log.end_offset
+    home.put(log, (b"other", b"value"))
+    result = clean(home, log, first_dirty=first_dirty)
+    assert result.end_offset == 1, "the tombstone is looked at again"
+    later = clean(home, log, first_dirty=result.end_offset, now_ms=home.now_ms + DAY)
+    assert home.records(log) == [(1, b"gone", None), (2, b"other", b"value")]
+    home.put(log, (b"other", b"newer"))
+    clean(home, log, first_dirty=later.end_offset, now_ms=home.now_ms + 3 * DAY)
+    assert home.records(log) == [(3, b"other", b"newer")]

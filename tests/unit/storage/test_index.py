@@ -174,12 +174,12 @@ def test_an_aborted_transaction_has_kafkas_thirty_four_bytes(disk: RealDisk, pat
     index.append(ABORTED)
     index.write_pending()
     assert path.read_bytes().hex() == ("00000000000000000fa0000000000000000a000000000000000b000000000000000a")
-    assert TransactionIndex(disk, str(path)).entries() == [ABORTED]
+    assert list(TransactionIndex(disk, str(path)).entries()) == [ABORTED]
 
 
 def test_a_segment_without_aborted_transactions_has_no_transaction_index(disk: RealDisk, path: Path) -> None:
     index = TransactionIndex(disk, str(path))
-    assert index.entries() == []
+    assert list(index.entries()) == []
     index.write_pending(sync=True)
     assert not path.exists()
 
@@ -193,7 +193,7 @@ def test_aborted_transactions_are_added_to_those_on_disk(disk: RealDisk, path: P
     second_life.append(second)
     second_life.write_pending(sync=True)
     assert path.stat().st_size == 68
-    assert TransactionIndex(disk, str(path)).entries() == [ABORTED, second]
+    assert list(TransactionIndex(disk, str(path)).entries()) == [ABORTED, second]
 
 
 def test_truncation_drops_the_transactions_that_ended_at_or_past_the_offset(disk: RealDisk, path: Path) -> None:
@@ -203,7 +203,7 @@ def test_truncation_drops_the_transactions_that_ended_at_or_past_the_offset(disk
     index.write_pending()
     index.truncate_to(15)
     index.write_pending()
-    assert TransactionIndex(disk, str(path)).entries() == [ABORTED]
+    assert list(TransactionIndex(disk, str(path)).entries()) == [ABORTED]
     index.truncate_to(11)
     index.write_pending()
     assert path.stat().st_size == 0
@@ -213,8 +213,8 @@ def test_truncation_drops_the_transactions_that_ended_at_or_past_the_offset(disk
     ("content", "complaint"),
     [
         ("00" * 33, "no whole number"),
-        ("0001" + "00" * 32, "version 1"),
-        ("0000" + "00" * 8 + "000000000000000b" + "000000000000000a" + "00" * 8, "makes no sense"),
+        ("0001" + "00" * 32, "unknown version 1"),
+        ("0000" + "00" * 8 + "000000000000000b" + "000000000000000a" + "00" * 8, "ends before it begins"),
     ],
 )
 def test_a_damaged_transaction_index_is_reported_not_read(
@@ -222,7 +222,7 @@ def test_a_damaged_transaction_index_is_reported_not_read(
 ) -> None:
     path.write_bytes(bytes.fromhex(content))
     with pytest.raises(CorruptFileError, match=complaint):
-        TransactionIndex(disk, str(path)).entries()
+        list(TransactionIndex(disk, str(path)).entries())
 
 
 def test_transactions_out_of_the_order_of_their_markers_are_reported(disk: RealDisk, path: Path) -> None:
@@ -230,5 +230,5 @@ def test_transactions_out_of_the_order_of_their_markers_are_reported(disk: RealD
     index.append(AbortedTransaction(1, 0, 20, 0))
     index.append(AbortedTransaction(2, 0, 19, 0))
     index.write_pending()
-    with pytest.raises(CorruptFileError, match="entry 1 ends before the one in front of it"):
-        TransactionIndex(disk, str(path)).entries()
+    with pytest.raises(CorruptFileError, match="an entry that ends before the one in front of it"):
+        list(TransactionIndex(disk, str(path)).entries())

@@ -457,3 +457,58 @@ def test_an_error_of_the_log_is_no_error_of_the_directory(broker: Broker) -> Non
     with pytest.raises(ApiError):
         log.read(7, 100)
     assert all(directory.is_online for directory in logs.directories)
+
+
+def test_the_mark_of_another_stop_is_not_believed(broker: Broker) -> None:
+    logs = broker.open(broker.paths[:1])
+    produce(logs.create(tp("t"), now_ms=NOW), b"a")
+    logs.close()
+    mark = Path(broker.paths[0], CLEAN_MARK)
+    content = mark.read_bytes()
+    logs = broker.open(broker.paths[:1])
+    produce(logs.get(tp("t")), b"b")
+    broker.kill(logs)
+    mark.write_bytes(content)
+    again = broker.open(broker.paths[:1])
+    assert again.reports[tp("t")].recovered_segments == 1
+    assert again.get(tp("t")).end_offset == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("content", [b"", b'{"version":0,"brokerEpoch":7}'])
+def test_the_mark_of_apache_kafka_is_believed_where_only_it_ran(broker: Broker, content: bytes) -> None:
+    logs = broker.open(broker.paths[:1])
+    produce(logs.create(tp("t"), now_ms=NOW), b"a")
+    logs.close()
+    Path(broker.paths[0], CLEAN_MARK).write_bytes(content)
+    assert_recovered(broker, 1)
+    Path(broker.paths[0], checkpoints.CHECKSUMS).unlink()
+    Path(broker.paths[0], CLEAN_MARK).write_bytes(content)
+    assert_recovered(broker, 0)
+
+
+def assert_recovered(broker: Broker, segments: int) -> None:
+    logs = broker.open(broker.paths[:1])
+    assert logs.reports[tp("t")].recovered_segments == segments
+    logs.close()
+
+
+def test_a_log_that_names_another_topic_is_neither_served_nor_replaced_by_an_empty_one(broker: Broker) -> None:
+    logs = broker.open(broker.paths[:1])
+    logs.create(tp("t"), now_ms=NOW, topic_id=UUID(int=1))
+    with pytest.raises(CorruptFileError, match="delete this file, else move the directory away"):
+        logs.set_strays_aside(tp("t"), UUID(int=2), is_new=False)
+    assert logs.get(tp("t")) is not None
+    logs.set_strays_aside(tp("t"), UUID(int=2), is_new=True)
+    assert logs.get(tp("t")) is None
+
+
+def test_a_damaged_topic_id_counts_as_none(broker: Broker) -> None:
+    logs = broker.open(broker.paths[:1])
+    produce(logs.create(tp("t"), now_ms=NOW, topic_id=UUID(int=1)), b"a")
+    logs.close()
+    Path(broker.paths[0], "t-0", checkpoints.PARTITION_METADATA).write_bytes(b"\0")
+    again = broker.open(broker.paths[:1])
+    again.set_strays_aside(tp("t"), UUID(int=1), is_new=False)
+    again.claim(tp("t"), UUID(int=1))
+    assert again.owner_of(tp("t")) == UUID(int=1)
+    assert again.get(tp("t")).end_offset == 1  # type: ignore[union-attr]

@@ -1,3 +1,4 @@
+import random
 from typing import Any
 
 import pytest
@@ -478,3 +479,39 @@ def test_a_snapshot_that_lies_about_its_count_is_reported() -> None:
     lying = b"\0\1" + batch.codec.crc32c(body).to_bytes(4, "big") + body
     with pytest.raises(CorruptFileError, match="2 producers announced in 46 bytes"):
         ProducerStates().load(lying, 0, "path")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sequences_go_on_across_the_wrap_as_if_there_were_none(seed: int) -> None:
+    """Beside a count that never wraps: what comes next, what came before and what does not fit are the same."""
+    dice = random.Random(seed)
+    known = ProducerStates()
+    total = SEQUENCE_MAX + 1
+    count_so_far = total - dice.randint(1, 8)
+    sent: list[tuple[int, int]] = []  # (the first count, how many), of those that are remembered
+    offset = 0
+    for _ in range(40):
+        count = dice.randint(1, 5)
+        if sent:
+            first, again = dice.choice(sent)
+            duplicate = known.check(data(first % total, count=again))
+            assert duplicate is not None, f"{again} from {first} came before"
+            assert duplicate.first_sequence == first % total
+            skipped = count_so_far + dice.randint(1, 3)
+            assert refusal(known, data(skipped % total, count=count)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        following = data(count_so_far % total, count=count, offset=offset)
+        assert known.check(following) is None
+        known.record(following, NOW)
+        sent = [*sent, (count_so_far, count)][-BATCHES_REMEMBERED:]
+        offset, count_so_far = offset + count, count_so_far + count
+        assert known.producers[7].last_sequence == (count_so_far - 1) % total
+        if dice.random() < 0.2:  # a restart remembers the last batch alone
+            known.load(known.snapshot(), offset, "snapshot")
+            sent = sent[-1:]
+
+
+def test_a_marker_that_compaction_emptied_ends_its_transaction_and_tells_its_epoch() -> None:
+    known = states(data(0, is_transactional=True))
+    known.record_emptied_marker(end(1, epoch=1))
+    assert list(known.ongoing_transactions()) == []
+    assert refusal(known, data(1, epoch=0)) == ErrorCode.INVALID_PRODUCER_EPOCH

@@ -4,9 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from ottla.config import LogConfig
 from ottla.errors import CorruptFileError
+from ottla.ids import TopicPartition
 from ottla.records import batch
 from ottla.storage.index import AbortedTransaction
+from ottla.storage.log import Log
+from ottla.storage.recovery import open_log
+from ottla.testing.disk import Fate, SimulatedDisk
 
 ONE = len(batch.build(None, [b"v"], 0))
 TRANSACTIONAL = {"is_transactional": True}
@@ -149,16 +154,16 @@ def test_a_checkpoint_of_the_past_does_not_take_the_start_below_the_first_segmen
     assert again.log_start_offset == 4
 
 
-def test_a_log_that_lost_everything_up_to_its_start_begins_anew_there(home) -> None:
+def test_a_start_behind_the_end_is_of_another_time_and_costs_no_record(home) -> None:
+    """The checkpoint never names a start that was not flushed."""
     log = filled(home)
     log.advance_log_start(6)
     log.abandon()
     for name in home.files(".log")[1:]:
         Path(home.path(name)).unlink()
     again = home.open(config=log.config, recovery_point=0, log_start_offset=6)
-    assert (again.log_start_offset, again.end_offset) == (6, 6)
-    assert home.values(again) == []
-    assert any("starts anew" in problem for problem in home.report.problems)
+    assert (again.log_start_offset, again.end_offset) == (0, 2)
+    assert any("start cannot be 6" in problem for problem in home.report.problems)
 
 
 def test_epochs_that_were_not_flushed_are_learned_from_the_batches(home) -> None:
@@ -288,3 +293,33 @@ def test_a_swap_behind_a_cleaned_file_is_incomplete_and_dropped(home) -> None:
     again = home.open(config=log.config, is_clean=True)
     assert home.values(again) == [b"0", b"1", b"2", b"3", b"4", b"5"]
     assert home.files(".swap") == home.files(".cleaned") == []
+
+
+# -- one crash after the other -----------------------------------------------------------------------------------------
+
+
+def opened(disk: SimulatedDisk) -> Log:
+    config = LogConfig(segment_bytes=4 * ONE)
+    return open_log(disk, "/data/orders-0", TopicPartition("orders", 0), config, now_ms=0, recovery_point=0)
+
+
+def test_what_was_found_after_a_kill_survives_a_loss_of_power(home) -> None:
+    """A recovery point may say only what recovery itself has made durable: a kill left all of it in the page cache."""
+    disk = SimulatedDisk()
+    log = opened(disk)
+    for number in range(40):
+        log.append(batch.build(None, [b"%d" % number], 0), leader_epoch=0, now_ms=0)
+    disk = disk.kill()
+    assert opened(disk).end_offset == 40
+    assert home.values(opened(disk.crash(fates=(Fate.DROPPED,)))) == [b"%d" % number for number in range(40)]
+
+
+def test_a_recovery_point_behind_the_end_is_of_another_time(home) -> None:
+    log = filled(home)
+    log.abandon()
+    damage(home, home.files(".log")[0], ONE - 1)
+    again = home.open(config=log.config, recovery_point=1000)
+    assert (again.end_offset, home.values(again)) == (0, []), (
+        "everything was checked, and the first batch does not hold"
+    )
+    assert any("never flushed up to 1000" in problem for problem in home.report.problems)

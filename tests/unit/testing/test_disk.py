@@ -241,3 +241,14 @@ def test_a_full_disk_takes_what_fits_and_goes_on_once_there_is_room(disk: Simula
     disk.unlink("/d/g")
     file.write(0, b"abcdef")
     assert disk.free_bytes() == 4
+
+
+def test_what_a_killed_process_wrote_is_there_and_may_still_be_lost(disk: SimulatedDisk) -> None:
+    file = new_file(disk, "/d/f", b"old", is_durable=True)
+    disk.sync_directory("/d")
+    file.write(0, b"new")
+    survivor = disk.kill()
+    assert survivor.open("/d/f").read(0, 3) == b"new"
+    with pytest.raises(DiskStopped):
+        file.write(0, b"dead")
+    assert survivor.crash(fates=DROPPED).open("/d/f").read(0, 3) == b"old"
