@@ -2,7 +2,9 @@
 
 Start: listen → lock the log directories → see that they are ours → open the metadata store → cluster id, broker id,
 `meta.properties` → load the logs → replicas → register → background tasks → serve. Ready means: a client that connects
-is served. Stop: no new requests, those in hand are finished, logs are flushed and marked clean, the registration goes.
+is served. Stop: no new requests, those in hand are finished, what runs in the background is ended, logs are flushed and
+marked clean, the registration goes, and last of all the locks: nobody else works in a directory as long as anything of
+ours does.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from ottla import compiled
+from ottla.broker.compaction import Compaction
 from ottla.broker.controller import Controller, finish_deletions, load_configs, load_topics, take_office
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group_coordinator import GroupCoordinator
@@ -147,6 +150,7 @@ class Broker:
         self._tasks.every("notifications", lambda: NOTIFICATIONS_CHECK_S, self.controller.purge_notifications)
         self._tasks.every("delayed partitions", lambda: DELAYED_RETRY_S, self._take_in_delayed)
         Upkeep(self.logs, self.replicas, self.clock, self.offload, lambda: self.config).start(self._tasks)
+        Compaction(self.logs, self.replicas, self.clock, self.offload, lambda: self.config).start(self._tasks)
         self.server.start()
 
     async def _give_up(self) -> None:
@@ -157,8 +161,8 @@ class Broker:
             log.abandon()
         if self._store is not None:
             await self._store.close()
-        self.logs.close_locks()
         self.offload.close()
+        self.logs.close_locks()
 
     def _bind_listeners(self) -> None:
         """First of all: an address that is taken is found before a long recovery.
@@ -327,14 +331,16 @@ class Broker:
             partition.moved.fire()
         await self.server.drain(DRAIN_S)
         await self._tasks.stop()
+        await self.offload.finish()
         for plan in self.logs.begin_high_watermarks(self.replicas.high_watermarks()):
             try:
-                plan.run()
+                await self.offload.in_thread(plan.run)
             except StorageError as error:  # the other directories are still closed in order
                 self.replicas.take_offline(plan.directory, error)
-        await self.offload.in_thread(self.logs.close)
+        await self.offload.in_thread(self.logs.close_logs)
         await self.store.close()
         self.offload.close()
+        self.logs.close_locks()
 
 
 def server_limits(config: BrokerConfig, descriptors: DescriptorTable) -> ServerLimits:

@@ -1,7 +1,7 @@
-"""What a broker does in the background: retention, flushing, checkpoints, unlinking, compaction.
+"""What a broker does in the background: retention, flushing, checkpoints, unlinking. Compaction has its own file.
 
-Each is a short piece of work on the loop with the waiting handed off: syncs go to a thread, compaction to a process. A
-disk that fails takes its directory offline.
+Each is a short piece of work on the loop with the waiting handed off: syncs go to a thread. A disk that fails takes its
+directory offline.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from functools import partial
 from ottla.broker.partition import Partition
 from ottla.broker.replicas import Replicas
 from ottla.config.broker import BrokerConfig
-from ottla.errors import OttlaError, OutOfDescriptorsError, StorageError
+from ottla.errors import OutOfDescriptorsError, StorageError
 from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
 from ottla.runtime.tasks import Tasks
-from ottla.storage import cleaner
-from ottla.storage.cleaner import CleaningJob
 from ottla.storage.log import Log
 from ottla.storage.logs import CheckpointPlan, Logs
 
@@ -58,7 +56,6 @@ class Upkeep:
             self.checkpoint_high_watermarks,
         )
         tasks.every("unlink", lambda: UNLINK_CHECK_S, self.unlink_due)
-        tasks.every("compaction", lambda: config().log_cleaner_backoff_ms / 1000, self.compact)
         tasks.every(
             "producer ids", lambda: config().producer_id_expiration_check_interval_ms / 1000, self.expire_producers
         )
@@ -134,51 +131,3 @@ class Upkeep:
         now_ms, expiration_ms = self._clock.now_ms(), self._config().producer_id_expiration_ms
         for partition in list(self._replicas):
             partition.log.expire_producers(now_ms, expiration_ms)
-
-    async def compact(self) -> None:
-        """Compacts the log that needs it most."""
-        config = self._config()
-        if not config.log_cleaner_enable:
-            return
-        candidates = []
-        for partition in self._led():
-            if partition.is_leader and partition.log.config.is_compacted:
-                job = self._plan_cleaning(partition, config)
-                if job is not None:
-                    dirty = sum(one.size_bytes for one in job.segments if one.base_offset >= job.first_dirty_offset)
-                    candidates.append((dirty / max(1, partition.log.size_bytes), partition.log, job))
-        if candidates:
-            _, log, job = max(candidates, key=lambda candidate: candidate[0])
-            await self._clean(log, job)
-
-    def _plan_cleaning(self, partition: Partition, config: BrokerConfig) -> CleaningJob | None:
-        log = partition.log
-        try:
-            return cleaner.plan(
-                log,
-                self._logs.clean_offset(log.name),
-                high_watermark=partition.leader.high_watermark,
-                now_ms=self._clock.now_ms(),
-                dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
-                bytes_per_second_max=config.log_cleaner_io_max_bytes_per_second,
-            )
-        except StorageError as error:
-            self._could_not_clean(log, error)
-            return None
-
-    async def _clean(self, log: Log, job: CleaningJob) -> None:
-        try:
-            result = await self._offload.in_process(cleaner.run_job, job, log.disk)
-            if not log.is_closed:
-                self._logs.commit_cleaning(log.name, result, now_ms=self._clock.now_ms())
-        except OttlaError as error:
-            standing = {segment.base_offset for segment in log.segments}
-            if not log.is_closed and all(one.base_offset in standing for one in job.segments):
-                self._could_not_clean(log, error)
-            # Else the log or what was to be cleaned of it went meanwhile, and the files with it.
-
-    def _could_not_clean(self, log: Log, error: OttlaError) -> None:
-        """A disk that fails takes its directory offline; a damaged segment, or too many keys, only stays as it is."""
-        logger.error("%s could not be compacted: %s", log.name, error)
-        if isinstance(error, StorageError) and error.is_disk_failure:
-            self._replicas.directory_failed(log, error)

@@ -27,6 +27,13 @@ class Offload(Protocol):
         """Work that computes; function, arguments and result must be picklable."""
         ...
 
+    async def finish(self) -> None:
+        """Waits for the threads and ends the other process, whatever it does: nothing works on the disk after this.
+
+        New work may be given.
+        """
+        ...
+
     def close(self) -> None: ...
 
 
@@ -49,6 +56,15 @@ class SystemOffload:
             self._process = WorkerProcess()
         return await self._process.run(work, *arguments)
 
+    async def finish(self) -> None:
+        threads, self._threads = self._threads, None
+        process, self._process = self._process, None
+        loop = asyncio.get_running_loop()
+        if process is not None:
+            await loop.run_in_executor(None, process.close)
+        if threads is not None:
+            await loop.run_in_executor(None, threads.shutdown)
+
     def close(self) -> None:
         if self._threads is not None:
             self._threads.shutdown(wait=True)
@@ -64,6 +80,9 @@ class InlineOffload:
 
     async def in_process(self, work: Callable[..., Result], *arguments: object) -> Result:
         return work(*arguments)
+
+    async def finish(self) -> None:
+        return
 
     def close(self) -> None:
         return

@@ -112,6 +112,9 @@ class SlowOffload:
     async def _wait(self) -> None:
         await asyncio.sleep(self._dice.random() * self.delay_s / 2)
 
+    async def finish(self) -> None:
+        return  # who asked for the rest was cancelled, and it is part of their tasks
+
     def close(self) -> None:
         return
 

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 
+from ottla.errors import CorruptFileError, OttlaError
 from ottla.runtime.offload import InlineOffload, SystemOffload
+from ottla.runtime.processes import WorkerDiedError
 
 
 def test_waiting_work_runs_in_a_thread_and_computing_work_in_a_process() -> None:
@@ -45,6 +46,56 @@ def test_a_process_that_was_killed_is_replaced() -> None:
     asyncio.run(scenario())
 
 
+def damaged(path: str) -> None:
+    raise CorruptFileError(path, "is cut")
+
+
+class OfNoOtherProcessError(Exception):
+    def __init__(self, message: str, needed: int) -> None:
+        super().__init__(message)
+        self.needed = needed
+
+
+def strange() -> None:
+    raise OfNoOtherProcessError("cannot be unpickled", 3)
+
+
+def test_what_goes_wrong_in_the_process_is_told_as_it_is() -> None:
+    async def scenario() -> None:
+        offload = SystemOffload()
+        try:
+            with pytest.raises(CorruptFileError, match=r"^/data/x: is cut$") as raised:
+                await offload.in_process(damaged, "/data/x")
+            assert raised.value.path == "/data/x"
+            with pytest.raises(OttlaError, match="OfNoOtherProcessError: cannot be unpickled"):
+                await offload.in_process(strange)
+            assert await offload.in_process(os.getpid) != os.getpid(), "it goes on"
+        finally:
+            offload.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_stop_ends_what_computes_and_waits_for_what_writes() -> None:
+    async def scenario() -> None:
+        offload = SystemOffload()
+        pid = await offload.in_process(os.getpid)
+        computing = asyncio.create_task(offload.in_process(time.sleep, 3600))
+        release, written = threading.Event(), threading.Event()
+        writing = asyncio.create_task(offload.in_thread(lambda: release.wait() and written.set()))
+        await asyncio.sleep(0)  # both have begun
+        for task in (computing, writing):
+            task.cancel()
+        threading.Timer(0.05, release.set).start()
+        await offload.finish()
+        assert written.is_set()
+        assert not _is_alive(pid)
+        assert await offload.in_thread(threading.get_ident) != threading.get_ident(), "the last work of a stop"
+        offload.close()
+
+    asyncio.run(scenario())
+
+
 def test_the_process_does_not_outlive_a_broker_that_was_killed() -> None:
     program = """
 import asyncio, os, time
@@ -70,7 +121,7 @@ if __name__ == "__main__":
 async def _is_answered(offload: SystemOffload) -> bool:
     try:
         await offload.in_process(os.getpid)
-    except BrokenProcessPool:
+    except WorkerDiedError:
         return False
     return True
 
