@@ -339,7 +339,11 @@ class _Opening:
             for segment in sealed:
                 if segment.damaged_from is None:
                     for _, header in segment.walk(0):
-                        log.epochs.assign(header.leader_epoch, header.base_offset)
+                        # The first one starts with the log, also where compaction took its first batches.
+                        is_first = not log.epochs.entries
+                        log.epochs.assign(
+                            header.leader_epoch, sealed[0].base_offset if is_first else header.base_offset
+                        )
 
     def _epochs_fit(self, log: Log, sealed: list[Segment]) -> bool:
         """Whether each epoch starts with a batch of its own, and first and last batch of the log are of known epochs.
@@ -347,7 +351,8 @@ class _Opening:
         The file has no checksum. And a crash may bring back records whose epochs were forgotten with them.
         """
         last = self._batch_from(sealed, log.end_offset - 1)
-        if last is not None and last.leader_epoch > log.epochs.latest:
+        is_deleted = last is None or last.last_offset < log.log_start_offset
+        if last is not None and not is_deleted and last.leader_epoch > log.epochs.latest:
             return False
         first = self._batch_from(sealed, log.log_start_offset)
         if first is not None and first.leader_epoch >= 0:
@@ -458,7 +463,8 @@ class _Replay:
     def visit(self, header: BatchHeader, data: Buffer, position: int) -> None:
         log = self._log
         if header.leader_epoch > log.epochs.latest:
-            log.epochs.assign(header.leader_epoch, header.base_offset)
+            is_first = not log.epochs.entries
+            log.epochs.assign(header.leader_epoch, log.segments[0].base_offset if is_first else header.base_offset)
         log.replay_batch(header, data, position, self._segment)
         log.end_offset = header.base_offset + header.last_offset_delta + 1
 

@@ -306,9 +306,10 @@ class Segment:
         CorruptFileError where its tail does not hold; it has to be recovered then.
         """
         # All of them into memory now: an append must not find out, behind its write, that one cannot be read.
-        self.offset_index.activate()
-        self.time_index.activate()
-        self.transaction_index.entries()
+        for index in (self.offset_index, self.time_index, self.transaction_index):
+            if self.size_bytes == 0:
+                index.start_anew()  # a crash may have kept the indexes of batches that it took
+            index.activate()
         self._count_index_bytes()
         start = self.offset_index.last()
         end_offset, self._bytes_since_index = self.base_offset, 0

@@ -141,6 +141,7 @@ class History:
         self.durable_end = 0
         self.found_end = 0  # after the last stop
         self.log_start = self.durable_start = 0
+        self.has_start_gone_back = False
         self.cleaned_end = 0  # what lies behind was never in the reach of a cleaning
         self.earlier: dict[str, bytes] = {}  # copies of checkpoint files
         self.story: list[str] = []
@@ -372,6 +373,7 @@ class History:
         lowest = self.durable_start if is_sound else 0
         if not lowest <= log.log_start_offset <= self.log_start:
             raise WrongError(f"starts at {log.log_start_offset}: durable {lowest}, asked for {self.log_start}")
+        self.has_start_gone_back = self.has_start_gone_back or log.log_start_offset < self.log_start
         self.judge.forget_from(log.end_offset)
         if not is_sound:
             # Where nobody knows what was flushed, a gap is not taken for the end: compaction may have made it.
@@ -461,6 +463,8 @@ class History:
 
     def _check_keys_are_single(self, end_offset: int) -> None:
         _, _, stable = self.judge.decided(0, self.log.end_offset)
+        if self.has_start_gone_back:
+            return  # what was deleted is there again, and was not cleaned
         keys = [record.key for record in self._read(self.log_start, min(end_offset, stable), is_committed=True)]
         if len(keys) != len(set(keys)):
             raise WrongError(f"a key was left twice below {end_offset}")
