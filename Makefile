@@ -5,9 +5,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 WORKERS ?= 2
 SEEDS  ?= 2000
+SECONDS ?= 600
 QUICK_TESTS := tests/architecture tests/unit tests/wire
 .DEFAULT_GOAL := help
-.PHONY: help setup demo tour test pythons java check format lint types unit crash sim chaos fuzz interop spark asan mutants bench clean
+.PHONY: help setup demo tour test pythons java check format lint types unit crash sim chaos fuzz differential interop spark asan mutants bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +80,10 @@ chaos: $(STAMP) ## Kill, fill and mistreat a broker under load
 
 fuzz: $(STAMP) ## Feed millions of broken inputs to every decoder
 	$(BIN)/python -m pytest -n $(WORKERS) tests/fuzz
+
+# SEED=n plays one history again, STEPS=0,4 a part of it; FIRST=n begins with another one, THEME=offsets keeps to one.
+differential: $(STAMP) java ## Play random histories to Apache Kafka and to us and compare; SECONDS=n for how long
+	$(BIN)/python -m ottla.testing.differential --seconds $(SECONDS) $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(if $(THEME),--theme '$(THEME)')
 
 interop: $(STAMP) ## Compare with Apache Kafka's own tools and files
 	$(BIN)/python -m pytest tests/interop
