@@ -18,7 +18,7 @@ from uuid import UUID
 from ottla.cluster import nodes
 from ottla.cluster.elections import decide_loss, decide_return
 from ottla.cluster.image import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, ClusterImage, PartitionState, TopicState
-from ottla.cluster.topics import DEFAULT, decide_more_partitions, decide_topic
+from ottla.cluster.topics import DEFAULT, Assignment, check_name, decide_more_partitions, decide_topic
 from ottla.config.dynamic import ConfigResource, ConfigResourceType, DynamicConfigs, without_effect
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition, topic_id_text
@@ -38,8 +38,8 @@ class NewTopic:
     name: str
     partition_count: int = DEFAULT
     replication_factor: int = DEFAULT
-    assignments: Mapping[int, Sequence[int]] | None = None
-    config: Mapping[str, str] = field(default_factory=dict)
+    assignments: Sequence[Assignment] = ()
+    config: Mapping[str, str | None] = field(default_factory=dict)
 
 
 class Controller:
@@ -74,8 +74,10 @@ class Controller:
         """Creates a topic; ApiError says why not, and nothing is changed then."""
         async with self._lock:
             resource = ConfigResource(ConfigResourceType.TOPIC, wish.name)
+            # Of several reasons against it Kafka tells the first in this order: name, settings, counts.
+            check_name(self.image, wish.name)
+            config = self._configs().alter(resource, _without_null(wish.config))
             topic = self._decide(wish)
-            config = self._configs().alter(resource, wish.config)
             if not validate_only:
                 await self._write_new(topic, config)
                 self._change_configs(self._configs().replaced(resource, config))
@@ -217,11 +219,9 @@ class Controller:
         The entity is written first, then a sequential notification, as Kafka does: brokers apply changes in order.
         """
         async with self._lock:
-            if resource.type == ConfigResourceType.TOPIC:
-                if not resource.name:
-                    raise ApiError(ErrorCode.INVALID_REQUEST, "topics have no default to change; name one")
-                self._known(resource.name)
             overrides = decide(self._configs())
+            if resource.type == ConfigResourceType.TOPIC:  # Kafka looks whether it is there last
+                self._known(resource.name)
             if validate_only:
                 return
             kind, name = config_entity(resource)
@@ -279,6 +279,15 @@ class Controller:
         await self._prepare(image)
         self.image = image
         self._publish(image)
+
+
+def _without_null(config: Mapping[str, str | None]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for name, value in config.items():
+        if value is None:
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{name}: null is no value")
+        settings[name] = value
+    return settings
 
 
 ENTITY_KINDS = {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.cluster.image import CLUSTER_METADATA_TOPIC, ClusterImage, PartitionState, TopicState
@@ -19,13 +19,20 @@ DEFAULT = -1  # «as the broker's settings say»
 PARTITIONS_MAX = 100_000  # of one topic: more would make its metadata larger than a client can take
 
 
+class Assignment(NamedTuple):
+    """The brokers of a partition, chosen by hand; the first one leads."""
+
+    partition: int
+    brokers: Sequence[int]
+
+
 def decide_topic(
     image: ClusterImage,
     name: str,
     *,
     partition_count: int,
     replication_factor: int,
-    assignments: Mapping[int, Sequence[int]] | None,
+    assignments: Sequence[Assignment],
     topic_id: UUID,
     dice: random.Random,
 ) -> TopicState:
@@ -38,6 +45,8 @@ def decide_topic(
             )
         replicas = _by_hand(image, assignments)
     else:
+        if replication_factor < 1:
+            raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, f"{replication_factor} replicas: must be 1 or more")
         if not 1 <= partition_count <= PARTITIONS_MAX:
             raise ApiError(
                 ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions: must be from 1 to {PARTITIONS_MAX}"
@@ -59,8 +68,6 @@ def decide_more_partitions(
         raise ApiError(
             ErrorCode.INVALID_PARTITIONS, f"{topic.name} has {count} partitions already; {total} would not be more"
         )
-    if total > PARTITIONS_MAX:
-        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{total} partitions: at most {PARTITIONS_MAX}")
     factor = len(topic.partitions[0].replicas)
     if assignments is not None:
         if len(assignments) != total - count:
@@ -68,17 +75,20 @@ def decide_more_partitions(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"{len(assignments)} assignments for {total - count} new partitions",
             )
-        added = _by_hand(image, dict(enumerate(assignments)))
+        added = _by_hand(image, [Assignment(index, nodes) for index, nodes in enumerate(assignments)])
         if any(len(nodes) != factor for nodes in added):
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"every partition of {topic.name} has {factor} replicas"
             )
     else:
+        if total > PARTITIONS_MAX:
+            raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{total} partitions: at most {PARTITIONS_MAX}")
         added = assign(image.brokers, total - count, factor, dice, first_partition=count)
     return replace(topic, partitions=topic.partitions + tuple(_new_partition(nodes) for nodes in added))
 
 
 def check_name(image: ClusterImage, name: str) -> None:
+    """Whether a new topic may be called so."""
     if not is_valid_topic_name(name):
         raise ApiError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -103,11 +113,13 @@ def colliding_topic(image: ClusterImage, name: str) -> str | None:
     return next((other for other in image.topics if other != name and other.replace(".", "_") == folded), None)
 
 
-def _by_hand(image: ClusterImage, assignments: Mapping[int, Sequence[int]]) -> list[tuple[int, ...]]:
-    if sorted(assignments) != list(range(len(assignments))):
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without a gap")
-    factor = len(assignments[0])
-    for index, nodes in sorted(assignments.items()):
+def _by_hand(image: ClusterImage, assignments: Sequence[Assignment]) -> list[tuple[int, ...]]:
+    if sorted(assignment.partition for assignment in assignments) != list(range(len(assignments))):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0, without a gap and each once"
+        )
+    factor = len(assignments[0].brokers)
+    for index, nodes in sorted(assignments):
         if not nodes or len(set(nodes)) != len(nodes):
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index}: no broker, or one twice")
         if len(nodes) != factor:
@@ -115,7 +127,7 @@ def _by_hand(image: ClusterImage, assignments: Mapping[int, Sequence[int]]) -> l
         unknown = [node for node in nodes if node not in image.brokers]
         if unknown:
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index}: broker {unknown[0]} is not alive")
-    return [tuple(assignments[index]) for index in range(len(assignments))]
+    return [tuple(nodes) for _, nodes in sorted(assignments)]
 
 
 def _new_partition(replicas: tuple[int, ...]) -> PartitionState:

@@ -211,10 +211,20 @@ def test_a_change_of_settings_is_written_and_announced_in_order() -> None:
         node = await world.store.get(f"{nodes.CONFIG_CHANGES}/{min(announced)}")
         assert node is not None
         assert node.data == b'{"version":2,"entity_path":"topics/t"}'
-        for name, code in (("", ErrorCode.INVALID_REQUEST), ("u", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)):
+        refused: tuple[tuple[str, dict[str, str | None], ErrorCode], ...] = (
+            ("", {}, ErrorCode.INVALID_REQUEST),
+            ("u", {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ("u", {"retention.ms": "many"}, ErrorCode.INVALID_CONFIG),
+            ("not a name", {"retention.ms": "many"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+            ("not a name", {"retention.ms": None}, ErrorCode.INVALID_REQUEST),
+        )
+        for name, settings, code in refused:
+            other = ConfigResource(ConfigResourceType.TOPIC, name)
             with pytest.raises(ApiError) as caught:
                 await world.controller.change_config(
-                    ConfigResource(ConfigResourceType.TOPIC, name), lambda configs: {}, validate_only=False
+                    other,
+                    lambda configs, other=other, settings=settings: configs.alter(other, settings),
+                    validate_only=False,
                 )
             assert caught.value.code == code
 

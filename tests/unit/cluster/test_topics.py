@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from ottla.cluster.image import BrokerNode, ClusterImage, TopicState
-from ottla.cluster.topics import PARTITIONS_MAX, check_name, decide_more_partitions, decide_topic
+from ottla.cluster.topics import PARTITIONS_MAX, Assignment, check_name, decide_more_partitions, decide_topic
 from ottla.errors import ApiError, ErrorCode
 
 TOPIC_ID = UUID(int=1)
@@ -24,7 +24,7 @@ def image(*topics: str, brokers: int = 3) -> ClusterImage:
 
 
 def decide(name: str = "t", at: ClusterImage | None = None, **wish: Any) -> TopicState:
-    settings = {"partition_count": 2, "replication_factor": 2, "assignments": None, **wish}
+    settings = {"partition_count": 2, "replication_factor": 2, "assignments": (), **wish}
     return decide_topic(at or image(), name, topic_id=TOPIC_ID, dice=random.Random(1), **settings)
 
 
@@ -35,6 +35,10 @@ def refusal(**wish: Any) -> ErrorCode:
 
 
 BY_HAND = {"partition_count": -1, "replication_factor": -1}
+
+
+def by_hand(assignments: list[tuple[int, list[int]]]) -> list[Assignment]:
+    return [Assignment(*one) for one in assignments]
 
 
 def test_a_new_topic_is_led_by_its_first_replicas_in_epoch_0() -> None:
@@ -70,19 +74,31 @@ def test_more_replicas_than_brokers_are_refused() -> None:
     assert refusal(replication_factor=4) == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
+def test_a_count_of_replicas_that_cannot_be_is_told_before_one_of_partitions() -> None:
+    assert refusal(replication_factor=0, partition_count=0) == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
 @pytest.mark.parametrize(
     "assignments",
-    [{0: [0], 2: [1]}, {1: [0]}, {0: []}, {0: [1, 1]}, {0: [7]}, {0: [0, 1], 1: [0]}],
-    ids=["a gap", "not from 0", "nobody", "one twice", "a stranger", "different counts"],
+    [
+        [(0, [0]), (2, [1])],
+        [(1, [0])],
+        [(0, [])],
+        [(0, [1, 1])],
+        [(0, [7])],
+        [(0, [0, 1]), (1, [0])],
+        [(0, [0]), (0, [1])],
+    ],
+    ids=["a gap", "not from 0", "nobody", "one twice", "a stranger", "different counts", "a partition twice"],
 )
-def test_an_assignment_by_hand_that_cannot_be_is_refused(assignments: dict[int, list[int]]) -> None:
-    assert refusal(assignments=assignments, **BY_HAND) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+def test_an_assignment_by_hand_that_cannot_be_is_refused(assignments: list[tuple[int, list[int]]]) -> None:
+    assert refusal(assignments=by_hand(assignments), **BY_HAND) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_an_assignment_by_hand_is_taken_and_excludes_counts() -> None:
-    topic = decide(assignments={1: [2, 0], 0: [1, 2]}, **BY_HAND)
+    topic = decide(assignments=by_hand([(1, [2, 0]), (0, [1, 2])]), **BY_HAND)
     assert [state.replicas for state in topic.partitions] == [(1, 2), (2, 0)]
-    assert refusal(assignments={0: [1]}) == ErrorCode.INVALID_REQUEST
+    assert refusal(assignments=by_hand([(0, [1])])) == ErrorCode.INVALID_REQUEST
 
 
 def test_partitions_are_added_behind_those_that_are_there() -> None:
@@ -100,6 +116,7 @@ def test_partitions_are_added_behind_those_that_are_there() -> None:
         (2, None, ErrorCode.INVALID_PARTITIONS),
         (1, None, ErrorCode.INVALID_PARTITIONS),
         (PARTITIONS_MAX + 1, None, ErrorCode.INVALID_PARTITIONS),
+        (PARTITIONS_MAX + 1, [[0, 1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (3, [], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (3, [[0, 1], [1, 2]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (3, [[0]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.controller import NewTopic
 from ottla.cluster.image import TopicState
+from ottla.cluster.topics import DEFAULT, Assignment
 from ottla.config.dynamic import ConfigResource, ConfigResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.topics import (
@@ -23,13 +24,19 @@ if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
 
 
+PARTITIONS_MAX = 10_000  # of all topics of one request
+
+
 async def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     counts = Counter(topic.name for topic in request.topics)
     results = []
+    too_many = _partition_count(broker, request) > PARTITIONS_MAX
     for wish in request.topics:
         if counts[wish.name] > 1:
             continue
         try:
+            if too_many:
+                raise ApiError(ErrorCode.POLICY_VIOLATION, f"a request may ask for {PARTITIONS_MAX} partitions in all")
             topic = await _create(broker, wish, request)
             results.append(_result(broker, topic, wish))
         except ApiError as error:
@@ -43,6 +50,15 @@ def _failed(name: str, error: ApiError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None)
 
 
+def _partition_count(broker: Broker, request: CreateTopicsRequest) -> int:
+    """How many partitions all topics would have together."""
+    default = broker.configs.broker_config().num_partitions
+    return sum(
+        len(topic.assignments) or (default if topic.num_partitions == DEFAULT else topic.num_partitions)
+        for topic in request.topics
+    )
+
+
 async def _create(broker: Broker, wish: CreatableTopic, request: CreateTopicsRequest) -> TopicState:
     new = _new_topic(wish)
     if request.timeout_ms <= 0 and not request.validate_only:
@@ -54,15 +70,13 @@ async def _create(broker: Broker, wish: CreatableTopic, request: CreateTopicsReq
 
 
 def _new_topic(wish: CreatableTopic) -> NewTopic:
-    assignments = {assignment.partition_index: assignment.broker_ids for assignment in wish.assignments}
-    if len(assignments) != len(wish.assignments):
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned twice")
-    config: dict[str, str] = {}
-    for entry in wish.configs:
-        if entry.value is None:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"{entry.name}: null is no value")
-        config[entry.name] = entry.value
-    return NewTopic(wish.name, wish.num_partitions, wish.replication_factor, assignments or None, config)
+    return NewTopic(
+        wish.name,
+        wish.num_partitions,
+        wish.replication_factor,
+        [Assignment(assignment.partition_index, assignment.broker_ids) for assignment in wish.assignments],
+        {entry.name: entry.value for entry in wish.configs},
+    )
 
 
 def _result(broker: Broker, topic: TopicState, wish: CreatableTopic) -> CreatableTopicResult:
