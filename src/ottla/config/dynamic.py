@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from itertools import dropwhile
 from typing import Any, NamedTuple
 
 from ottla.config.broker import BROKER_SETTINGS, BrokerConfig, inherited_value
@@ -20,6 +21,7 @@ from ottla.config.setting import Kind, Setting, Update, Value, format_value, sho
 from ottla.config.topic import TOPIC_SETTINGS, LogConfig
 from ottla.config.unsupported import is_known_unsupported
 from ottla.errors import ApiError, ConfigError, ErrorCode
+from ottla.ids import is_valid_topic_name
 
 
 class ConfigResourceType(IntEnum):
@@ -205,20 +207,22 @@ class DynamicConfigs:
 
     def alter(self, resource: ConfigResource, settings: Mapping[str, str | None]) -> dict[str, str]:
         """What the resource sets if just these hold (AlterConfigs); ApiError if they cannot."""
+        given = {name: _given(name, text) for name, text in settings.items()}
         self._check_can_be_altered(resource)
-        table = _table_of(resource)
         if MIN_INSYNC_REPLICAS in settings:
             _check_is_for_all(MIN_INSYNC_REPLICAS, resource)
-        return self._checked(resource, {name: _given(name, text) for name, text in settings.items()}, table)
+        return self._checked(resource, given, _table_of(resource))
 
     def incremental_alter(self, resource: ConfigResource, changes: Collection[ConfigChange]) -> dict[str, str]:
         """What the resource sets after these changes (IncrementalAlterConfigs); ApiError if they cannot be made."""
-        self._check_can_be_altered(resource)
         names: set[str] = set()
-        for name, _, _ in changes:
+        for name, operation, value in changes:
             if name in names:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"{shortened(name)}: is changed twice in one request")
+            if operation != AlterOperation.DELETE:
+                _given(name, value)
             names.add(name)
+        self._check_can_be_altered(resource)
         table = _table_of(resource)
         changed = dict(self.overrides_of(resource))
         for change in changes:
@@ -264,9 +268,13 @@ class DynamicConfigs:
         _table_of(resource)
         if resource.type == ConfigResourceType.BROKER:
             self._check_is_this_broker(resource)
-        elif not resource.name:
+
+    def _check_is_named(self, resource: ConfigResource) -> None:
+        if not resource.name and resource.type != ConfigResourceType.BROKER:
             kind = ConfigResourceType(resource.type).name.lower()
             raise ApiError(ErrorCode.INVALID_REQUEST, f"a {kind} must be named: there are no defaults of all {kind}s")
+        if resource.type == ConfigResourceType.TOPIC and not is_valid_topic_name(resource.name):
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{shortened(resource.name)} is no topic name")
 
     def _check_is_this_broker(self, resource: ConfigResource) -> None:
         if resource not in (DEFAULT_BROKER, self._own_resource):
@@ -284,6 +292,7 @@ class DynamicConfigs:
         kept: Mapping[str, str] | None = None,
     ) -> dict[str, str]:
         """The settings in Kafka's way of writing, together with those `kept`, if they make sense together."""
+        self._check_is_named(resource)
         altered = dict(kept or {})
         for name, text in settings.items():
             setting = _known(name, table)
@@ -319,6 +328,8 @@ class DynamicConfigs:
         table = _table_of(resource)
         if resource.type == ConfigResourceType.BROKER:
             self._check_is_this_broker(resource)
+        elif resource.type == ConfigResourceType.GROUP and not resource.name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a group must be named")
         return [
             self._entry(setting, resource, synonyms, documentation)
             for setting in self._described(resource, table)
@@ -346,7 +357,7 @@ class DynamicConfigs:
     def _entry(self, setting: Setting, resource: ConfigResource, synonyms: bool, documentation: bool) -> ConfigEntry:
         given = tuple(self._given_for(setting, resource))
         value = given[0].value if given else format_value(setting.default)
-        if setting.broker_names and given and given[0].name != setting.name:
+        if setting.broker_names and setting.name not in self.overrides_of(resource):
             value = format_value(inherited_value(setting, self._broker_config))
         return ConfigEntry(
             name=setting.name,
@@ -366,26 +377,32 @@ class DynamicConfigs:
                 is_topic = resource.type == ConfigResourceType.TOPIC
                 source = ConfigSource.DYNAMIC_TOPIC if is_topic else ConfigSource.DYNAMIC_GROUP
                 yield from _synonym(setting, self.overrides_of(resource), source)
-                for name in setting.broker_names:
-                    yield from self._given_by_broker(BROKER_SETTINGS[name])
+                yield from self._given_by_broker(setting.broker_names)
             case _ if resource == DEFAULT_BROKER:
                 yield from _synonym(setting, self._for_all_brokers, ConfigSource.DYNAMIC_DEFAULT_BROKER)
             case _:
-                # A value under a weaker name does not make a stronger one set.
-                by_name = [
-                    (name, tuple(self._given_by_broker(BROKER_SETTINGS[name])))
-                    for name in _BROKER_SYNONYMS.get(setting.name, (setting.name,))
-                ]
-                if by_name[0][1]:
-                    for _, given in by_name:
-                        yield from given
+                yield from self._given_by_broker(_BROKER_SYNONYMS.get(setting.name, (setting.name,)))
 
-    def _given_by_broker(self, setting: Setting) -> Iterator[ConfigSynonym]:
-        yield from _synonym(setting, self.overrides_of(self._own_resource), ConfigSource.DYNAMIC_BROKER)
-        yield from _synonym(setting, self._for_all_brokers, ConfigSource.DYNAMIC_DEFAULT_BROKER)
-        yield from _synonym(setting, self._file, ConfigSource.STATIC_BROKER)
-        if setting.default is not None:
-            yield ConfigSynonym(setting.name, format_value(setting.default), ConfigSource.DEFAULT)
+    def _given_by_broker(self, names: tuple[str, ...]) -> Iterator[ConfigSynonym]:
+        """What the broker sets under these names, the strongest place first, and there the strongest name.
+
+        Told from the strongest name on: a value under a weaker one does not make it set.
+        """
+        settings = [BROKER_SETTINGS[name] for name in names]
+        layers = (
+            (self.overrides_of(self._own_resource), ConfigSource.DYNAMIC_BROKER),
+            (self._for_all_brokers, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            (self._file, ConfigSource.STATIC_BROKER),
+        )
+        given = [
+            synonym for layer, source in layers for setting in settings for synonym in _synonym(setting, layer, source)
+        ]
+        given += [
+            ConfigSynonym(setting.name, format_value(setting.default), ConfigSource.DEFAULT)
+            for setting in settings
+            if setting.default is not None
+        ]
+        return dropwhile(lambda synonym: synonym.name != names[0], given)
 
 
 def _synonym(setting: Setting, layer: Mapping[str, str], source: ConfigSource) -> Iterator[ConfigSynonym]:

@@ -58,7 +58,8 @@ LAYERS = {
         (["broker", "cluster"], {"log.retention.ms": "4"}, 2, ConfigSource.DYNAMIC_BROKER),
         (["cluster"], {"log.retention.ms": "4"}, 3, ConfigSource.DYNAMIC_DEFAULT_BROKER),
         ([], {"log.retention.ms": "4"}, 4, ConfigSource.STATIC_BROKER),
-        ([], {"log.retention.hours": "1"}, 3_600_000, ConfigSource.STATIC_BROKER),
+        # Kafka does not count a value under a weaker name as one of this setting.
+        ([], {"log.retention.hours": "1"}, 3_600_000, ConfigSource.DEFAULT),
         ([], {}, 604_800_000, ConfigSource.DEFAULT),
     ],
 )

@@ -20,10 +20,25 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
+RESOURCE_TYPES = frozenset(ConfigResourceType)
+
 
 def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
+    if not all(wish.resource_type in RESOURCE_TYPES for wish in request.resources):
+        return DescribeConfigsResponse(results=[_refused(wish) for wish in request.resources])
     return DescribeConfigsResponse(
         results=[_result(broker, wish, request, context.version) for wish in request.resources]
+    )
+
+
+def _refused(wish: DescribeConfigsResource) -> DescribeConfigsResult:
+    """As in Kafka a type of resources that there is none of fails the whole request."""
+    return DescribeConfigsResult(
+        error_code=ErrorCode.INVALID_REQUEST,
+        error_message="a resource of the request has an unknown type",
+        resource_type=wish.resource_type,
+        resource_name=wish.resource_name,
+        configs=[],
     )
 
 
