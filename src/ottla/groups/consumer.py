@@ -160,9 +160,9 @@ class ConsumerGroup(GroupOfMembers[ConsumerMember]):
         return sum(member.is_classic for member in self.members.values())
 
     def preferred_assignor(self, members: dict[str, ConsumerMember], default: str) -> str:
-        """The assignor that most members ask for."""
+        """The assignor that most members ask for; of several the default, which Kafka's hash map has first, too."""
         votes = Counter(each.server_assignor for each in members.values() if each.server_assignor is not None)
-        return votes.most_common(1)[0][0] if votes else default
+        return max(votes, key=lambda name: (votes[name], name == default), default=default)
 
     def has_owner(self, topic_id: UUID, partition: int) -> bool:
         return (topic_id, partition) in self.owners
