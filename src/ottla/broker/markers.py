@@ -37,9 +37,9 @@ def write_marker(
 
     Offsets that were committed in the transaction count from here on, or never.
     """
+    partition = broker.replicas.find(name.topic, name.partition)
     if producer.producer_id < 0 or producer.epoch < 0:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{producer.producer_id} with epoch {producer.epoch} is no producer")
-    partition = broker.replicas.find(name.topic, name.partition)
     appended = partition.append_marker(
         producer.producer_id,
         producer.epoch,

@@ -95,8 +95,7 @@ def transaction_checks(
         )
     }
     transactional_id = request.transactional_id
-    if transactional_id is None:
-        return _refuse_all(checks, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id")
+    assert transactional_id is not None, "a request with records of a transaction has its id"
     if len(producers) > 1:
         return _refuse_all(checks, request, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "records of several producers")
     adds = version >= FIRST_VERSION_2_VERSION

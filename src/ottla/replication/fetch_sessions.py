@@ -73,13 +73,15 @@ class FetchSession:
         self.last_used_ms = now_ms
         self.partitions: OrderedDict[WantedKey, _Wanted] = OrderedDict()
 
-    def update(self, request: FetchRequest, names: Names) -> None:
+    def add(self, request: FetchRequest, names: Names) -> None:
         for key, wish in wishes(request):
             wanted = self.partitions.get(key)
             if wanted is None:
                 self.partitions[key] = _Wanted(wish, names.get(key.topic_id))
             else:
                 wanted.wish = wish
+
+    def forget(self, request: FetchRequest) -> None:
         for forgotten in request.forgotten_topics_data:
             for partition in forgotten.partitions:
                 self.partitions.pop(WantedKey(forgotten.topic, forgotten.topic_id, partition), None)
@@ -168,7 +170,8 @@ class FetchSessions:
             )
         if known.uses_topic_ids != uses_topic_ids:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session names topics by name or by id, not both")
-        known.update(request, names)
+        known.add(request, names)
+        known.forget(request)
         known.advance(now_ms)
         self._sessions.move_to_end(known.session_id)
         if not known.partitions:
@@ -186,7 +189,7 @@ class FetchSessions:
         while session_id in self._sessions:
             session_id = self._dice.randint(1, SESSION_ID_MAX)
         session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, now_ms)
-        session.update(request, names)
+        session.add(request, names)  # what it forgets as well is not heard: there was nothing before
         return session
 
     def _make_room(self, now_ms: int) -> bool:

@@ -160,6 +160,12 @@ def test_what_a_request_names_and_forgets_is_answered_once_without_a_session() -
     assert plan.must_tell(plan.wanted[0][0], Told(0, 0), **QUIET)
 
 
+def test_what_the_first_request_of_a_session_forgets_is_not_heard() -> None:
+    cache = sessions()
+    session = cache.plan(fetch("t", partitions=(0, 1), session_epoch=0, forgotten=(0,)), 12, 0).session_id
+    assert indexes(more(cache, session, 1)) == [0, 1]
+
+
 def test_a_session_remembers_what_a_topic_was_called() -> None:
     cache = sessions()
     wish = {"topic_id": TOPIC_ID, "partitions": (0,)}

@@ -175,12 +175,16 @@ class _Reading:
         else:
             is_committed_only = self._request.isolation_level == READ_COMMITTED
             upper_offset = last_stable_offset if is_committed_only else high_watermark
-        if wish.partition_max_bytes < 0 or self._request.max_bytes < 0:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "fewer than no bytes are asked for")
         max_bytes = min(wish.partition_max_bytes, bytes_left)
+        is_negative = wish.partition_max_bytes < 0 or self._request.max_bytes < 0
         found = partition.read(
-            wish.fetch_offset, max_bytes, upper_offset=upper_offset, at_least_one=is_first and self._at_least_one
+            wish.fetch_offset,
+            max_bytes,
+            upper_offset=upper_offset,
+            at_least_one=is_negative or (is_first and self._at_least_one),
         )
+        if is_negative and found is not None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "fewer than no bytes are asked for")
         if self._request.isolation_level == READ_COMMITTED and self._follower_id is None:
             data.aborted_transactions = []
         if found is None or (max_bytes <= 0 and not is_first):

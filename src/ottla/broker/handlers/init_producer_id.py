@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
+NONE = -1  # what a producer without an id, and without an epoch, sends
 FIRST_FENCED_VERSION = 4  # earlier clients do not know PRODUCER_FENCED
 
 
 def handle(
     broker: Broker, request: InitProducerIdRequest, context: Context
 ) -> InitProducerIdResponse | Coroutine[Any, Any, InitProducerIdResponse]:
-    if (request.producer_id < 0) != (request.producer_epoch < 0) or request.transactional_id == "":
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE) or request.transactional_id == "":
         return _refused(context, ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:
         # One that lost count asks with its old id; it gets a new one, whose sequences start at 0.

@@ -51,8 +51,9 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Lis
                 if index in partitions:  # then it is answered once, and not with an offset
                     raise ApiError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
                 check_isolation(request.isolation_level)
+                _check_timestamp(wish.timestamp, context.version)
                 partition = broker.replicas.find(topic.name, index)
-                partitions[index] = _answer(index, _find(partition, wish, request, context.version), context.version)
+                partitions[index] = _answer(index, _find(partition, wish, request), context.version)
             except ApiError as error:
                 partitions[index] = ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
     return ListOffsetsResponse(
@@ -74,9 +75,12 @@ def _answer(index: int, found: Found, version: int) -> ListOffsetsPartitionRespo
     )
 
 
-def _find(partition: Partition, wish: ListOffsetsPartition, request: ListOffsetsRequest, version: int) -> Found:
-    if wish.timestamp < EARLIEST_PENDING_UPLOAD or version < FIRST_VERSION.get(wish.timestamp, 0):
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"ListOffsets {version} does not know timestamp {wish.timestamp}")
+def _check_timestamp(timestamp: int, version: int) -> None:
+    if timestamp < EARLIEST_PENDING_UPLOAD or version < FIRST_VERSION.get(timestamp, 0):
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"ListOffsets {version} does not know timestamp {timestamp}")
+
+
+def _find(partition: Partition, wish: ListOffsetsPartition, request: ListOffsetsRequest) -> Found:
     partition.leader.check_epoch(wish.current_leader_epoch)
     log = partition.log
     upper_offset = log.end_offset if request.replica_id >= 0 else partition.upper_offset(request.isolation_level)

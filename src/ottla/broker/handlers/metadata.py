@@ -40,7 +40,9 @@ def handle(
         return _refused(topics, context.version, ErrorCode.INVALID_REQUEST)
     # Each is told once; where some are named by id, only those are.
     by_id = [topic for topic in topics if topic.topic_id != ZERO_UUID]
-    topics = list({(topic.name, topic.topic_id): topic for topic in by_id or topics}.values())
+    topics = list(
+        {topic.topic_id: topic for topic in by_id}.values() or {topic.name: topic for topic in topics}.values()
+    )
     missing = [
         topic.name
         for topic in topics
@@ -92,7 +94,8 @@ def _answer(image: ClusterImage, wish: MetadataRequestTopic) -> MetadataResponse
     try:
         return _known(image, _find(image, wish))
     except ApiError as error:
-        return MetadataResponseTopic(error_code=error.code, name=wish.name, topic_id=wish.topic_id, partitions=[])
+        name = wish.name if wish.topic_id == ZERO_UUID else None
+        return MetadataResponseTopic(error_code=error.code, name=name, topic_id=wish.topic_id, partitions=[])
 
 
 def _find(image: ClusterImage, wish: MetadataRequestTopic) -> TopicState:

@@ -76,10 +76,13 @@ class Unchecked(NamedTuple):
 def handle(
     broker: Broker, request: ProduceRequest, context: Context
 ) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
+    names_no_transaction = request.transactional_id is None
+    if names_no_transaction and has_transactional_batches(request):
+        return _all_refused(request)
     topics = request.topic_data
     if len(topics) > 1 or (topics and len(topics[0].partition_data) > 1):
         request.topic_data = _named_once(topics)
-    if not has_transactional_batches(request):
+    if names_no_transaction or not has_transactional_batches(request):
         return _append_all(broker, request, context, None)
     checks = transaction_checks(broker, request, context.version)
     if type(checks) is CoroutineType:
@@ -97,6 +100,22 @@ def _named_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
         TopicProduceData(name=name, topic_id=topic_id, partition_data=list(of_topic.values()))
         for (name, topic_id), of_topic in wishes.items()
     ]
+
+
+def _all_refused(request: ProduceRequest) -> ProduceResponse | None:
+    """Records of a transaction without its id fail the whole request, whatever else there is to say."""
+    refusal = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "records of a transaction need its id")
+    responses = []
+    for topic in _named_once(request.topic_data):
+        answers = [PartitionProduceResponse(index=wish.index, base_offset=NO_OFFSET) for wish in topic.partition_data]
+        for answer, wish in zip(answers, topic.partition_data, strict=True):
+            refuse(answer, refusal, wish.records, NO_OFFSET)
+        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+    response = ProduceResponse(responses=responses)
+    if request.acks == 0:
+        _check_unanswered(response)
+        return None
+    return response
 
 
 def _keep_records(request: ProduceRequest) -> None:
@@ -138,9 +157,11 @@ def _append_all(
                     if version < FIRST_TOPIC_ID_VERSION
                     else broker.replicas.find_by_id(topic.topic_id, wish.index)
                 )
-                records = _checked_request(wish, acks, version)
+                records = _checked_request(wish, version)
                 if checks is not None:
                     checks.check_verdict(wish)
+                if acks not in (-1, 0, 1):
+                    raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: must be 0, 1 or -1 (all)")
                 if partition.name.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
                     raise ApiError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.name.topic} is the broker's to write"
@@ -167,10 +188,8 @@ def _append_all(
     return _with_leaders(broker, context, response) if version >= 10 else response
 
 
-def _checked_request(wish: PartitionProduceData, acks: int, version: int) -> Buffer:
+def _checked_request(wish: PartitionProduceData, version: int) -> Buffer:
     """The records for a partition, if a request of this version may carry them so."""
-    if acks not in (-1, 0, 1):
-        raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: must be 0, 1 or -1 (all)")
     records = wish.records
     if not records:
         raise RecordsError(ErrorCode.INVALID_RECORD, "there are no records for this partition")
