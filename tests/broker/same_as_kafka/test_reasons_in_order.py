@@ -106,6 +106,8 @@ def readers_that_ask_in_several_wrong_ways(side: Side) -> None:
     side.ask(fetch(topic, 9, partition_max_bytes=-1), 12)
     named = MetadataRequestTopic(name=topic, topic_id=UUID(int=5))
     side.ask(MetadataRequest(topics=[named]), 12)
+    nameless = MetadataRequestTopic(name=None)
+    side.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic, topic_id=topic_id), nameless]), 12)
     twice = [MetadataRequestTopic(name=name, topic_id=topic_id) for name in (topic, never)]
     side.ask(MetadataRequest(topics=twice), 12)
 

@@ -57,7 +57,8 @@ def _can_be_asked(topics: list[MetadataRequestTopic], version: int) -> bool:
     """Whether every topic is named in a way that the version knows: ids came before they could be asked for."""
     if version < FIRST_TOPIC_ID_VERSION:
         return all(topic.name is not None and topic.topic_id == ZERO_UUID for topic in topics)
-    return all(topic.name is not None or topic.topic_id != ZERO_UUID for topic in topics)
+    # Where some are named by id, the others are not looked at.
+    return any(topic.topic_id != ZERO_UUID for topic in topics) or all(topic.name is not None for topic in topics)
 
 
 def _refused(topics: list[MetadataRequestTopic], version: int, code: ErrorCode) -> MetadataResponse:

@@ -182,6 +182,7 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         lambda case: any(len(one.configs) > 1 for one in case.request.resources),
     ),
     Allowed("*", "*", "Kafka fails with an exception of its own", lambda case: -1 in _codes(case), ends=True),
+    Allowed("WriteTxnMarkers", "*", "a marker for no partition may be told or not", _asks_nothing, ends=True),
     Allowed("*", "*", "a topic of which no partition is asked for may be told or not", _asks_nothing),
     Allowed(
         "*",
