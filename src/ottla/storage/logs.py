@@ -248,10 +248,13 @@ class Logs:
         if name not in checksums and not self._disk.exists(path):
             return None  # the first start here
         try:
-            return checkpoints.read_offsets(self._disk, path, checksums.get(name, ()))
+            offsets = checkpoints.read_offsets(self._disk, path, checksums.get(name, ()))
         except CorruptFileError as error:
             logger.warning("%s; it is made anew", error)
             return None
+        # What stands there is known until the next writing is whole: the first one after a start may be cut off too.
+        directory.checksums[name] = crc32c(read_file(self._disk, path))
+        return offsets
 
     def _was_closed(self, directory: LogDirectory) -> bool:
         """Whether the last owner closed the logs in order, and they are as it left them."""
