@@ -18,6 +18,7 @@ from ottla.records import batch
 from ottla.storage import checkpoints
 from ottla.storage.cleaner import CleaningResult
 from ottla.storage.logs import DELETE_SUFFIX, Logs, partition_of, set_aside_name
+from ottla.testing.disk import EVERY_FATE, DiskStopped, Fate, SimulatedDisk
 
 NOW = 1_700_000_000_000
 DELAY = 60_000
@@ -512,3 +513,35 @@ def test_a_damaged_topic_id_counts_as_none(broker: Broker) -> None:
     again.claim(tp("t"), UUID(int=1))
     assert again.owner_of(tp("t")) == UUID(int=1)
     assert again.get(tp("t")).end_offset == 1  # type: ignore[union-attr]
+
+
+def test_a_start_that_is_cut_off_anywhere_leaves_checkpoints_that_are_believed() -> None:
+    """Also its own first writing of them: what stood before is known until what comes is whole."""
+
+    def opened(disk: SimulatedDisk) -> Logs:
+        logs = Logs(disk, ["/data"], lambda topic: LogConfig(), dice=random.Random(1))
+        logs.open(NOW)
+        return logs
+
+    disk = SimulatedDisk()
+    logs = opened(disk)
+    for partition in range(2):
+        log = logs.create(tp("t", partition), now_ms=NOW, topic_id=TOPIC_ID)
+        produce(log, b"value")
+        log.flush(NOW)
+    for plan in logs.begin_checkpoint():
+        plan.run()
+    produce(log, b"behind the recovery point")
+    for stopped_at in range(200):
+        start = disk.crash(fates=(Fate.KEPT,))
+        start.stop_at(stopped_at)
+        try:
+            opened(start)
+        except DiskStopped:
+            left = start.crash(stopped_at, EVERY_FATE)
+        else:
+            break  # the whole start is behind us
+        known = checkpoints.read_checksums(left, f"/data/{checkpoints.CHECKSUMS}")
+        recovery_points = f"/data/{checkpoints.RECOVERY_POINTS}"
+        assert checkpoints.read_offsets(left, recovery_points, known[checkpoints.RECOVERY_POINTS])
+    assert stopped_at > 10
