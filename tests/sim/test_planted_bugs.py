@@ -102,16 +102,16 @@ def a_partition_of_a_failed_disk_is_made_anew(patch: pytest.MonkeyPatch) -> None
 
 
 def a_deleted_topic_leaves_its_records_to_the_next(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(logs.Logs, "delete_in", lambda *arguments, **options: None)
-    patch.setattr(logs.Logs, "set_strays_aside", lambda *arguments, **options: None)
+    patch.setattr(logs.Logs, "let_go", lambda *arguments, **options: None)
+    patch.setattr(logs.Logs, "begin_set_strays_aside", lambda *arguments, **options: ())
     patch.setattr(logs.Logs, "claim", lambda *arguments: None)
 
 
 def a_record_is_not_found_by_its_time(patch: pytest.MonkeyPatch) -> None:
     offset_for_time = Log.offset_for_time
 
-    def later(log: Log, timestamp: int) -> Any:
-        return offset_for_time(log, timestamp + 1)
+    def later(log: Log, timestamp: int, *arguments: Any) -> Any:
+        return offset_for_time(log, timestamp + 1, *arguments)
 
     patch.setattr(Log, "offset_for_time", later)
 

@@ -14,7 +14,7 @@ import logging
 import os
 import random
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -34,6 +34,7 @@ from ottla.broker.identity import (
     new_cluster_id,
     read_identity,
 )
+from ottla.broker.partition import Partition
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.replicas import Replicas
 from ottla.broker.transaction_coordinator import TransactionCoordinator
@@ -41,7 +42,7 @@ from ottla.broker.upkeep import Upkeep
 from ottla.cluster import nodes
 from ottla.cluster.image import BrokerNode, ClusterImage, Endpoint, PartitionState
 from ottla.config.broker import BrokerConfig
-from ottla.config.dynamic import DynamicConfigs
+from ottla.config.dynamic import ConfigResource, ConfigResourceType, DynamicConfigs
 from ottla.config.topic import LogConfig
 from ottla.descriptors import DescriptorTable
 from ottla.disk import Disk, RealDisk
@@ -53,6 +54,7 @@ from ottla.replication.fetch_sessions import FetchSessions
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.offload import Offload, SystemOffload
 from ottla.runtime.tasks import Tasks
+from ottla.runtime.turns import Turns
 from ottla.storage.logs import Logs
 from ottla.store.api import Create, Store
 from ottla.store.embedded import EmbeddedStore
@@ -85,6 +87,7 @@ class Broker:
         disk: Disk | None = None,
         clock: Clock | None = None,
         offload: Offload | None = None,
+        turns: Turns | None = None,
         dice: random.Random | None = None,
         bind: Bind | None = None,
         open_store: Callable[[Disk, str], Store] = EmbeddedStore,
@@ -97,6 +100,7 @@ class Broker:
         self.disk = RealDisk() if disk is None else disk
         self.clock = SystemClock() if clock is None else clock
         self.offload = SystemOffload() if offload is None else offload
+        self.turns = Turns() if turns is None else turns
         self.dice = random.Random() if dice is None else dice
         self.loop = asyncio.get_running_loop()
         self._bind = bind
@@ -111,11 +115,14 @@ class Broker:
         self.groups = GroupCoordinator(self)
         self.transactions = TransactionCoordinator(self)
         self.dispatcher = Dispatcher(
-            {key: partial(handle, self) for key, handle in HANDLERS.items()}, self.clock, lambda: self.replicas
+            {key: partial(handle, self) for key, handle in HANDLERS.items()},
+            self.clock,
+            lambda: self.replicas,
+            self.offload,
         )
         self.long_checks = asyncio.Semaphore(LONG_CHECKS_MAX)
         self._descriptors = DescriptorTable.of_process()
-        self.server = Server(self.loop, server_limits(self.config, self._descriptors))
+        self.server = Server(self.loop, server_limits(self.config, self._descriptors), self.turns.timer)
         self.logs = Logs(self.disk, list(self.config.log_directories), self._topic_config, dice=self.dice)
         self._tasks = Tasks()
         self._sockets: list[tuple[str, socket.socket]] = []  # one name may have an IPv4 and an IPv6 address
@@ -149,7 +156,8 @@ class Broker:
             raise
         self._tasks.every("notifications", lambda: NOTIFICATIONS_CHECK_S, self.controller.purge_notifications)
         self._tasks.every("delayed partitions", lambda: DELAYED_RETRY_S, self._take_in_delayed)
-        Upkeep(self.logs, self.replicas, self.clock, self.offload, lambda: self.config).start(self._tasks)
+        upkeep = Upkeep(self.logs, self.replicas, self.clock, self.offload, self.turns, lambda: self.config)
+        upkeep.start(self._tasks)
         Compaction(self.logs, self.replicas, self.clock, self.offload, lambda: self.config).start(self._tasks)
         self.server.start()
 
@@ -241,9 +249,11 @@ class Broker:
         self.controller = Controller(
             self.store,
             self.image,
-            lambda image: self.replicas.prepare(image, self.offload),
+            lambda image: self.replicas.prepare(image, self.offload, self.turns),
             self.publish,
+            lambda: self.replicas.finish(self.offload),
             self.dice,
+            self.turns,
             epoch=epoch,
             configs=lambda: self.configs,
             change_configs=self.change_configs,
@@ -298,15 +308,22 @@ class Broker:
             self.groups.follow_anew(self.image)
             self.transactions.follow_anew(self.image)
 
-    def change_configs(self, configs: DynamicConfigs) -> None:
-        """Settings changed: what is running takes them at once."""
+    async def change_configs(self, configs: DynamicConfigs, changed: Collection[ConfigResource]) -> None:
+        """Settings of these resources changed: what is running takes them before whoever changed them hears of it."""
         self.configs = configs
-        for partition in self.replicas:
-            partition.log.config = configs.topic_config(partition.name.topic)
+        if all(resource.type == ConfigResourceType.TOPIC for resource in changed):
+            for topic in changed:
+                await self._configure_logs(self.replicas.of_topic(topic.name))
+            return
+        await self._configure_logs(list(self.replicas))
         self.server.limits = server_limits(self.config, self._descriptors)
         self.fetch_sessions.slots = self.config.max_incremental_fetch_session_cache_slots
         self.groups.configure(self.config)
         self.transactions.configure(self.config)
+
+    async def _configure_logs(self, partitions: Iterable[Partition]) -> None:
+        async for partition in self.turns.over(partitions):
+            partition.log.config = self.configs.topic_config(partition.name.topic)
 
     def _directory_failed(self, lost: list[TopicPartition]) -> None:
         """A log directory is offline. Without the last one there is nothing to do: whoever runs the broker ends it."""

@@ -10,18 +10,26 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from uuid import UUID
 
 from ottla.cluster import nodes
 from ottla.cluster.elections import decide_loss, decide_return
-from ottla.cluster.image import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, ClusterImage, PartitionState, TopicState
+from ottla.cluster.image import (
+    CLUSTER_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    ClusterImage,
+    PartitionState,
+    TopicState,
+    look_of,
+)
 from ottla.cluster.topics import DEFAULT, Assignment, check_name, decide_more_partitions, decide_topic
 from ottla.config.dynamic import ConfigResource, ConfigResourceType, DynamicConfigs, without_effect
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition, topic_id_text
+from ottla.runtime.turns import Turns
 from ottla.store.api import Create, Delete, Operation, Put, Result, Store, StoreError
 
 logger = logging.getLogger(__name__)
@@ -29,6 +37,7 @@ logger = logging.getLogger(__name__)
 # Notifications of changed settings are for brokers that watch; one that does not see them in this time starts anew.
 NOTIFICATION_S = 15 * 60.0  # as in Kafka
 NOTIFICATIONS_MAX = 1000
+CREATED_TOGETHER_MAX = 200  # partitions of new topics that share a commit and an image
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +52,10 @@ class NewTopic:
 
 
 class Controller:
-    """Changes topics. `prepare` and then `publish` are told every new image, in order."""
+    """Changes topics. `prepare`, `publish` and `finish` are told every new image, in order.
+
+    `prepare` makes what it adds, `publish` lets everybody see it, `finish` waits until what it removed is gone.
+    """
 
     def __init__(
         self,
@@ -51,15 +63,19 @@ class Controller:
         image: ClusterImage,
         prepare: Callable[[ClusterImage], Awaitable[None]],
         publish: Callable[[ClusterImage], None],
+        finish: Callable[[], Awaitable[None]],
         dice: random.Random,
+        turns: Turns,
         *,
         epoch: int,
         configs: Callable[[], DynamicConfigs],
-        change_configs: Callable[[DynamicConfigs], None],
+        change_configs: Callable[[DynamicConfigs, Collection[ConfigResource]], Awaitable[None]],
     ) -> None:
         self._store = store
         self._prepare = prepare
         self._publish = publish
+        self._finish = finish
+        self._turns = turns
         self._dice = dice
         self._epoch = epoch
         self._configs = configs
@@ -72,17 +88,54 @@ class Controller:
 
     async def create_topic(self, wish: NewTopic, *, validate_only: bool = False) -> TopicState:
         """Creates a topic; ApiError says why not, and nothing is changed then."""
-        async with self._lock:
+        (outcome,) = await self.create_topics([wish], validate_only=validate_only)
+        if isinstance(outcome, ApiError):
+            raise outcome
+        return outcome
+
+    async def create_topics(
+        self, wishes: Iterable[NewTopic], *, validate_only: bool = False
+    ) -> list[TopicState | ApiError]:
+        """Creates topics, many of them with one commit and one new image: each, or why it is not created."""
+        outcomes: list[TopicState | ApiError] = []
+        waiting = deque(wishes)
+        while waiting:
+            async with self._lock:
+                outcomes += await self._create_some(waiting, validate_only)
+        return outcomes
+
+    async def _create_some(self, waiting: deque[NewTopic], validate_only: bool) -> list[TopicState | ApiError]:
+        """Takes topics from those that wait, as many as go together, and creates them."""
+        outcomes: list[TopicState | ApiError] = []
+        new: dict[str, TopicState] = {}  # by its look: two that look alike are not made together
+        configs: dict[ConfigResource, dict[str, str]] = {}
+        partition_count = 0
+        pace = self._turns.pace()
+        while waiting and partition_count < CREATED_TOGETHER_MAX and look_of(waiting[0].name) not in new:
+            if pace.is_spent:
+                await pace.give_way()
+            wish = waiting.popleft()
             resource = ConfigResource(ConfigResourceType.TOPIC, wish.name)
-            # Of several reasons against it Kafka tells the first in this order: name, settings, counts.
-            check_name(self.image, wish.name)
-            config = self._configs().alter(resource, _without_null(wish.config))
-            topic = self._decide(wish)
-            if not validate_only:
-                await self._write_new(topic, config)
-                self._change_configs(self._configs().replaced(resource, config))
-                await self._tell(self.image.with_topics([topic]))
-            return topic
+            try:
+                # Of several reasons against it Kafka tells the first in this order: name, settings, counts.
+                check_name(self.image, wish.name)
+                config = self._configs().alter(resource, _without_null(wish.config))
+                topic = self._decide(wish)
+                configs[resource] = config
+                new[look_of(topic.name)] = topic
+                partition_count += len(topic.partitions)
+                outcomes.append(topic)
+            except ApiError as error:
+                outcomes.append(error)
+        if validate_only or not new:
+            return outcomes
+        try:
+            await self._commit(await self._creations(new.values(), configs))
+        except ApiError as error:
+            return [error if isinstance(outcome, TopicState) else outcome for outcome in outcomes]
+        await self._change_configs(self._configs().all_replaced(configs), configs)
+        await self._tell(self.image.with_topics(new.values()))
+        return outcomes
 
     def _decide(self, wish: NewTopic) -> TopicState:
         count, factor = wish.partition_count, wish.replication_factor
@@ -107,44 +160,50 @@ class Controller:
             if topic_id not in self.image.names_by_id and not topic_id_text(topic_id).startswith("-"):
                 return topic_id
 
-    async def _write_new(self, topic: TopicState, config: Mapping[str, str]) -> None:
+    async def _creations(
+        self, topics: Iterable[TopicState], configs: Mapping[ConfigResource, Mapping[str, str]]
+    ) -> list[Operation]:
         operations: list[Operation] = []
-        config_path = nodes.config_path("topics", topic.name)
-        if await self._store.get(config_path) is None:
-            operations.append(Create(config_path, nodes.encode_config(dict(config))))
-        else:  # left behind by a topic of that name: it must not rule the new one
-            operations.append(Put(config_path, nodes.encode_config(dict(config))))
-        operations += [
-            Create(nodes.topic_path(topic.name), nodes.encode_topic(topic)),
-            Create(nodes.partitions_path(topic.name)),
-        ]
-        for index, state in enumerate(topic.partitions):
-            operations += self._new_partition(topic.name, index, state)
-        await self._commit(operations)
+        for topic in topics:
+            data = nodes.encode_config(dict(configs[ConfigResource(ConfigResourceType.TOPIC, topic.name)]))
+            config_path = nodes.config_path("topics", topic.name)
+            if await self._store.get(config_path) is None:
+                operations.append(Create(config_path, data))
+            else:  # left behind by a topic of that name: it must not rule the new one
+                operations.append(Put(config_path, data))
+            operations += [
+                Create(nodes.topic_path(topic.name), nodes.encode_topic(topic)),
+                Create(nodes.partitions_path(topic.name)),
+            ]
+            operations += await self._new_partitions(topic, range(len(topic.partitions)))
+        return operations
 
-    def _new_partition(self, topic: str, index: int, state: PartitionState) -> list[Operation]:
-        return [
-            Create(nodes.partition_path(topic, index)),
-            Create(nodes.state_path(topic, index), nodes.encode_state(state, self._epoch)),
-        ]
+    async def _new_partitions(self, topic: TopicState, indexes: range) -> list[Operation]:
+        operations: list[Operation] = []
+        encoded: dict[PartitionState, bytes] = {}  # most of them are alike
+        async for index in self._turns.over(indexes):
+            state = topic.partitions[index]
+            data = encoded.get(state)
+            if data is None:
+                data = encoded[state] = nodes.encode_state(state, self._epoch)
+            operations += [
+                Create(nodes.partition_path(topic.name, index)),
+                Create(nodes.state_path(topic.name, index), data),
+            ]
+        return operations
 
     async def auto_create(self, names: Iterable[str]) -> dict[str, ApiError | None]:
         """Creates topics that a client named for the first time: name → why not, None where it is there now."""
-        outcome: dict[str, ApiError | None] = {}
-        for name in names:
-            if name in INTERNAL_TOPICS or name == CLUSTER_METADATA_TOPIC:
-                outcome[name] = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} is the broker's own to create")
-            else:
-                outcome[name] = await self.create_unless_there(NewTopic(name))
-        return outcome
+        names = list(names)
+        new = [name for name in names if name not in INTERNAL_TOPICS and name != CLUSTER_METADATA_TOPIC]
+        created = dict(zip(new, await self.create_topics(map(NewTopic, new)), strict=True))
+        own = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "this topic is the broker's own to create")
+        return {name: _unless_there(created[name]) if name in created else own for name in names}
 
     async def create_unless_there(self, wish: NewTopic) -> ApiError | None:
         """Creates a topic that may be there by now; why not, None where it is."""
-        try:
-            await self.create_topic(wish)
-        except ApiError as error:
-            return None if error.code == ErrorCode.TOPIC_ALREADY_EXISTS else error
-        return None
+        (outcome,) = await self.create_topics([wish])
+        return _unless_there(outcome)
 
     async def create_partitions(
         self,
@@ -160,8 +219,7 @@ class Controller:
             grown = decide_more_partitions(self.image, topic, total, assignments, self._dice)
             if not validate_only:
                 operations: list[Operation] = [Put(nodes.topic_path(name), nodes.encode_topic(grown))]
-                for index in range(len(topic.partitions), total):
-                    operations += self._new_partition(name, index, grown.partitions[index])
+                operations += await self._new_partitions(grown, range(len(topic.partitions), total))
                 await self._commit(operations)
                 await self._tell(self.image.with_topics([grown]))
             return grown
@@ -173,7 +231,7 @@ class Controller:
         async with self._lock:
             topic = self._known(name)
             operations: list[Operation] = []
-            for index in range(len(topic.partitions)):
+            async for index in self._turns.over(range(len(topic.partitions))):
                 operations += [Delete(nodes.state_path(name, index)), Delete(nodes.partition_path(name, index))]
             operations += [Delete(nodes.partitions_path(name)), Delete(nodes.topic_path(name))]
             if await self._store.get(nodes.config_path("topics", name)) is not None:
@@ -184,7 +242,8 @@ class Controller:
             operations.append(Put(mark, data) if is_marked else Create(mark, data))
             await self._commit(operations)
             await self._tell(self.image.with_topics([], removed=[name]))
-            self._change_configs(self._configs().replaced(ConfigResource(ConfigResourceType.TOPIC, name), {}))
+            resource = ConfigResource(ConfigResourceType.TOPIC, name)
+            await self._change_configs(self._configs().replaced(resource, {}), [resource])
             try:
                 await self._commit([Delete(mark)])
             except ApiError as error:  # the topic is gone all the same; the next start takes the mark away
@@ -238,7 +297,7 @@ class Controller:
             assert isinstance(notified, str)
             self._notifications.append((asyncio.get_running_loop().time(), notified))
             self._note_what_has_no_effect(resource, overrides)
-            self._change_configs(self._configs().replaced(resource, overrides))
+            await self._change_configs(self._configs().replaced(resource, overrides), [resource])
             await self._purge_notifications()
 
     async def purge_notifications(self) -> None:
@@ -279,6 +338,14 @@ class Controller:
         await self._prepare(image)
         self.image = image
         self._publish(image)
+        await self._finish()
+
+
+def _unless_there(outcome: TopicState | ApiError) -> ApiError | None:
+    """Why a topic is not there now, None where it is."""
+    if isinstance(outcome, TopicState) or outcome.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+        return None
+    return outcome
 
 
 def _without_null(config: Mapping[str, str | None]) -> dict[str, str]:

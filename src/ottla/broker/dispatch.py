@@ -2,14 +2,20 @@
 
 A handler takes a decoded request and its context and returns the response message, or a coroutine where it may have to
 wait. It answers errors in the message's own fields; `ProtocolError` closes the connection.
+
+Decoding and encoding cannot be interrupted, so what takes long of it is done in a thread, one message at a time: the
+interpreter lets the loop in between. A request with more elements than any client has use for is refused before they
+are made: its memory is bounded by `ELEMENTS_MAX`, and by its own bytes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import CoroutineType
 from typing import Any
 
@@ -17,18 +23,39 @@ from ottla.broker.repeated_produce import PRODUCE_KEY, RepeatedProduce
 from ottla.broker.replicas import Replicas
 from ottla.errors import ErrorCode, ProtocolError
 from ottla.net.connection import LENGTH, Connection, Parked, Part, Reply
-from ottla.protocol.codec import decode, encode, encode_parts
+from ottla.protocol.codec import decode, decode_bounded, encode, encode_large, encode_parts
 from ottla.protocol.headers import API_VERSIONS_KEY, decode_request_header, encode_response_header
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.messages.headers import RequestHeader
 from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.schema import schema_of
 from ottla.protocol.versions import API_TABLE, Api
 from ottla.runtime.clock import Clock
+from ottla.runtime.offload import Offload
 
 logger = logging.getLogger(__name__)
 
 # What only waits for others and changes nothing by its answer: JoinGroup, SyncGroup.
 PARKED = frozenset({11, 14})
+DECODED_AT_ONCE_BYTES_MAX = 16 * 1024  # a frame of so many bytes holds no more elements than a turn has time for
+ENCODED_AT_ONCE_MAX = 2000  # elements of an answer
+# Elements of all arrays of a request together. Kafka has no such limit; ten times what a broker is advised to hold.
+ELEMENTS_MAX = 100_000
+# Fewer where a request is decided in one go, or, as Produce, decoded at once whatever its size.
+FEWER_ELEMENTS_MAX = {
+    PRODUCE_KEY: 20_000,
+    11: 5000,  # JoinGroup: protocols
+    13: 5000,  # LeaveGroup: members
+    14: 5000,  # SyncGroup: members
+    19: 50_000,  # CreateTopics
+    20: 50_000,  # DeleteTopics
+    33: 50_000,  # AlterConfigs
+    37: 50_000,  # CreatePartitions
+    44: 50_000,  # IncrementalAlterConfigs
+    24: 20_000,  # AddPartitionsToTxn: partitions
+    68: 20_000,  # ConsumerGroupHeartbeat: topics and partitions
+}
 
 
 @dataclass(slots=True)
@@ -67,7 +94,10 @@ class Dispatcher:
     handlers: Mapping[int, Handle]
     clock: Clock
     replicas: Callable[[], Replicas]
+    offload: Offload
     meters: dict[int, ApiMeter] = field(default_factory=dict)
+    # Several threads that compute would keep each other, and the loop, from the interpreter.
+    _computing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __call__(self, connection: Connection, frame: memoryview) -> Reply | Awaitable[Reply] | Parked:
         started = time.perf_counter_ns()
@@ -85,11 +115,20 @@ class Dispatcher:
             if key == API_VERSIONS_KEY:
                 return _framed([encode_unsupported_api_versions(header)])
             raise ProtocolError(f"{api.name} version {version} is not served")
-        request: Any = decode(api.request, frame, version, position)
         context = Context(connection, api, version, header.client_id)
         meter = self.meters.get(key)
         if meter is None:
             meter = self.meters[key] = ApiMeter()
+        if len(frame) <= DECODED_AT_ONCE_BYTES_MAX:
+            request: Any = decode(api.request, frame, version, position)
+        elif key == PRODUCE_KEY:
+            request = decode_bounded(api.request, frame, version, position, FEWER_ELEMENTS_MAX[PRODUCE_KEY])
+        else:
+            meter.count += 1
+            elements_max = FEWER_ELEMENTS_MAX.get(key, ELEMENTS_MAX)
+            decoding = partial(decode_bounded, api.request, connection.kept(frame), version, position, elements_max)
+            later = self._later(self._handled(handle, decoding, context), header, meter, started)
+            return Parked(later) if key in PARKED else later
         response = handle(request, context)
         if key == PRODUCE_KEY and type(response) is ProduceResponse:
             self._learn(connection, frame, request, response, version)
@@ -120,11 +159,62 @@ class Dispatcher:
         partition = self.replicas().find_named_or_by_id(topics[0].name, topics[0].topic_id, index)
         connection.session.learn(frame, request, response, version, partition)
 
-    @staticmethod
-    async def _later(response: Awaitable[Any], header: RequestHeader, meter: ApiMeter, started: int) -> Reply:
+    async def _handled(self, handle: Handle, decoding: Callable[[], Any], context: Context) -> Any:
+        """Decodes a large request in a thread and handles it."""
+        async with self._computing:
+            request = await self.offload.in_thread(decoding)
+        response = handle(request, context)
+        return await response if type(response) is CoroutineType else response
+
+    async def _later(self, response: Awaitable[Any], header: RequestHeader, meter: ApiMeter, started: int) -> Reply:
         message = await response
         meter.total_ns += time.perf_counter_ns() - started
-        return _encoded(header, message)
+        if message is None or not is_large(message):
+            return _encoded(header, message)
+        async with self._computing:
+            return await self.offload.in_thread(partial(_encoded_large, header, message))
+
+
+def is_large(message: Any) -> bool:
+    """Whether a message has more elements than are encoded at once."""
+    return _room_after(message, ENCODED_AT_ONCE_MAX) < 0
+
+
+def _room_after(message: Any, room: int) -> int:
+    for name, holds_structs in _array_fields(type(message)):
+        elements = getattr(message, name)
+        if elements:
+            room -= len(elements)
+            if room < 0:
+                return room
+            if holds_structs:
+                for element in elements:
+                    room = _room_after(element, room)
+                    if room < 0:
+                        return room
+    return room
+
+
+_known_array_fields: dict[type, tuple[tuple[str, bool], ...]] = {}
+
+
+def _array_fields(cls: type) -> tuple[tuple[str, bool], ...]:
+    """The names of a message's arrays, and whether their elements have arrays in turn."""
+    known = _known_array_fields.get(cls)
+    if known is None:
+        arrays = [one for one in schema_of(cls).fields if one.is_array]
+        known = tuple((one.name, one.struct is not None and bool(_array_fields(one.struct))) for one in arrays)
+        _known_array_fields[cls] = known
+    return known
+
+
+def _encoded_large(header: RequestHeader, response: Any) -> list[Part]:
+    if isinstance(response, FetchResponse):  # most of which stays in files
+        return _encoded(header, response) or []
+    version = header.request_api_version
+    head = encode_response_header(header.correlation_id, header.request_api_key, version)
+    body = encode_large(response, version)
+    return [LENGTH.pack(len(head) + len(body)) + head, body]
 
 
 def _encoded(header: RequestHeader, response: Any) -> Reply:

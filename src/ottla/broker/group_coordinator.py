@@ -36,7 +36,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
             new_topic=offsets_topic,
             compression=lambda: Compression(broker.config.offsets_topic_compression_codec),
         )
-        self._topics_seen: Mapping[str, TopicState] | None = None
+        self._image: ClusterImage | None = None
         # Of all brokers that were ever seen: a broker that goes for a while takes no rack away.
         self._racks: dict[int, str | None] = {}
         self._view = TopicsView()
@@ -52,9 +52,13 @@ class GroupCoordinator(Coordinator[GroupMachine]):
 
     def follow(self, image: ClusterImage) -> None:
         racks = {**self._racks, **{node.node_id: node.rack for node in image.brokers.values()}}
-        if image.topics is not self._topics_seen or racks != self._racks:
-            self._topics_seen, self._racks = image.topics, racks
-            self._view = topics_view(image.topics.values(), racks)
+        earlier, self._image = self._image, image
+        if racks != self._racks:
+            self._racks, earlier, self._view = racks, None, TopicsView()
+        changes = image.changes_since(earlier)
+        if changes.changed or changes.removed:
+            removed = [topic.name for topic in changes.removed]
+            self._view = self._view.changed(topic_infos(changes.changed, racks), removed)
             for shard in self._shards.values():
                 self._tell(shard)
         super().follow(image)
@@ -83,7 +87,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
             )
 
 
-def topics_view(topics: Iterable[TopicState], racks: Mapping[int, str | None]) -> TopicsView:
+def topic_infos(topics: Iterable[TopicState], racks: Mapping[int, str | None]) -> dict[str, TopicInfo]:
     """What groups are told of these topics, and of where their replicas stand."""
 
     @cache
@@ -91,16 +95,14 @@ def topics_view(topics: Iterable[TopicState], racks: Mapping[int, str | None]) -
         return tuple(sorted(rack for replica in replicas if (rack := racks.get(replica)) is not None))
 
     has_racks = any(rack is not None for rack in racks.values())
-    return TopicsView.of(
-        {
-            topic.name: TopicInfo(
-                topic.topic_id,
-                len(topic.partitions),
-                tuple(racks_of(partition.replicas) for partition in topic.partitions) if has_racks else (),
-            )
-            for topic in topics
-        }
-    )
+    return {
+        topic.name: TopicInfo(
+            topic.topic_id,
+            len(topic.partitions),
+            tuple(racks_of(partition.replicas) for partition in topic.partitions) if has_racks else (),
+        )
+        for topic in topics
+    }
 
 
 def offsets_topic(config: BrokerConfig) -> NewTopic:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from copy import copy
+from typing import TYPE_CHECKING, Any
 
 from ottla.groups.group import Caller
 
@@ -10,12 +12,58 @@ if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
     from ottla.cluster.image import ClusterImage
 
+COMMITTED_AT_ONCE_MAX = 1000  # offsets that are decided in one turn
+
 
 def caller_of(context: Context) -> Caller:
     # The slash is Java's way to write an address; tools that show the hosts of members expect it.
     return Caller(context.version, context.client_id or "", f"/{context.connection.peer[0]}")
 
 
-def has_partition(image: ClusterImage, topic: str, index: int) -> bool:
+def partition_count(image: ClusterImage, topic: str) -> int:
+    """How many partitions a topic has; none where it is not there."""
     state = image.topics.get(topic)
-    return state is not None and 0 <= index < len(state.partitions)
+    return 0 if state is None else len(state.partitions)
+
+
+def commits_in_pieces(request: Any) -> Iterator[Any]:
+    """A request to commit offsets as several that are decided one after the other; one that is small as it is.
+
+    Offsets of different partitions have nothing to do with each other, and each has its own answer.
+    """
+    if sum(len(topic.partitions) for topic in request.topics) <= COMMITTED_AT_ONCE_MAX:
+        yield request
+        return
+    topics: list[Any] = []
+    room = COMMITTED_AT_ONCE_MAX
+    for topic in request.topics:
+        start = 0
+        while start < len(topic.partitions):
+            part = copy(topic)
+            part.partitions = topic.partitions[start : start + room]
+            topics.append(part)
+            start += len(part.partitions)
+            room -= len(part.partitions)
+            if not room:
+                yield _with_topics(request, topics)
+                topics, room = [], COMMITTED_AT_ONCE_MAX
+    if topics:
+        yield _with_topics(request, topics)
+
+
+def _with_topics(request: Any, topics: list[Any]) -> Any:
+    piece = copy(request)
+    piece.topics = topics
+    return piece
+
+
+def topics_of_pieces(answers: Any) -> list[Any]:
+    """The topics of the answers to the pieces of a request, each of them once."""
+    topics: list[Any] = []
+    for answer in answers:
+        for topic in answer.topics:
+            if topics and topics[-1].name == topic.name:
+                topics[-1].partitions += topic.partitions
+            else:
+                topics.append(topic)
+    return topics

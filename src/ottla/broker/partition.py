@@ -19,6 +19,7 @@ from ottla.runtime.signal import Signal
 from ottla.storage.admission import Admitted
 from ottla.storage.index import AbortedTransaction, TimestampOffset
 from ottla.storage.log import Appended, Log, LogSlice
+from ottla.storage.lookups import Looked
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -185,16 +186,16 @@ class Partition:
         except StorageError as error:
             raise self.disk_failure(error) from error
 
-    def offset_for_time(self, timestamp: int) -> TimestampOffset | None:
-        """The first record at or after a time."""
+    def offset_for_time(self, timestamp: int, looked: Looked) -> TimestampOffset | None:
+        """The first record at or after a time; LongLookupError where a thread must look first: see `lookups`."""
         try:
-            return self.log.offset_for_time(timestamp)
+            return self.log.offset_for_time(timestamp, looked)
         except StorageError as error:
             raise self.disk_failure(error) from error
 
-    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+    def offset_of_max_timestamp(self, looked: Looked) -> TimestampOffset | None:
         try:
-            return self.log.offset_of_max_timestamp()
+            return self.log.offset_of_max_timestamp(looked)
         except StorageError as error:
             raise self.disk_failure(error) from error
 

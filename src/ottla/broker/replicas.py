@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from uuid import UUID
 
 from ottla.broker.partition import Partition
-from ottla.cluster.image import ClusterImage, PartitionState
+from ottla.cluster.image import ClusterImage, PartitionState, TopicState
 from ottla.errors import ApiError, ErrorCode, OutOfDescriptorsError, StorageError
 from ottla.ids import TopicPartition
 from ottla.protocol.wire import ZERO_UUID
 from ottla.replication.leader import Leader
 from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
+from ottla.runtime.turns import Turns
 from ottla.storage.log import Log
 from ottla.storage.logs import LogDirectory, LogPlan, Logs
 
@@ -46,6 +47,8 @@ class Replicas:
         self._offline: dict[TopicPartition, UUID] = {}
         # Ours by the image, without a descriptor to open or to make the log: of which topic, and whether it is new.
         self._delayed: dict[TopicPartition, tuple[UUID, bool]] = {}
+        # Made already, of an image that is about to be applied.
+        self._prepared: set[TopicPartition] = set()
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._partitions.values())
@@ -66,6 +69,12 @@ class Replicas:
         if partition is None:
             raise self._missing(TopicPartition(topic, index))
         return partition
+
+    def of_topic(self, topic: str) -> list[Partition]:
+        """The partitions of a topic that are here."""
+        state = None if self._image is None else self._image.topics.get(topic)
+        indexes = range(0 if state is None else len(state.partitions))
+        return [self._partitions[topic, index] for index in indexes if (topic, index) in self._partitions]
 
     def find_by_id(self, topic_id: UUID, index: int) -> Partition:
         name = self._name_of(topic_id)
@@ -95,28 +104,32 @@ class Replicas:
         """What the last run knew to be committed; a partition starts from there."""
         self._high_watermarks = self._logs.read_high_watermarks()
 
-    async def prepare(self, image: ClusterImage, offload: Offload) -> None:
-        """Makes the logs of partitions that an image adds, away from the loop: each costs several syncs.
+    async def prepare(self, image: ClusterImage, offload: Offload, turns: Turns) -> None:
+        """Makes the partitions that an image adds, in turns; their logs in threads, for each costs several syncs.
 
-        `apply` finds them; what could not be made here it tries again, and has the words for it.
+        `apply` finds them. What could not be made here it tries again, and has the words for it.
         """
-        plans: deque[tuple[LogPlan, int]] = deque()
-        for topic in image.topics.values():
-            if self._image is not None and self._image.topics.get(topic.name) is topic:
+        for topic in image.changes_since(self._image).changed:
+            await self._prepare_topic(topic, offload, turns)
+
+    async def _prepare_topic(self, topic: TopicState, offload: Offload, turns: Turns) -> None:
+        missing: dict[TopicPartition, PartitionState] = {}
+        async for index, state in turns.over(enumerate(topic.partitions)):
+            name = TopicPartition(topic.name, index)
+            if self._node_id not in state.replicas or name in self._partitions:
                 continue
-            missing = {
-                TopicPartition(topic.name, index): state
-                for index, state in enumerate(topic.partitions)
-                if self._node_id in state.replicas and (topic.name, index) not in self._partitions
-            }
-            missing = {name: state for name, state in missing.items() if self._offline.get(name) != topic.topic_id}
-            for name in missing:
-                self._set_strays_aside(name, topic.topic_id)
-            names = [name for name in missing if self._logs.get(name) is None and name not in self._logs.unreadable]
-            if names and any(directory.is_online for directory in self._logs.directories):
-                new = self._logs.begin_create(names, now_ms=self._clock.now_ms(), topic_id=topic.topic_id)
-                plans.extend((plan, missing[plan.partition].leader_epoch) for plan in new)
-        await asyncio.gather(*(self._make(plans, offload) for _ in range(min(LOGS_MADE_AT_ONCE, len(plans)))))
+            if self._offline.get(name) != topic.topic_id:
+                await self._set_strays_aside(name, topic.topic_id, offload)
+                missing[name] = state
+        names = [name for name in missing if self._logs.get(name) is None and name not in self._logs.unreadable]
+        if names and any(directory.is_online for directory in self._logs.directories):
+            new = self._logs.begin_create(names, now_ms=self._clock.now_ms(), topic_id=topic.topic_id)
+            plans = deque((plan, missing[plan.partition].leader_epoch) for plan in new)
+            await asyncio.gather(*(self._make(plans, offload) for _ in range(min(LOGS_MADE_AT_ONCE, len(plans)))))
+        async for name, state in turns.over(missing.items()):
+            if self._logs.owner_of(name) == topic.topic_id:
+                self._take_in(name, topic.topic_id, state, is_new=True)
+                self._prepared.add(name)
 
     async def _make(self, plans: deque[tuple[LogPlan, int]], offload: Offload) -> None:
         while plans:
@@ -132,29 +145,34 @@ class Replicas:
                 assert plan.topic_id is not None
                 self._offline[plan.partition] = plan.topic_id
 
-    def _set_strays_aside(self, name: TopicPartition, topic_id: UUID) -> None:
+    async def _set_strays_aside(self, name: TopicPartition, topic_id: UUID, offload: Offload) -> None:
         directory = self._logs.directory_of(name)
+        if directory is None:
+            return
         try:
-            self._logs.set_strays_aside(name, topic_id, is_new=True)
+            for plan in self._logs.begin_set_strays_aside(name, topic_id, is_new=True):
+                await offload.in_thread(plan.run)
         except StorageError as error:
-            assert directory is not None, "there was something to set aside"
             if error.is_disk_failure:
                 self.take_offline(directory, error)
             # Else `apply` finds the same and has the words for it.
 
     def apply(self, image: ClusterImage) -> None:
-        """Brings the partitions in line with a new image: makes, leads and drops what it says."""
+        """Brings the partitions in line with a new image: makes, leads and lets go what it says; see `finish`."""
         previous, self._image = self._image, image
-        for topic in image.topics.values():
-            if previous is not None and previous.topics.get(topic.name) is topic:
-                continue
+        changes = image.changes_since(previous)
+        for topic in changes.removed:
+            self._let_go(topic)
+        for topic in changes.changed:
+            before = None if previous is None else previous.topics.get(topic.name)
+            known = before.partitions if before is not None and before.topic_id == topic.topic_id else ()
             for index, state in enumerate(topic.partitions):
                 name = TopicPartition(topic.name, index)
+                if name in self._prepared or (index < len(known) and known[index] is state):
+                    continue
                 if self._node_id in state.replicas and self._offline.get(name) != topic.topic_id:
                     self._take_in(name, topic.topic_id, state, is_new=previous is not None)
-        self._drop([key for key in self._partitions if key[0] not in image.topics])
-        for name in [name for name in self._offline if name.topic not in image.topics]:
-            del self._offline[name]
+        self._prepared.clear()
 
     def _take_in(self, name: TopicPartition, topic_id: UUID, state: PartitionState, *, is_new: bool) -> None:
         """Has the partition here, and leads it if the image says so."""
@@ -185,9 +203,7 @@ class Replicas:
 
     def _partition(self, name: TopicPartition, topic_id: UUID, *, is_new: bool) -> Partition:
         partition = self._partitions.get(name)
-        if partition is not None and partition.topic_id != topic_id:
-            self._drop([name])  # deleted and made anew under the same name
-            partition = None
+        assert partition is None or partition.topic_id == topic_id, f"{name} of an earlier topic was let go"
         if partition is None:
             self._logs.set_strays_aside(name, topic_id, is_new=is_new)
             if not is_new:
@@ -230,25 +246,39 @@ class Replicas:
         """Logs on this broker that no topic of the image has."""
         return [log for log in self._logs if log.name not in self._partitions and log.name not in self._offline]
 
-    def _drop(self, keys: Sequence[tuple[str, int]]) -> None:
-        """Lets partitions go and deletes their logs, those of one directory together."""
-        by_directory: dict[str, tuple[LogDirectory, list[TopicPartition]]] = {}
-        for key in keys:
-            partition = self._partitions.pop(key)
-            partition.leave()
-            directory = self._logs.directory_of(partition.name)
-            if directory is not None:
-                by_directory.setdefault(directory.path, (directory, []))[1].append(partition.name)
-        for directory, names in by_directory.values():
-            try:
-                self._logs.delete_in(directory, names, now_ms=self._clock.steady_ms())
-            except StorageError as error:
-                self.take_offline(directory, error)
+    def _let_go(self, topic: TopicState) -> None:
+        """The partitions of a topic that is gone: nobody finds them from here on, and `finish` deletes their logs."""
+        for index in range(len(topic.partitions)):
+            name = TopicPartition(topic.name, index)
+            self._offline.pop(name, None)
+            self._delayed.pop(name, None)
+            partition = self._partitions.pop(name, None)
+            if partition is not None:
+                partition.leave()
+                directory = self._logs.directory_of(name)
+                if directory is not None:
+                    self._logs.let_go(directory, name)
+
+    async def finish(self, offload: Offload) -> None:
+        """Takes away the names of the logs that were let go, in a thread: renames and syncs.
+
+        Whoever deletes topics waits for it before the next change: a new topic of the name needs the place.
+        """
+        for directory in self._logs.directories:
+            if directory.let_go and directory.is_online:
+                await asyncio.sleep(0)  # to let go of thousands of logs was a turn by itself
+                deletion = self._logs.begin_delete(directory, self._clock.steady_ms())
+                try:
+                    await offload.in_thread(deletion.run)
+                    self._logs.end_delete(deletion)
+                except StorageError as error:
+                    self.take_offline(directory, error)
 
     def directory_failed(self, log: Log, error: StorageError) -> None:
         """The disk under a log failed: its directory goes offline, and every partition in it."""
         directory = self._logs.directory_of(log.name)
-        if directory is not None:
+        # A log that was deleted meanwhile failed for that reason, whatever has its name now.
+        if directory is not None and directory.logs[log.name] is log:
             self.take_offline(directory, error)
 
     def take_offline(self, directory: LogDirectory, error: StorageError) -> None:

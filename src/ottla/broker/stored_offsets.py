@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.group_requests import has_partition
+from ottla.broker.group_requests import partition_count
 from ottla.cluster import nodes
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.group_offsets import (
@@ -56,7 +56,7 @@ async def fetch_from_store(broker: Broker, request: OffsetFetchRequest) -> Offse
         answers = []
         for index in topic.partition_indexes:
             node = None
-            if has_partition(broker.image, topic.name, index):
+            if 0 <= index < partition_count(broker.image, topic.name):
                 node = await broker.store.get(nodes.consumer_offset_path(request.group_id, topic.name, index))
             offset = NO_OFFSET if node is None or not node.data.isdigit() else int(node.data)
             code = ErrorCode.NONE if offset != NO_OFFSET else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

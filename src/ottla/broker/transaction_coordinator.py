@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TRANSACTIONS_TOPIC = "__transaction_state"
-MARKERS_AT_ONCE_MAX = 64  # written in one turn; others have theirs in between
+MARKERS_AT_ONCE_MAX = 64  # written in the turn of the decision
+MARKERS_PER_TURN = 8  # of larger transactions; a marker may have to begin a new segment, which takes milliseconds
 RETRY_S = 0.1  # until partitions that could not take a marker are tried again; twice as long each time
 RETRY_S_MAX = 5.0
 # Nothing is left to tell these: the partition is gone, or knows of a later transaction of the producer.
@@ -154,8 +155,8 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
         if not due.partitions:  # all know; what could not be written is that they do
             self._written(shard, due, ())
         is_progress = False
-        for start in range(0, len(due.partitions), MARKERS_AT_ONCE_MAX):
-            some = due.partitions[start : start + MARKERS_AT_ONCE_MAX]
+        for start in range(0, len(due.partitions), MARKERS_PER_TURN):
+            some = due.partitions[start : start + MARKERS_PER_TURN]
             written, unwritten = self._write(shard, due, some)
             if ErrorCode.TRANSACTION_COORDINATOR_FENCED in unwritten.values():
                 # Trying again would not help: partitions listen to a coordinator of a later epoch.
@@ -165,7 +166,7 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
             if done:
                 is_progress = True
                 self._written(shard, due, done)
-            await asyncio.sleep(0)
+            await self._broker.turns.give_way()
         return is_progress
 
     def _write(

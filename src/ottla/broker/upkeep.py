@@ -1,7 +1,8 @@
 """What a broker does in the background: retention, flushing, checkpoints, unlinking. Compaction has its own file.
 
-Each is a short piece of work on the loop with the waiting handed off: syncs go to a thread. A disk that fails takes its
-directory offline.
+Each is many short pieces of work on the loop, which others have their turn between, with the waiting handed off: what
+syncs, renames and unlinks goes to a thread. A partition that was looked at before a wait may
+be gone after it. A disk that fails takes its directory offline.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ottla.errors import OutOfDescriptorsError, StorageError
 from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
 from ottla.runtime.tasks import Tasks
+from ottla.runtime.turns import Turns
 from ottla.storage.log import Log
 from ottla.storage.logs import CheckpointPlan, Logs
 
@@ -25,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 FLUSH_CHECK_S = 1.0
 UNLINK_CHECK_S = 5.0
-DAY_MS = 86_400_000
+SEGMENTS_DELETED_AT_ONCE = 20  # of one log: a few renames each
 
 
 class Upkeep:
@@ -37,12 +39,14 @@ class Upkeep:
         replicas: Replicas,
         clock: Clock,
         offload: Offload,
+        turns: Turns,
         config: Callable[[], BrokerConfig],
     ) -> None:
         self._logs = logs
         self._replicas = replicas
         self._clock = clock
         self._offload = offload
+        self._turns = turns
         self._config = config
 
     def start(self, tasks: Tasks) -> None:
@@ -65,20 +69,35 @@ class Upkeep:
 
     async def apply_retention(self) -> None:
         now_ms = self._clock.now_ms()
-        for partition in self._led():
-            if not partition.is_leader:
-                continue  # its directory went offline with an earlier one
-            try:
-                if partition.log.delete_expired(now_ms, partition.leader.high_watermark):
-                    partition.moved.fire()
-                partition.log.release_idle_files()
-            except StorageError as error:
-                self._replicas.directory_failed(partition.log, error)
+        async for partition in self._turns.over(self._led()):
+            if partition.is_leader:  # else its directory went offline with an earlier one
+                try:
+                    await self._delete_expired(partition, now_ms)
+                except StorageError as error:
+                    self._replicas.directory_failed(partition.log, error)
+
+    async def _delete_expired(self, partition: Partition, now_ms: int) -> None:
+        """Takes the expired segments of a log away, some at a time; a thread makes durable what must be so before."""
+        log = partition.log
+        while partition.is_leader:
+            high_watermark = partition.leader.high_watermark
+            snapshot = log.begin_deletion(now_ms, high_watermark, SEGMENTS_DELETED_AT_ONCE)
+            if snapshot is not None:
+                await self._offload.in_thread(snapshot.run)
+                log.snapshot_synced(snapshot)
+            elif log.delete_expired(now_ms, high_watermark, SEGMENTS_DELETED_AT_ONCE):
+                partition.moved.fire()
+                await self._turns.give_way()
+            else:
+                log.release_idle_files()
+                return
 
     async def unlink_due(self) -> None:
         now_ms = self._clock.now_ms()
         try:
-            self._logs.unlink_due_segments(now_ms)
+            async for log in self._turns.over(list(self._logs)):
+                for unlinking in log.take_due(now_ms):
+                    await self._offload.in_thread(unlinking.run)
         except StorageError as error:
             self._take_offline(error)
         # A deleted topic of a thousand partitions keeps the disk busy for seconds.
@@ -99,7 +118,7 @@ class Upkeep:
 
     async def flush_due(self) -> None:
         """Syncs what rolled or what the topic's flush settings ask for; the sync itself runs in a thread."""
-        for partition in list(self._replicas):
+        async for partition in self._turns.over(list(self._replicas)):
             log = partition.log
             if not log.is_closed and log.is_flush_due(self._clock.now_ms()):
                 await self._flush(log)
@@ -129,5 +148,5 @@ class Upkeep:
 
     async def expire_producers(self) -> None:
         now_ms, expiration_ms = self._clock.now_ms(), self._config().producer_id_expiration_ms
-        for partition in list(self._replicas):
+        async for partition in self._turns.over(list(self._replicas)):
             partition.log.expire_producers(now_ms, expiration_ms)

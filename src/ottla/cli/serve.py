@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import logging
 import signal
 import socket
@@ -17,10 +16,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.properties import Properties, parse_properties
 from ottla.descriptors import raise_limit
 from ottla.net.server import open_listener
-
-# After the start most objects live as long as the broker; what requests allocate is freed by reference counts. Fewer
-# looks of the collector cost nothing but a little memory until it comes.
-GC_THRESHOLDS = (50_000, 20, 100)
+from ottla.runtime.garbage import collect_rarely
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -131,9 +127,7 @@ async def _serve(properties: Properties, sockets: list[socket.socket]) -> ExitCo
     listeners = iter(sockets)
     broker = Broker(properties, bind=lambda host, port: next(listeners), on_failure=stopping.set)
     await broker.start()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    collect_rarely()
     host, port = broker.address
     print(f"ready {host}:{port}", flush=True)
     await stopping.wait()

@@ -1,6 +1,8 @@
 """The cluster as one immutable value: brokers, topics, partitions.
 
-Whoever changes metadata makes a new image; whoever reads keeps the one it has for as long as it needs one view.
+Whoever changes metadata makes a new image; whoever reads keeps the one it has for as long as it needs one view. Whoever
+keeps in step with it asks for what changed since the image it knows, which costs as much as there is of that: a change
+of one topic must not be a walk over all of them.
 Leaders, epochs and ISRs are here; the high watermark is not: it moves with every append and belongs to the partition.
 """
 
@@ -67,6 +69,25 @@ class TopicState:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicChanges:
+    """From one image to another: topics that are new or not as before, and those that went, as they were.
+
+    A topic that was deleted and made anew under its name is among both.
+    """
+
+    changed: tuple[TopicState, ...] = ()
+    removed: tuple[TopicState, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """The topics that an image was made of, and what was changed of them."""
+
+    topics: Mapping[str, TopicState]
+    changes: TopicChanges
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterImage:
     """Everything known of the cluster at one moment."""
 
@@ -75,6 +96,9 @@ class ClusterImage:
     brokers: Mapping[int, BrokerNode] = field(default_factory=lambda: MappingProxyType({}))
     topics: Mapping[str, TopicState] = field(default_factory=lambda: MappingProxyType({}))
     names_by_id: Mapping[UUID, str] = field(default_factory=lambda: MappingProxyType({}))
+    # Names with a '.' or a '_', by what they look like where the two are the same.
+    names_by_look: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    _origin: _Origin | None = field(default=None, compare=False, repr=False)
 
     def topic_by_id(self, topic_id: UUID) -> TopicState | None:
         name = self.names_by_id.get(topic_id)
@@ -104,9 +128,52 @@ class ClusterImage:
     def with_topics(self, changed: Iterable[TopicState], removed: Iterable[str] = ()) -> ClusterImage:
         topics = dict(self.topics)
         names = dict(self.names_by_id)
+        looks = dict(self.names_by_look)
+        changed = tuple(changed)
+        gone = []
         for name in removed:
-            names.pop(topics.pop(name).topic_id)
+            gone.append(topics.pop(name))
+            if looks.get(look_of(name)) == name:
+                del looks[look_of(name)]
         for topic in changed:
+            before = topics.get(topic.name)
+            if before is not None and before.topic_id != topic.topic_id:
+                gone.append(before)
             topics[topic.name] = topic
             names[topic.topic_id] = topic.name
-        return replace(self, topics=MappingProxyType(topics), names_by_id=MappingProxyType(names))
+            if has_look(topic.name):
+                looks.setdefault(look_of(topic.name), topic.name)
+        for topic in gone:
+            names.pop(topic.topic_id)
+        return replace(
+            self,
+            topics=MappingProxyType(topics),
+            names_by_id=MappingProxyType(names),
+            names_by_look=MappingProxyType(looks),
+            _origin=_Origin(self.topics, TopicChanges(changed, tuple(gone))),
+        )
+
+    def changes_since(self, earlier: ClusterImage | None) -> TopicChanges:
+        """What became of the topics; quick where this image was made of the earlier one."""
+        before: Mapping[str, TopicState] = {} if earlier is None else earlier.topics
+        if before is self.topics:
+            return TopicChanges()
+        if self._origin is not None and self._origin.topics is before:
+            return self._origin.changes
+        return TopicChanges(
+            tuple(topic for name, topic in self.topics.items() if before.get(name) is not topic),
+            tuple(
+                topic
+                for name, topic in before.items()
+                if name not in self.topics or self.topics[name].topic_id != topic.topic_id
+            ),
+        )
+
+
+def has_look(name: str) -> bool:
+    """Whether another name may look the same where '.' and '_' are not told apart, as in names of metrics."""
+    return "." in name or "_" in name
+
+
+def look_of(name: str) -> str:
+    return name.replace(".", "_")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from ottla.cluster.image import CLUSTER_METADATA_TOPIC, ClusterImage, PartitionState, TopicState
+from ottla.cluster.image import CLUSTER_METADATA_TOPIC, ClusterImage, PartitionState, TopicState, has_look, look_of
 from ottla.cluster.placement import assign
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TOPIC_NAME_LENGTH_MAX, is_valid_topic_name
@@ -107,10 +107,8 @@ def check_name(image: ClusterImage, name: str) -> None:
 
 def colliding_topic(image: ClusterImage, name: str) -> str | None:
     """An existing topic that differs from `name` only by '.' and '_'."""
-    if "." not in name and "_" not in name:
-        return None
-    folded = name.replace(".", "_")
-    return next((other for other in image.topics if other != name and other.replace(".", "_") == folded), None)
+    other = image.names_by_look.get(look_of(name)) if has_look(name) else None
+    return None if other == name else other
 
 
 def _by_hand(image: ClusterImage, assignments: Sequence[Assignment]) -> list[tuple[int, ...]]:

@@ -192,15 +192,24 @@ class DynamicConfigs:
 
     def replaced(self, resource: ConfigResource, overrides: Mapping[str, str]) -> DynamicConfigs:
         """The image in which the resource sets just these; with none of them it is forgotten."""
-        others = {other: values for other, values in self.overrides.items() if other != resource}
-        image = DynamicConfigs(
-            self.static, self.node_id, {**others, resource: dict(overrides)} if overrides else others
-        )
-        if resource.type != ConfigResourceType.BROKER:
+        return self.all_replaced({resource: overrides})
+
+    def all_replaced(self, changes: Mapping[ConfigResource, Mapping[str, str]]) -> DynamicConfigs:
+        """The same for several resources together."""
+        if not any(overrides or resource in self.overrides for resource, overrides in changes.items()):
+            return self
+        every = dict(self.overrides)
+        for resource, overrides in changes.items():
+            every.pop(resource, None)
+            if overrides:
+                every[resource] = dict(overrides)
+        image = DynamicConfigs(self.static, self.node_id, every)
+        if all(resource.type != ConfigResourceType.BROKER for resource in changes):
             # What was worked out already holds in the new image too.
             vars(image)["_broker_config"] = self._broker_config
             image._topic_configs.update(self._topic_configs)
-            image._topic_configs.pop(resource.name, None)
+            for resource in changes:
+                image._topic_configs.pop(resource.name, None)
         return image
 
     # -- changes -------------------------------------------------------------------------------------------------------

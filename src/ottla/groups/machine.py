@@ -14,7 +14,8 @@ named here, or an `ErrorCode` that stands for the whole request.
     commit_offsets_in_transaction(TxnOffsetCommitRequest, Caller, ticket, now_ms) -> TxnOffsetCommitResponse
         The decision carries producer id and epoch; its records count from `complete_transaction` on.
     fetch_offsets(OffsetFetchRequestGroup, require_stable, ticket, now_ms)        -> OffsetFetchResponseGroup
-        `topics=None` fetches all. Versions before 8 are a list of one such group.
+        `topics=None` fetches all. Versions before 8 are a list of one such group. Of very many offsets the reply is a
+        generator: the steps to the response, of the offsets as they were when it was asked for.
     delete_offsets(OffsetDeleteRequest, ticket, now_ms)                           -> OffsetDeleteResponse
 
     join(JoinGroupRequest, Caller, ticket, now_ms)             -> JoinGroupResponse, often later
@@ -53,7 +54,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from itertools import islice
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -68,7 +68,7 @@ from ottla.groups.consumer_requests import JOIN_EPOCH, ConsumerRequests
 from ottla.groups.group import Caller, Group, GroupDecision
 from ottla.groups.migration import Migration
 from ottla.groups.offset_requests import OffsetRequests
-from ottla.groups.offsets import OFFSET_RECORD_TYPES
+from ottla.groups.offsets import OFFSET_RECORD_TYPES, OffsetWalk
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import Shard, TimerKey, TimerKind, TopicsView
 from ottla.ids import NO_PRODUCER_ID
@@ -97,9 +97,8 @@ from ottla.protocol.messages.transactions import TxnOffsetCommitRequest
 Records: TypeAlias = list[CoordinatorRecord]
 Parked: TypeAlias = list[tuple[Ticket, ErrorCode]]
 
-# A look for old offsets gives others their turn after so many, and writes at most so many tombstones at a time.
-OFFSETS_LOOKED_AT_MAX: Final = 10_000
-TOMBSTONES_MAX: Final = 1000
+# A look for offsets that are to go gives others their turn after so many, whether they go or not.
+OFFSETS_LOOKED_AT_MAX: Final = 1000
 FORGET_RETRY_MS: Final = 1000
 
 # What an append that was refused for its size means to a client; other codes are passed on as they are.
@@ -127,8 +126,9 @@ class GroupMachine:
             GroupMetadataKey: self._apply_classic_group,
             **dict.fromkeys(CONSUMER_RECORD_KEYS, self._apply_consumer_group),
         }
-        # Groups that the look for old offsets has yet to come to.
-        self._to_look_at: list[str] = []
+        # The look for old offsets, and the one for those of deleted topics, each where it stands; None: there is none.
+        self._look_for_old: OffsetWalk | None = None
+        self._look_for_gone: OffsetWalk | None = None
         # Deleted topics of which there may be offsets left, and the ids that they had.
         self._gone_topics: dict[str, frozenset[UUID]] = {}
 
@@ -343,7 +343,7 @@ class GroupMachine:
         return self._shard.timers.next_deadline_ms
 
     def loaded(self, now_ms: int) -> Decision:
-        self._shard.offsets.forget_unused_keys()
+        self._shard.offsets.forget_shared_keys()
         self._schedule_look_for_old_offsets(now_ms + self._shard.settings.offsets_retention_check_interval_ms)
         decided = Decision()
         for group in self._shard.groups.values():
@@ -355,12 +355,15 @@ class GroupMachine:
 
     def expire(self, now_ms: int) -> Decision:
         decided = GroupDecision()
-        while not decided.records and (key := self._shard.timers.pop_due(now_ms)) is not None:
+        is_turn_over = False
+        while not is_turn_over and (key := self._shard.timers.pop_due(now_ms)) is not None:
             following = self._expire_one(key, now_ms)
             decided.replies += following.replies
             if following.records:
                 decided.records = following.records
                 decided.undo = following.undo if isinstance(following, GroupDecision) else None
+            # A look at offsets is a turn by itself, also one that finds nothing: it comes back for the next of them.
+            is_turn_over = bool(decided.records) or key.kind in (TimerKind.OFFSETS, TimerKind.TOPICS)
         return decided
 
     def _expire_one(self, key: TimerKey, now_ms: int) -> Decision:
@@ -382,27 +385,19 @@ class GroupMachine:
         self._shard.timers.set(TimerKey(TimerKind.OFFSETS), at_ms)
 
     def _look_for_old_offsets(self, now_ms: int) -> Records:
-        """Looks at some groups; comes back at once for the others, and after a while for all."""
+        """Looks at some offsets; comes back at once for the others, and after a while for all."""
         shard = self._shard
-        if not self._to_look_at:
-            self._to_look_at = list(shard.groups)
+        if self._look_for_old is None:
+            self._look_for_old = OffsetWalk(shard.groups)
         records: Records = []
-        looked_at = 0
-        while self._to_look_at and looked_at < OFFSETS_LOOKED_AT_MAX and len(records) < TOMBSTONES_MAX:
-            group_id = self._to_look_at.pop()
+        for group_id, keys, is_last in self._look_for_old.next(shard.offsets, OFFSETS_LOOKED_AT_MAX):
             group = shard.groups.get(group_id)
-            if group is None:
-                continue
-            looked_at += 1 + shard.offsets.count_of(group_id)
-            found = self._offsets.expire(group, shard.wall_ms(now_ms))
-            if len(found) > TOMBSTONES_MAX:
-                # The group goes last: what is left over is found again.
-                found = found[:TOMBSTONES_MAX]
-                self._to_look_at.append(group_id)
-            records += found
-        if not self._to_look_at:
-            shard.offsets.forget_unused_keys()
-        pause_ms = 0 if self._to_look_at else shard.settings.offsets_retention_check_interval_ms
+            if group is not None:
+                records += self._offsets.expired(group, keys, shard.wall_ms(now_ms), is_last)
+        if self._look_for_old.is_over:
+            self._look_for_old = None
+            shard.offsets.forget_shared_keys()
+        pause_ms = 0 if self._look_for_old else shard.settings.offsets_retention_check_interval_ms
         self._schedule_look_for_old_offsets(now_ms + pause_ms)
         return records
 
@@ -428,27 +423,31 @@ class GroupMachine:
     def topics_changed(self, topics: TopicsView, now_ms: int) -> Decision:
         shard = self._shard
         before, shard.topics = shard.topics, topics
-        self._note_gone(
-            {
-                name: frozenset((info.topic_id,))
-                for name, info in before.topics.items()
-                if name not in topics.topics or topics.topics[name].topic_id != info.topic_id
-            }
-        )
+        self._note_gone({name: frozenset((topic_id,)) for name, topic_id in topics.gone_since(before).items()})
         return self._forget_gone_topics(now_ms)
 
     def _note_gone(self, gone: Mapping[str, frozenset[UUID]]) -> None:
+        if gone:
+            self._look_for_gone = None  # from the beginning, for all of them
         for name, topic_ids in gone.items():
             self._gone_topics[name] = self._gone_topics.get(name, frozenset()) | topic_ids
 
     def _forget_gone_topics(self, now_ms: int) -> GroupDecision:
         """Takes away offsets of deleted topics, some at a time: there may be more than a batch can hold."""
+        if not self._gone_topics:
+            return GroupDecision()
+        offsets = self._shard.offsets
         gone = dict(self._gone_topics)
-        records = [*islice(self._offsets.tombstones_of_topics(gone), TOMBSTONES_MAX)]
-        if len(records) == TOMBSTONES_MAX:
-            self._shard.timers.set(TimerKey(TimerKind.TOPICS), now_ms)
-        else:
+        if self._look_for_gone is None:
+            self._look_for_gone = OffsetWalk(offsets.group_ids())
+        records: Records = []
+        for group_id, keys, _ in self._look_for_gone.next(offsets, OFFSETS_LOOKED_AT_MAX):
+            records += self._offsets.tombstones_of_topics(group_id, keys, gone)
+        if self._look_for_gone.is_over:
+            self._look_for_gone = None
             self._gone_topics.clear()
+        else:
+            self._shard.timers.set(TimerKey(TimerKind.TOPICS), now_ms)
         return GroupDecision(records, undo=partial(self._forget_later, gone))
 
     def _forget_later(self, gone: Mapping[str, frozenset[UUID]], now_ms: int) -> Decision:

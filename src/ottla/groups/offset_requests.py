@@ -5,7 +5,7 @@ Reads the groups and offsets of a shard and returns decisions; owns nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -14,7 +14,7 @@ from ottla.decisions import CoordinatorRecord, Decision, Ticket
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.classic import ClassicGroup, ClassicState
 from ottla.groups.group import Caller, Commit, Group
-from ottla.groups.offsets import NO_EXPIRY, CommittedOffset, commit_record, tombstone
+from ottla.groups.offsets import NO_EXPIRY, CommittedOffset, GroupOffsets, commit_record, tombstone
 from ottla.groups.shard import Shard
 from ottla.ids import ZERO_TOPIC_ID, TopicPartition
 from ottla.protocol.messages.group_offsets import (
@@ -45,6 +45,9 @@ NO_OFFSET: Final = -1
 NO_GENERATION: Final = -1
 # OffsetCommit tells an unknown group from a wrong generation since this version.
 _COMMIT_KNOWS_GROUP_ID_NOT_FOUND: Final = 9
+# More than so many offsets are answered in steps of so many.
+FETCHED_AT_ONCE_MAX: Final = 1000
+STEP: Final = 100
 
 
 class OffsetRequests:
@@ -199,45 +202,18 @@ class OffsetRequests:
                 group.check_fetch(request.member_id, request.member_epoch)
         except ApiError as refusal:
             return Decision(replies=[(ticket, refusal.code)])
-        wanted = self._all_topics(request.group_id) if request.topics is None else request.topics
-        topics = [
-            OffsetFetchResponseTopics(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    self._fetched(request.group_id, TopicPartition(topic.name, index), topic.topic_id, require_stable)
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in wanted
-        ]
-        return Decision(replies=[(ticket, OffsetFetchResponseGroup(group_id=request.group_id, topics=topics))])
-
-    def _all_topics(self, group_id: str) -> Iterable[OffsetFetchRequestTopics]:
-        by_topic: dict[str, list[int]] = {}
-        for key, _ in self._shard.offsets.of_group(group_id):
-            by_topic.setdefault(key.topic, []).append(key.partition)
-        return [OffsetFetchRequestTopics(name=topic, partition_indexes=found) for topic, found in by_topic.items()]
-
-    def _fetched(
-        self, group_id: str, key: TopicPartition, topic_id: UUID, require_stable: bool
-    ) -> OffsetFetchResponsePartitions:
-        if require_stable and self._shard.offsets.has_pending(group_id, key):
-            return OffsetFetchResponsePartitions(
-                partition_index=key.partition,
-                committed_offset=NO_OFFSET,
-                metadata="",
-                error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
-            )
-        committed = self._shard.offsets.get(group_id, key)
-        if committed is None or _are_different(committed.topic_id, topic_id):
-            return OffsetFetchResponsePartitions(partition_index=key.partition, committed_offset=NO_OFFSET, metadata="")
-        return OffsetFetchResponsePartitions(
-            partition_index=key.partition,
-            committed_offset=committed.offset,
-            committed_leader_epoch=committed.leader_epoch,
-            metadata=committed.metadata,
+        offsets = self._shard.offsets.group(request.group_id)
+        wanted_count = (
+            len(offsets.committed)
+            if request.topics is None
+            else sum(len(topic.partition_indexes) for topic in request.topics)
         )
+        reply: object
+        if wanted_count <= FETCHED_AT_ONCE_MAX:
+            reply = _finished(_fetched_group(request, offsets, require_stable))
+        else:  # of a copy: others have their turn, and the answer is of one moment
+            reply = _fetched_group(request, offsets.copied(), require_stable)
+        return Decision(replies=[(ticket, reply)])
 
     # --- delete
 
@@ -272,22 +248,34 @@ class OffsetRequests:
         """Takes away every offset of a group, also those of open transactions."""
         return [tombstone(group_id, key) for key in self._shard.offsets.keys_of(group_id)]
 
-    def tombstones_of_topics(self, topics: Mapping[str, Collection[UUID]]) -> Iterator[CoordinatorRecord]:
-        """Takes away the offsets of topics that were deleted: names, and the ids that they had."""
-        return (tombstone(group_id, key) for group_id, key in self._shard.offsets.of_topics(topics))
+    def tombstones_of_topics(
+        self, group_id: str, keys: Iterable[TopicPartition], topics: Mapping[str, Collection[UUID]]
+    ) -> list[CoordinatorRecord]:
+        """Takes away those of a group's offsets that are of topics that were deleted: names, and the ids they had."""
+        offsets = self._shard.offsets
+        return [
+            tombstone(group_id, key)
+            for key in keys
+            if key.topic in topics and offsets.is_of_topic(group_id, key, topics[key.topic])
+        ]
 
     # --- expiry
 
-    def expire(self, group: Group, wall_ms: int) -> list[CoordinatorRecord]:
-        """The tombstones of a group's offsets that are too old, and of the group itself once it has nothing left."""
+    def expired(
+        self, group: Group, keys: Iterable[TopicPartition], wall_ms: int, is_last: bool
+    ) -> list[CoordinatorRecord]:
+        """The tombstones of those of a group's offsets that are too old.
+
+        With the last of them also those of the group itself, where it has nothing left.
+        """
+        offsets = self._shard.offsets
         records: list[CoordinatorRecord] = []
-        has_offsets_left = False
-        for key, committed in self._shard.offsets.of_group(group.group_id):
-            if self._is_expired(group, key, committed, wall_ms):
+        for key in keys:
+            committed = offsets.get(group.group_id, key)
+            if committed is not None and self._is_expired(group, key, committed, wall_ms):
                 records.append(tombstone(group.group_id, key))
-            else:
-                has_offsets_left = True
-        if group.is_empty and not has_offsets_left and not self._shard.offsets.has_open_transaction(group.group_id):
+        has_offsets_left = offsets.count_of(group.group_id) > len(records)
+        if is_last and group.is_empty and not has_offsets_left and not offsets.has_open_transaction(group.group_id):
             records.extend(group.tombstones())
         return records
 
@@ -299,6 +287,58 @@ class OffsetRequests:
         if expires_ms == NO_EXPIRY:
             expires_ms = unused_since_ms + self._shard.settings.offsets_retention_ms
         return wall_ms >= expires_ms and not self._shard.offsets.has_pending(group.group_id, key)
+
+
+def _fetched_group(
+    request: OffsetFetchRequestGroup, offsets: GroupOffsets, require_stable: bool
+) -> Generator[None, None, OffsetFetchResponseGroup]:
+    wanted = request.topics
+    if wanted is None:
+        by_topic: dict[str, list[int]] = {}
+        for key in offsets.committed:
+            by_topic.setdefault(key.topic, []).append(key.partition)
+            if len(by_topic[key.topic]) % STEP == 0:
+                yield
+        wanted = [OffsetFetchRequestTopics(name=topic, partition_indexes=found) for topic, found in by_topic.items()]
+    topics = []
+    for topic in wanted:
+        partitions = []
+        for index in topic.partition_indexes:
+            partitions.append(_fetched(offsets, TopicPartition(topic.name, index), topic.topic_id, require_stable))
+            if len(partitions) % STEP == 0:
+                yield
+        topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+    return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
+
+
+def _finished(steps: Generator[None, None, OffsetFetchResponseGroup]) -> OffsetFetchResponseGroup:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            group: OffsetFetchResponseGroup = done.value
+            return group
+
+
+def _fetched(
+    offsets: GroupOffsets, key: TopicPartition, topic_id: UUID, require_stable: bool
+) -> OffsetFetchResponsePartitions:
+    if require_stable and offsets.has_pending(key):
+        return OffsetFetchResponsePartitions(
+            partition_index=key.partition,
+            committed_offset=NO_OFFSET,
+            metadata="",
+            error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        )
+    committed = offsets.get(key)
+    if committed is None or _are_different(committed.topic_id, topic_id):
+        return OffsetFetchResponsePartitions(partition_index=key.partition, committed_offset=NO_OFFSET, metadata="")
+    return OffsetFetchResponsePartitions(
+        partition_index=key.partition,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+    )
 
 
 def _are_different(committed_id: UUID, wanted_id: UUID) -> bool:

@@ -10,9 +10,9 @@ State: the offsets, and the pending ones by producer id. Written only by `apply`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import islice
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -180,6 +180,55 @@ def _key_head(group_id: str, topic: str) -> bytes:
     return encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=0))[:-4]
 
 
+class GroupOffsets(NamedTuple):
+    """The offsets of one group: those that are committed, and those that wait for the end of a transaction."""
+
+    committed: Mapping[TopicPartition, bytes]
+    pending: Sequence[Mapping[TopicPartition, _Pending]]  # by producer
+
+    def get(self, key: TopicPartition) -> CommittedOffset | None:
+        value = self.committed.get(key)
+        return None if value is None else unpack(value)
+
+    def has_pending(self, key: TopicPartition) -> bool:
+        return any(key in entries for entries in self.pending)
+
+    def copied(self) -> GroupOffsets:
+        return GroupOffsets(dict(self.committed), [dict(entries) for entries in self.pending])
+
+
+class OffsetWalk:
+    """A look at every offset of some groups, a few at a time, while the store goes on changing.
+
+    The keys of a group are those that it has when the walk comes to it: an offset that is committed later is not old.
+    """
+
+    __slots__ = ("_group_id", "_groups", "_keys")
+
+    def __init__(self, group_ids: Iterable[str]) -> None:
+        self._groups = list(group_ids)
+        self._group_id = ""
+        self._keys: Iterator[TopicPartition] | None = None  # of the group that the walk has come to
+
+    @property
+    def is_over(self) -> bool:
+        return not self._groups and self._keys is None
+
+    def next(self, store: OffsetStore, count_max: int) -> Iterator[tuple[str, list[TopicPartition], bool]]:
+        """Groups with some of their keys, and whether these are the last; about `count_max` in all."""
+        count = 0
+        while count < count_max and not self.is_over:
+            if self._keys is None:
+                self._group_id = self._groups.pop()
+                self._keys = iter(store.keys_of(self._group_id))
+            keys = list(islice(self._keys, count_max - count))
+            is_last = len(keys) < count_max - count
+            count += 1 + len(keys)
+            if is_last:
+                self._keys = None
+            yield self._group_id, keys, is_last
+
+
 class OffsetStore:
     """The offsets of the groups of one shard."""
 
@@ -221,6 +270,11 @@ class OffsetStore:
         value = self._committed.get(group_id, {}).get(key)
         return None if value is None else unpack(value)
 
+    def group(self, group_id: str) -> GroupOffsets:
+        """The offsets of a group as they are, until the next change."""
+        producers = self._producers.get(group_id, ())
+        return GroupOffsets(self._committed.get(group_id, {}), [self._pending[one][group_id] for one in producers])
+
     def of_group(self, group_id: str) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
         for key, value in self._committed.get(group_id, {}).items():
             yield key, unpack(value)
@@ -243,27 +297,20 @@ class OffsetStore:
             keys.update(dict.fromkeys(self._pending[producer][group_id]))
         return keys
 
-    def of_topics(self, topics: Mapping[str, Collection[UUID]]) -> Iterator[tuple[str, TopicPartition]]:
-        """Groups and their partitions of these topics, committed or pending.
+    def group_ids(self) -> Iterable[str]:
+        """The groups with an offset, committed or pending."""
+        return self._committed.keys() | self._producers.keys() if self._producers else self._committed.keys()
 
-        An offset of another topic that had or has the same name is not among them, if its id is known.
+    def is_of_topic(self, group_id: str, key: TopicPartition, topic_ids: Collection[UUID]) -> bool:
+        """Whether the offset of a partition, committed or else pending, is of a topic with one of these ids.
+
+        That of another topic that had or has the same name is not, if its id is known.
         """
-        keys = [key for topic in topics for key in self._keys.get(topic, {}).values()]
-        if not keys:
-            return
-        for group_id, offsets in self._committed.items():
-            for key in keys:
-                value = offsets.get(key)
-                if value is not None and _is_of_topic(value, topics[key.topic]):
-                    yield group_id, key
-        for groups in self._pending.values():
-            for group_id, entries in groups.items():
-                for key in keys:
-                    entry = entries.get(key)
-                    if entry is None or not entry.value or key in self._committed.get(group_id, ()):
-                        continue
-                    if _is_of_topic(entry.value, topics[key.topic]):
-                        yield group_id, key
+        value = self._committed.get(group_id, {}).get(key)
+        if value is not None:
+            return _is_of_topic(value, topic_ids)
+        entries = (self._pending[one][group_id].get(key) for one in self._producers.get(group_id, ()))
+        return any(entry is not None and entry.value and _is_of_topic(entry.value, topic_ids) for entry in entries)
 
     def snapshot(self) -> tuple[object, ...]:
         """All of it, to compare two stores by."""
@@ -320,15 +367,14 @@ class OffsetStore:
                     self._supersede(group_id, key, entry.order)
                     self._committed.setdefault(group_id, {})[key] = entry.value
 
-    def forget_unused_keys(self) -> None:
-        """Lets go of the shared keys of partitions in which no group has an offset any more."""
+    def forget_shared_keys(self) -> None:
+        """Lets go of the table of shared keys, so that those of partitions without an offset go with it.
+
+        Groups keep the keys that they have; new ones are shared with those that commit from here on.
+        """
         self._last_head = b""
         self._committed = {group_id: offsets for group_id, offsets in self._committed.items() if offsets}
         self._keys = {}
-        pending = (entries for groups in self._pending.values() for entries in groups.values())
-        used: Iterator[Iterable[TopicPartition]] = chain(self._committed.values(), pending)
-        for key in chain.from_iterable(used):
-            self._keys.setdefault(key.topic, {})[key.partition] = key
 
     def _shared_key(self, topic: str, partition: int) -> TopicPartition:
         keys = self._keys.get(topic)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
@@ -33,6 +33,9 @@ class TopicsView:
 
     topics: Mapping[str, TopicInfo] = field(default_factory=lambda: MappingProxyType({}))
     names: Mapping[UUID, str] = field(default_factory=lambda: MappingProxyType({}))
+    # What `gone_since` says of the view that this one was made of.
+    _origin: Mapping[str, TopicInfo] | None = field(default=None, compare=False, repr=False)
+    _gone: Mapping[str, UUID] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
 
     @staticmethod
     def of(topics: Mapping[str, TopicInfo]) -> TopicsView:
@@ -40,6 +43,30 @@ class TopicsView:
             MappingProxyType(dict(topics)),
             MappingProxyType({info.topic_id: name for name, info in topics.items()}),
         )
+
+    def changed(self, topics: Mapping[str, TopicInfo], removed: Iterable[str]) -> TopicsView:
+        """The view in which these topics are new or not as before, and those went, or were there with another id."""
+        infos, names = dict(self.topics), dict(self.names)
+        gone: dict[str, UUID] = {}
+        for name in removed:
+            if name in infos:
+                gone[name] = infos.pop(name).topic_id
+                del names[gone[name]]
+        infos.update(topics)
+        names.update((info.topic_id, name) for name, info in topics.items())
+        return TopicsView(MappingProxyType(infos), MappingProxyType(names), self.topics, MappingProxyType(gone))
+
+    def gone_since(self, earlier: TopicsView) -> Mapping[str, UUID]:
+        """The topics of an earlier view that are no more, and their ids; quick where this one was made of it."""
+        if earlier.topics is self.topics:
+            return {}
+        if earlier.topics is self._origin:
+            return self._gone
+        return {
+            name: info.topic_id
+            for name, info in earlier.topics.items()
+            if name not in self.topics or self.topics[name].topic_id != info.topic_id
+        }
 
 
 class TimerKind(IntEnum):

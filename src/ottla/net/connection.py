@@ -6,7 +6,8 @@ acks=all) becomes a task, and until it is done nothing more is read. Answers to 
 together.
 
 Limits: a frame is at most `frame_bytes_max`; memory grows with the bytes that came, not with those a peer announced;
-a peer that does not read its answers is not read from either.
+a peer that does not read its answers is not read from either; one that sends many requests at once gets `PIPELINED_S`
+of a turn, then others have theirs.
 
 A request is a view of the receive buffer and valid until its handler first waits: what it needs longer it copies.
 
@@ -30,7 +31,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.compiled import is_pure_python_asked_for
-from ottla.errors import ProtocolError
+from ottla.errors import ProtocolError, StorageError
 
 if TYPE_CHECKING:
     from ottla.net.server import Listener
@@ -50,6 +51,7 @@ SEND_PARTS_MAX = 64  # parts handed to one sendmsg
 OUT_PARTS_MAX = 64  # answers that are collected before they are sent, as long as they are small
 OUT_PART_BYTES_MAX = 16 * 1024
 SENDFILE_BYTES_MAX = 1024 * 1024  # sent of one slice before others get their turn
+PIPELINED_S = 0.002  # spent on requests that arrived together before others get their turn
 
 # The peer is gone, and saying so helps nobody.
 GONE = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNABORTED, errno.EBADF})
@@ -98,6 +100,7 @@ class Connection:
         "_is_parked",
         "_is_reading",
         "_is_stopping",
+        "_is_waiting_its_turn",
         "_is_writing",
         "_listener",
         "_loop",
@@ -134,6 +137,7 @@ class Connection:
         self._is_reading = False
         self._is_writing = False
         self._is_stopping = False
+        self._is_waiting_its_turn = False  # others have theirs before its next request is taken
         self.is_closed = False
         self.last_active = self._loop.time()
         self._on_readable: Callable[[], None] = self._readable
@@ -153,6 +157,11 @@ class Connection:
     @property
     def local_address(self) -> tuple[str, int]:
         return self._listener.address
+
+    def kept(self, frame: memoryview) -> memoryview:
+        """The bytes of a request for a handler that waits: a copy, where the next bytes would overwrite them."""
+        is_shared = frame.obj is self._listener.receive_buffer.obj
+        return memoryview(bytearray(frame)) if is_shared else frame
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -224,6 +233,8 @@ class Connection:
     def _take(self, data: memoryview) -> None:
         """Handles the requests that are whole in `data`, as long as they are answered at once and answers leave."""
         position, end = 0, len(data)
+        timer = self._listener.timer
+        turn_ends = timer() + PIPELINED_S
         while end - position >= LENGTH.size and self._is_free:
             start = position + LENGTH.size
             size = self._frame_bytes(data, position)
@@ -231,7 +242,14 @@ class Connection:
                 break
             position = start + size
             self._accept(self._handler(self, data[start:position]))
+            if timer() >= turn_ends and end - position >= LENGTH.size:
+                self._is_waiting_its_turn = True
+                self._loop.call_soon(self._next_turn)
         self._settle(data[position:])
+
+    def _next_turn(self) -> None:
+        self._is_waiting_its_turn = False
+        self._proceed()
 
     def _accept(self, reply: Reply | Awaitable[Reply] | Parked) -> None:
         """What a handler returned: an answer to be sent, the promise of one, or nothing."""
@@ -260,8 +278,8 @@ class Connection:
 
     @property
     def _is_free(self) -> bool:
-        """Whether the next request may be taken: none is in hand, and the peer takes its answers."""
-        return self._task is None and not self._is_writing and not self.is_closed
+        """Whether the next request may be taken: none is in hand, the peer takes its answers, and it has its turn."""
+        return self._task is None and not self._is_writing and not self.is_closed and not self._is_waiting_its_turn
 
     def _proceed(self) -> None:
         """Something that held requests back is over: go on with those that have arrived, then with reading."""
@@ -371,7 +389,10 @@ class Connection:
             descriptor = part.fileno()
         except OSError:
             # No file of the operating system (a simulated disk), or a transport that must see the bytes (TLS).
-            self._out[0] = part.read()
+            try:
+                self._out[0] = part.read()
+            except StorageError as error:  # as the kernel would say
+                raise OSError(errno.EIO, str(error)) from error
             return True
         position, left = part.position, part.size_bytes
         try:

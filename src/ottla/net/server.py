@@ -12,6 +12,7 @@ import errno
 import logging
 import os
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -61,6 +62,7 @@ class Listener:
         self.address = address
         self.receive_buffer = server.receive_buffer
         self._is_exhausted = False  # told once, not ten times a second
+        self.timer = server.timer
 
     @property
     def frame_bytes_max(self) -> int:
@@ -108,9 +110,13 @@ class Listener:
 class Server:
     """All listeners of a broker and the connections that came in through them."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: ServerLimits) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, limits: ServerLimits, timer: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """`timer` tells seconds, for the turns of connections; a simulation counts looks at it instead."""
         self.loop = loop
         self.limits = limits
+        self.timer = timer
         # One buffer for all: a request is handled, or copied, before the next bytes are received.
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.listeners: list[Listener] = []

@@ -18,6 +18,7 @@ Message = TypeVar("Message")
 
 _bytes_decoders: dict[tuple[type, int], Decoder] = {}
 _view_decoders: dict[tuple[type, int], Decoder] = {}
+_bounded_decoders: dict[tuple[type, int], Decoder] = {}
 _encoders: dict[tuple[type, int], Encoder] = {}
 
 
@@ -37,6 +38,32 @@ def decode_at(cls: type[Message], buffer: bytes | memoryview, version: int, posi
     if decoder is None:
         decoder = decoders[cls, version] = compile_decoder(cls, version, of_views=of_views)
     return decoder(buffer, position)
+
+
+def decode_bounded(cls: type[Message], view: memoryview, version: int, position: int, elements_max: int) -> Message:
+    """The same of a frame that is large; ProtocolError before more than so many elements are made of it.
+
+    An element of a byte or two becomes an object of a hundred and an answer of as many. Counting them costs a little,
+    so it is for frames that can hold too many.
+    """
+    decoder = _bounded_decoders.get((cls, version))
+    if decoder is None:
+        decoder = _bounded_decoders[cls, version] = compile_decoder(cls, version, of_views=True, is_bounded=True)
+    message: Message = decoder(view, position, elements_max)[0]
+    return message
+
+
+class _Buffer(bytearray):
+    """Takes the parts of a message as a list does, and keeps none of them."""
+
+    append = bytearray.extend  # type: ignore[assignment]
+
+
+def encode_large(message: object, version: int) -> bytearray:
+    """The bytes of a message of very many parts, all of them in memory: a list of them would be ten times the size."""
+    buffer = _Buffer()
+    _encoder(type(message), version)(message, buffer)
+    return buffer
 
 
 def encode(message: object, version: int) -> bytes:

@@ -27,10 +27,10 @@ from ottla.protocol import wire
 from ottla.protocol.schema import REQUIRED, Field, MessageSchema, StructSchema, message_schema_of, schema_of
 from ottla.protocol.wire import BYTES, RECORDS, STRING, UUID16, Primitive
 
-# (buffer, position) -> (message, position after it)
-Decoder = Callable[[Any, int], tuple[Any, int]]
+# (buffer, position) -> (message, position after it); a bounded one takes the most elements that it may meet as well
+Decoder = Callable[..., tuple[Any, int]]
 # (message, parts) appends the encoded parts
-Encoder = Callable[[Any, list[Any]], None]
+Encoder = Callable[[Any, Any], None]
 
 # How the three kinds of slices are taken from `b[p:q]`, for a buffer of bytes and for a memoryview.
 BYTES_SLICES = {STRING: "b[p:q].decode()", BYTES: "b[p:q]", RECORDS: "memoryview(b)[p:q]"}
@@ -57,9 +57,10 @@ _HELPERS: dict[str, Any] = {
 }
 
 
-def compile_decoder(cls: type, version: int, *, of_views: bool) -> Decoder:
+def compile_decoder(cls: type, version: int, *, of_views: bool, is_bounded: bool = False) -> Decoder:
     """The decoder of one version, for memoryviews or for bytes."""
-    writer = _DecoderWriter(_checked_schema(cls, version), version, VIEW_SLICES if of_views else BYTES_SLICES)
+    slices = VIEW_SLICES if of_views else BYTES_SLICES
+    writer = _DecoderWriter(_checked_schema(cls, version), version, slices, is_bounded=is_bounded)
     decoder: Decoder = _compile(writer.write(cls), writer)
     return decoder
 
@@ -134,15 +135,20 @@ class _DecoderWriter(_Writer):
 
     In the source `b` is the buffer, `p` the position, `end` the length of the buffer, `q` the end of a
     string, `n` a length or count, `o` the message and `o1`, `o2`, ... the structs inside it, by depth.
+
+    A bounded decoder is `decode(b, p, room)`: `room` elements, of all arrays together, are the most that it makes.
     """
 
-    def __init__(self, schema: MessageSchema, version: int, slices: dict[Primitive, str]) -> None:
-        super().__init__(schema, version, "decode")
+    def __init__(
+        self, schema: MessageSchema, version: int, slices: dict[Primitive, str], *, is_bounded: bool = False
+    ) -> None:
+        super().__init__(schema, version, "decode_bounded" if is_bounded else "decode")
         self.slices = slices
+        self.is_bounded = is_bounded
 
     def write(self, cls: type) -> str:
         name = f"{self.schema.name} v{self.version}"
-        with self.block(f"def {self.function}(b, p):"):
+        with self.block(f"def {self.function}(b, p{', room' if self.is_bounded else ''}):"):
             self.emit("end = len(b)")
             with self.block("try:"):
                 self.read_struct(cls, "o", depth=1)
@@ -275,6 +281,10 @@ class _DecoderWriter(_Writer):
             over_limit = "" if self.is_compact(field) else f" or n > {wire.ARRAY_ELEMENTS_MAX}"
             with self.block(f"if {needed} > end - p{over_limit}:"):
                 self.refuse(f"{field.name} has more elements than the frame can hold or than are allowed")
+            if self.is_bounded:
+                self.emit("room -= n")
+                with self.block("if room < 0:"):
+                    self.refuse("has more elements in all than one request may have")
             self.read_elements(field, target, depth)
         self.close_null(field, target, nullable, is_null)
 

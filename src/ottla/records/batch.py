@@ -189,11 +189,18 @@ def iterate(data: Buffer, position: int = 0) -> Iterator[Record]:
     return map(Record._make, zip(*decode(data, position), strict=True))
 
 
-def first_at_or_after(data: Buffer, timestamp: int, position: int = 0, start_offset: int = 0) -> tuple[int, int] | None:
+def first_at_or_after(
+    data: Buffer,
+    timestamp: int,
+    position: int = 0,
+    start_offset: int = 0,
+    *,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> tuple[int, int] | None:
     """Offset and timestamp of the first record of this batch, from `start_offset`, not before `timestamp`."""
     header = read_header(data, position)
     return codec.first_at_or_after(
-        _section(data, position, header, DECOMPRESSED_BYTES_MAX),
+        _section(data, position, header, decompressed_bytes_max),
         header.record_count,
         header.base_offset,
         header.base_timestamp,

@@ -2,6 +2,9 @@
 
 A waiter checks its condition, waits for any of the signals that could change it, and checks again. A signal carries no
 value and may fire for nothing, so nobody can rely on what it saw before the wait. Firing without waiters costs nothing.
+
+Whoever waits for one of thousands uses a `Watch`: it is set up once, and tells which of them fired, so that only those
+are looked at again.
 """
 
 from __future__ import annotations
@@ -13,12 +16,18 @@ from collections.abc import Iterable
 class Signal:
     """Something changed. Owned by whoever changes it."""
 
-    __slots__ = ("_waiters",)
+    __slots__ = ("_waiters", "_watches", "count")
 
     def __init__(self) -> None:
         self._waiters: dict[asyncio.Future[bool], None] = {}  # in order, so that a simulated run can be replayed
+        self._watches: dict[Watch, int] = {}
+        self.count = 0  # of how often it fired: who looks in several turns knows whether it missed something
 
     def fire(self) -> None:
+        self.count += 1
+        if self._watches:
+            for watch, place in self._watches.items():
+                watch._note(place)
         if self._waiters:
             waiters, self._waiters = self._waiters, {}
             for waiter in waiters:
@@ -27,11 +36,52 @@ class Signal:
 
     @property
     def waiter_count(self) -> int:
-        return len(self._waiters)
+        return len(self._waiters) + len(self._watches)
 
     async def wait(self, timeout_s: float | None = None) -> bool:
         """Whether the signal fired before the time was up."""
         return await wait_any((self,), timeout_s)
+
+
+class Watch:
+    """Signals that somebody waits for again and again, each by a number of its own choice."""
+
+    __slots__ = ("_fired", "_signals", "_waiter")
+
+    def __init__(self) -> None:
+        self._signals: list[Signal] = []
+        self._fired: dict[int, None] = {}
+        self._waiter: asyncio.Future[bool] | None = None
+
+    def add(self, place: int, signal: Signal, seen_count: int) -> None:
+        """Watches a signal, once; `seen_count` is its count when what it tells of was last looked at."""
+        signal._watches[self] = place
+        self._signals.append(signal)
+        if signal.count != seen_count:
+            self._fired[place] = None
+
+    async def wait(self, timeout_s: float) -> list[int]:
+        """The numbers of those that fired since the last call, in order; none where the time is up before."""
+        if not self._fired:
+            loop = asyncio.get_running_loop()
+            self._waiter = loop.create_future()
+            timer = loop.call_later(max(0.0, timeout_s), _time_is_up, self._waiter)
+            try:
+                await self._waiter
+            finally:
+                timer.cancel()
+                self._waiter = None
+        fired, self._fired = self._fired, {}
+        return list(fired)
+
+    def close(self) -> None:
+        for signal in self._signals:
+            signal._watches.pop(self, None)
+
+    def _note(self, place: int) -> None:
+        self._fired[place] = None
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(True)
 
 
 async def wait_any(signals: Iterable[Signal], timeout_s: float | None) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ottla.disk import Disk, File
 from ottla.storage import checkpoints
 from ottla.storage.epochs import EpochStart
@@ -50,3 +52,19 @@ class Flush:
         if self.epochs is not None:
             checkpoints.write_epochs(self._disk, self._epochs_path, self.epochs)
         self._disk.sync_directory(self._directory)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSync:
+    """A snapshot that must be durable before the records go that it sums up. `run` may run in any thread."""
+
+    disk: Disk
+    directory: str
+    file: File
+
+    def run(self) -> None:
+        try:
+            self.file.sync()
+        finally:
+            self.file.close()
+        self.disk.sync_directory(self.directory)

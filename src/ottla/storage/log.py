@@ -26,8 +26,9 @@ from ottla.records.batch import BatchHeader
 from ottla.storage import retention
 from ottla.storage.admission import Admission, Admitted
 from ottla.storage.epochs import LeaderEpochs
-from ottla.storage.flush import Flush
+from ottla.storage.flush import Flush, SnapshotSync
 from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction, TimestampOffset
+from ottla.storage.lookups import Looked
 from ottla.storage.producer_state import ProducedBatch, ProducerStates
 from ottla.storage.segment import DELETED_SUFFIX, SWAP_SUFFIX, FileSlice, Segment, file_name
 
@@ -61,6 +62,19 @@ class LogSlice(NamedTuple):
     first_offset: int
     upper_offset: int
     attributes: int  # of the first batch: its codec may be unknown to an old reader
+
+
+class Unlinking(NamedTuple):
+    """A deleted segment whose files go, with the snapshot that belonged to it. `run` may run in any thread."""
+
+    disk: Disk
+    segment: Segment
+    snapshot_path: str | None
+
+    def run(self) -> None:
+        self.segment.unlink()
+        if self.snapshot_path is not None:
+            self.disk.unlink(self.snapshot_path)
 
 
 class Log:
@@ -471,21 +485,27 @@ class Log:
         unstable = self.producers.first_unstable_offset
         return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
 
-    def offset_for_time(self, timestamp: int) -> TimestampOffset | None:
-        """The first record whose timestamp is at least `timestamp`."""
+    def offset_for_time(self, timestamp: int, looked: Looked | None = None) -> TimestampOffset | None:
+        """The first record whose timestamp is at least `timestamp`.
+
+        LongLookupError, where that takes long and `looked` says that somebody waits: see `lookups`.
+        """
         for segment in self._segments[self._number_of_segment(self.log_start_offset) :]:
             if segment.max_timestamp.timestamp >= timestamp:
-                found = segment.first_at_or_after(timestamp, self.log_start_offset)
+                found = segment.first_at_or_after(timestamp, self.log_start_offset, looked)
                 if found is not None:
                     return found
         return None
 
-    def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The first of the records with the largest timestamp; None in a log without timestamps."""
+    def offset_of_max_timestamp(self, looked: Looked | None = None) -> TimestampOffset | None:
+        """The first of the records with the largest timestamp; None in a log without timestamps.
+
+        LongLookupError as above.
+        """
         latest = max(self._segments, key=lambda segment: segment.max_timestamp.timestamp)
         if latest.max_timestamp.timestamp < 0:
             return None
-        return latest.first_at_or_after(latest.max_timestamp.timestamp, self.log_start_offset)
+        return latest.first_at_or_after(latest.max_timestamp.timestamp, self.log_start_offset, looked)
 
     # -- cutting the end -----------------------------------------------------------------------------------------------
 
@@ -634,8 +654,27 @@ class Log:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
 
-    def delete_expired(self, now_ms: int, high_watermark: int) -> int:
-        """Deletes the segments that retention no longer keeps and returns how many. See `retention`."""
+    def begin_deletion(self, now_ms: int, high_watermark: int, count_max: int | None = None) -> SnapshotSync | None:
+        """What must be durable before `delete_expired`, asked the same, takes segments away; None where all of it is.
+
+        For whoever must not wait for the disk: it lets a thread run this and tells `snapshot_synced` of it.
+        """
+        count = self._expired_count(now_ms, high_watermark, count_max)
+        return self._unsynced_snapshot(self._bases[count]) if count else None
+
+    def delete_expired(self, now_ms: int, high_watermark: int, count_max: int | None = None) -> int:
+        """Deletes the segments that retention no longer keeps, the oldest of them, and returns how many.
+
+        See `retention`.
+        """
+        count = self._expired_count(now_ms, high_watermark, count_max)
+        if count:
+            self.delete_first(count, now_ms)
+            self.advance_log_start(self._bases[0])
+        return count
+
+    def _expired_count(self, now_ms: int, high_watermark: int, count_max: int | None) -> int:
+        """How many segments go; where all of them do, there is a new one behind them from here on."""
         count = retention.expired_count(
             [retention.SegmentAge.of(segment) for segment in self._segments],
             self.config,
@@ -644,12 +683,10 @@ class Log:
             high_watermark=high_watermark,
             end_offset=self.end_offset,
         )
-        if count == 0:
-            return 0
-        if count == len(self._segments):
+        if count_max is not None:
+            count = min(count, count_max)
+        if count and count == len(self._segments):
             self.roll(now_ms)
-        self.delete_first(count, now_ms)
-        self.advance_log_start(self._bases[0])
         return count
 
     def delete_first(self, count: int, now_ms: int) -> None:
@@ -662,15 +699,19 @@ class Log:
 
     def _sync_snapshot(self, offset: int) -> None:
         """Makes sure of a snapshot before the records that it sums up go away."""
+        sync = self._unsynced_snapshot(offset)
+        if sync is not None:
+            sync.run()
+            self.snapshot_synced(sync)
+
+    def _unsynced_snapshot(self, offset: int) -> SnapshotSync | None:
         path = self.snapshot_path(offset)
-        if path in self._unsynced and self.disk.exists(path):
-            file = self.disk.open(path, writable=True)
-            try:
-                file.sync()
-            finally:
-                file.close()
-            self.disk.sync_directory(self.directory)
-            self._unsynced.discard(path)
+        if path not in self._unsynced or not self.disk.exists(path):
+            return None
+        return SnapshotSync(self.disk, self.directory, self.disk.open(path, writable=True))
+
+    def snapshot_synced(self, sync: SnapshotSync) -> None:
+        self._unsynced.discard(sync.file.path)
 
     def _doom(self, segment: Segment, now_ms: int) -> None:
         segment.change_suffix(DELETED_SUFFIX)
@@ -678,15 +719,25 @@ class Log:
 
     def unlink_due(self, now_ms: int) -> int:
         """Removes the files of segments that were deleted long enough ago; how many segments."""
+        due = self.take_due(now_ms)
+        for doomed in due:
+            doomed.run()
+        return len(due)
+
+    def take_due(self, now_ms: int) -> list[Unlinking]:
+        """The segments that were deleted long enough ago, for a thread that may wait for the disk."""
+        if not self._doomed:
+            return []
         # Further away than any can be: the clock was set back. Whoever still reads them holds their files.
         latest_ms = now_ms + self.config.file_delete_delay_ms
         due = [segment for due_ms, segment in self._doomed if not now_ms < due_ms <= latest_ms]
         self._doomed = [(due_ms, segment) for due_ms, segment in self._doomed if now_ms < due_ms <= latest_ms]
-        for segment in due:
-            segment.unlink()
-            if segment.base_offset not in self._bases:  # else a compacted one took its place and has the same snapshot
-                self.disk.unlink(self.snapshot_path(segment.base_offset))
-        return len(due)
+        standing = set(self._bases)
+        return [
+            # One whose place a compacted one took has the same snapshot.
+            Unlinking(self.disk, one, None if one.base_offset in standing else self.snapshot_path(one.base_offset))
+            for one in due
+        ]
 
     # -- replacing the middle ------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config import LogConfig
@@ -54,6 +55,7 @@ class LogDirectory:
     checkpoints_written: dict[str, int] = field(default_factory=dict)
     checksums: dict[str, int] = field(default_factory=dict)  # of the checkpoint files as they were written last
     checkpoint_lock: Lock = field(default_factory=Lock)
+    let_go: list[Log] = field(default_factory=list)  # deleted, with names that are still to be taken away
 
     @property
     def is_online(self) -> bool:
@@ -104,6 +106,31 @@ class CheckpointPlan:
             write_atomically(self.disk, self.directory.file(name), [text])
         checkpoints.write_checksums(self.disk, path, {name: {checksum} for name, checksum in after.items()})
         self.directory.checksums = after
+
+
+class Rename(NamedTuple):
+    """A log that is no longer ours, the name that its directory gets, and of a deleted one when its files may go."""
+
+    log: Log
+    target: str
+    due_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RenamePlan:
+    """Logs of one directory that lose their names. `run` may run in any thread."""
+
+    disk: Disk
+    directory: LogDirectory
+    renames: list[Rename]
+    checkpoint: CheckpointPlan
+
+    def run(self) -> None:
+        for log, target, _ in self.renames:
+            log.abandon()
+            self.disk.rename(log.directory, target)
+        self.disk.sync_directory(self.directory.path)
+        self.checkpoint.run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,6 +449,16 @@ class Logs:
     def set_strays_aside(self, partition: TopicPartition, topic_id: UUID, *, is_new: bool) -> None:
         """Renames what has the name of a topic's partition and is not its log; nothing of it is deleted.
 
+        See `begin_set_strays_aside`.
+        """
+        for plan in self.begin_set_strays_aside(partition, topic_id, is_new=is_new):
+            plan.run()
+
+    def begin_set_strays_aside(
+        self, partition: TopicPartition, topic_id: UUID, *, is_new: bool
+    ) -> Iterator[RenamePlan]:
+        """What has the name of a topic's partition and is not its log: forgotten here, renamed by the plans.
+
         That is left by a topic of the same name that was deleted, or could not be made, while a directory failed. A log
         that says nothing of its owner is ours, unless the topic `is_new` or a log beside it is.
         """
@@ -448,17 +485,14 @@ class Logs:
                     topic_id,
                     path,
                 )
-                self._take_away(directory, partition, path)
-                self._disk.sync_directory(directory.path)
-                self._write_checkpoints(directory)
+                renames = [Rename(self._forget(directory, partition), path)]
+                yield RenamePlan(self._disk, directory, renames, self._checkpoint(directory))
 
-    def _take_away(self, directory: LogDirectory, partition: TopicPartition, path: str) -> Log:
-        """Lets go of a log whose directory has another name from now on; the names are not durable yet."""
+    def _forget(self, directory: LogDirectory, partition: TopicPartition) -> Log:
         log = directory.logs.pop(partition)
         directory.clean_offsets.pop(partition, None)
         self._owners.pop(partition, None)
-        log.abandon()
-        self._disk.rename(log.directory, path)
+        log.is_closed = True  # its files are closed with the rest, by whoever renames it
         return log
 
     def delete(self, partition: TopicPartition, *, now_ms: int) -> None:
@@ -469,15 +503,33 @@ class Logs:
 
     def delete_in(self, directory: LogDirectory, partitions: Iterable[TopicPartition], *, now_ms: int) -> None:
         """Takes logs of one directory away together, which costs as many syncs as one."""
-        doomed = []
         for partition in partitions:
-            path = directory.file(set_aside_name(partition, self._dice, DELETE_SUFFIX))
-            log = self._take_away(directory, partition, path)
-            doomed.append((now_ms + log.config.file_delete_delay_ms, directory, path))
-        self._doomed += doomed
-        self._disk.sync_directory(directory.path)
+            self.let_go(directory, partition)
+        deletion = self.begin_delete(directory, now_ms)
+        deletion.run()
+        self.end_delete(deletion)
+
+    def let_go(self, directory: LogDirectory, partition: TopicPartition) -> None:
+        """A log that is to be deleted: nobody finds it from here on. `begin_delete` takes its files away."""
+        directory.let_go.append(self._forget(directory, partition))
+
+    def begin_delete(self, directory: LogDirectory, now_ms: int) -> RenamePlan:
+        """How the logs that were let go lose their names, for a thread that may wait for the disk."""
+        doomed, directory.let_go = directory.let_go, []
+        renames = [
+            Rename(
+                log,
+                directory.file(set_aside_name(log.name, self._dice, DELETE_SUFFIX)),
+                now_ms + log.config.file_delete_delay_ms,
+            )
+            for log in doomed
+        ]
         # Gone from the checkpoints as well, or a topic of the same name would inherit its offsets after a crash.
-        self._write_checkpoints(directory)
+        return RenamePlan(self._disk, directory, renames, self._checkpoint(directory))
+
+    def end_delete(self, deletion: RenamePlan) -> None:
+        """The names are gone for good: the files follow when their time has come."""
+        self._doomed += [(rename.due_ms, deletion.directory, rename.target) for rename in deletion.renames]
 
     def truncate(self, partition: TopicPartition, offset: int, *, now_ms: int) -> None:
         """Cuts a log and makes its lower recovery point durable before anything is appended behind the cut.

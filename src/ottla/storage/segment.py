@@ -17,7 +17,9 @@ from ottla.errors import CorruptFileError, RecordsError, StorageError
 from ottla.ids import NO_TIMESTAMP
 from ottla.records import batch, legacy
 from ottla.records.batch import HEADER_BYTES, LENGTH_PREFIX, BatchHeader
+from ottla.storage import lookups
 from ottla.storage.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex, TimestampOffset, TransactionIndex
+from ottla.storage.lookups import Looked, LookupKey, TimeLookup
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -498,8 +500,10 @@ class Segment:
             self.first_timestamp = self.header_at(0).max_timestamp
         return NO_TIMESTAMP if self.first_timestamp is None else self.first_timestamp
 
-    def first_at_or_after(self, timestamp: int, start_offset: int) -> TimestampOffset | None:
-        """The first record at or past `start_offset` whose timestamp is at least `timestamp`."""
+    def first_at_or_after(
+        self, timestamp: int, start_offset: int, looked: Looked | None = None
+    ) -> TimestampOffset | None:
+        """The first record at or past `start_offset` whose timestamp is at least `timestamp`; see `lookups`."""
         entry = self._time_entry(timestamp)
         # Every batch up to the entry's offset is older, so the search may begin there.
         first = self.find(max(entry.offset, start_offset))
@@ -508,7 +512,8 @@ class Segment:
         for position, header in self.walk(first.position):
             if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
                 data = self.file.read(position, header.size_bytes)
-                found = batch.first_at_or_after(data, timestamp, start_offset=start_offset)
+                lookup = TimeLookup(LookupKey(header, timestamp, start_offset), data)
+                found = lookups.first_at_or_after(lookup, looked)
                 if found is not None:
                     return TimestampOffset(found[1], found[0])
         return None

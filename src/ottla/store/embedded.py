@@ -57,9 +57,8 @@ class EmbeddedStore(LocalStore):
         self._run: Runner = run
 
     async def _persist(self, changes: Changes) -> None:
-        payload = encode_changes(changes.items())
         try:
-            await self._run(lambda: self._journal.append(payload))
+            await self._run(lambda: self._journal.append(encode_changes(changes.items())))
         except StorageError as error:
             raise StoreUnavailable(next(iter(changes)), f"the change is not saved: {error}") from error
 

@@ -28,13 +28,14 @@ from ottla.store.api import (
     Watch,
     check_path,
 )
-from ottla.store.tree import Changes, Decision, Draft, Tree, decide
+from ottla.store.tree import Changes, Decision, Draft, Tree, decide_in_steps
 from ottla.store.watches import Watches
 
 WAITING_COMMITS_MAX = 10_000
 # How many commits share a sync, and about how much data: bounds what is written at once.
 BATCH_COMMITS_MAX = 256
 BATCH_BYTES_MAX = 16 * 1024 * 1024
+DECIDED_AT_ONCE_MAX = 500  # operations, before others have their turn: a few milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +144,9 @@ class LocalStore:
         return batch
 
     async def _write(self, batch: Sequence[_Commit]) -> None:
+        # The tree stands still meanwhile: nobody else writes.
         draft = Draft(self._tree)
-        outcomes = [_decide_on(draft, commit) for commit in batch]
+        outcomes = [await _decide_on(draft, commit) for commit in batch]
         if draft.changes:
             try:
                 await self._persist(draft.changes)
@@ -162,9 +164,15 @@ class LocalStore:
                 commit.answer.set_result(outcome.results)
 
 
-def _decide_on(draft: Draft, commit: _Commit) -> Decision | StoreError:
+async def _decide_on(draft: Draft, commit: _Commit) -> Decision | StoreError:
+    steps = decide_in_steps(draft, commit.operations)
     try:
-        decision = decide(draft, commit.operations)
+        while True:
+            for _ in range(DECIDED_AT_ONCE_MAX):
+                next(steps)
+            await asyncio.sleep(0)
+    except StopIteration as done:
+        decision: Decision = done.value
     except StoreError as refusal:
         return refusal
     draft.absorb(decision)

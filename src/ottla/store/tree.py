@@ -8,7 +8,7 @@ yet, so that later commits can be decided on top of it while readers still see t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -116,8 +116,22 @@ class Decision:
 
 def decide(view: View, operations: tuple[Operation, ...]) -> Decision:
     """Raises the StoreError of the first operation that the rules refuse."""
+    steps = decide_in_steps(view, operations)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            decision: Decision = done.value
+            return decision
+
+
+def decide_in_steps(view: View, operations: tuple[Operation, ...]) -> Generator[None, None, Decision]:
+    """The same, an operation at a time: there may be ten thousand, and the view must stand still until the last."""
     draft = Draft(view)
-    results = [draft._perform(operation) for operation in operations]
+    results = []
+    for operation in operations:
+        results.append(draft._perform(operation))
+        yield
     return Decision(results, draft.changes, draft._child_growth, frozenset(draft.touched))
 
 

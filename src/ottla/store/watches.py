@@ -47,6 +47,8 @@ class Watches:
 
     def schedule(self, changed: Iterable[str], loop: asyncio.AbstractEventLoop) -> None:
         """Each call comes from the loop itself, so that one that fails is reported there and harms nobody else."""
+        if not self._by_path:
+            return
         news: dict[SubtreeWatch, set[str]] = {}
         for path in changed:
             for ancestor in _lineage(path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from ottla.cluster import nodes
 from ottla.cluster.image import BrokerNode, ClusterImage
 from ottla.config.dynamic import ConfigResource, ConfigResourceType, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
+from ottla.runtime.turns import Turns
 from ottla.store.memory import MemoryStore
 from ottla.store.recipes import ensure_path
 from ottla.testing.loop import run
@@ -40,7 +41,9 @@ class World:
             image,
             prepare,
             self.publish,
+            self._finish,
             random.Random(1),
+            Turns(),
             epoch=4,
             configs=lambda: self.configs,
             change_configs=self._change,
@@ -50,7 +53,10 @@ class World:
         assert self.prepared[-1] is image, "logs are made before anybody hears of their partitions"
         self.images.append(image)
 
-    def _change(self, configs: DynamicConfigs) -> None:
+    async def _finish(self) -> None:
+        assert self.images[-1] is self.prepared[-1], "what was removed is taken away once nobody sees it"
+
+    async def _change(self, configs: DynamicConfigs, changed: Collection[ConfigResource]) -> None:
         self.configs = configs
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ottla.broker.group_coordinator import topics_view
+from ottla.broker.group_coordinator import topic_infos
 from ottla.cluster.image import PartitionState, TopicState
+from ottla.groups.shard import TopicsView
 
 TOPIC_ID = UUID(int=7)
 
@@ -15,15 +16,16 @@ def topic(*replicas: tuple[int, ...]) -> TopicState:
 
 
 def test_groups_are_told_the_racks_of_each_partition_in_order() -> None:
-    view = topics_view([topic((1, 2), (2, 3), (3,))], {1: "west", 2: "east", 3: None})
-    assert view.topics["t"].partition_racks == (("east", "west"), ("east",), ())
-    assert (view.topics["t"].partition_count, view.names[TOPIC_ID]) == (3, "t")
+    infos = topic_infos([topic((1, 2), (2, 3), (3,))], {1: "west", 2: "east", 3: None})
+    assert infos["t"].partition_racks == (("east", "west"), ("east",), ())
+    assert infos["t"].partition_count == 3
+    assert TopicsView().changed(infos, ()).names == {TOPIC_ID: "t"}
 
 
 def test_the_order_of_replicas_is_no_matter() -> None:
     racks = {1: "west", 2: "east"}
-    assert topics_view([topic((1, 2))], racks) == topics_view([topic((2, 1))], racks)
+    assert topic_infos([topic((1, 2))], racks) == topic_infos([topic((2, 1))], racks)
 
 
 def test_brokers_without_racks_are_all_in_one_place() -> None:
-    assert topics_view([topic((1, 2))], {1: None, 2: None}).topics["t"].partition_racks == ()
+    assert topic_infos([topic((1, 2))], {1: None, 2: None})["t"].partition_racks == ()

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ErrorCode, ProtocolError
-from ottla.groups.machine import TOMBSTONES_MAX, GroupMachine
+from ottla.groups.machine import OFFSETS_LOOKED_AT_MAX, GroupMachine
 from ottla.groups.offsets import CommittedOffset, OffsetStore, pack, unpack
 from ottla.groups.shard import TopicInfo, TopicsView
 from ottla.ids import TopicPartition
@@ -242,16 +242,21 @@ def test_who_asks_by_id_does_not_get_the_offsets_of_another_topic_of_the_same_na
 
 def test_the_offsets_of_a_deleted_topic_that_many_groups_read_go_a_part_at_a_time(driver: Any) -> None:
     driver.create_topics(a=10, b=1)
-    for group in range(TOMBSTONES_MAX // 4):
+    group_count = OFFSETS_LOOKED_AT_MAX // 4
+    for group in range(group_count):
         driver.commit({("a", partition): 1 for partition in range(10)} | {B0: 1}, group=f"g{group}")
     driver.commit_in_transaction({A0: 5}, group="g")
-    assert len(driver.machine.topics_changed(TopicsView(), driver.now_ms).records) == TOMBSTONES_MAX
-    driver.restart()
     written = len(driver.log)
     driver.create_topics(a=0)
-    assert len(driver.log) == written + TOMBSTONES_MAX
-    driver.pass_time(0)
-    assert len(driver.log) == written + 10 * TOMBSTONES_MAX // 4 + 1
+    assert 0 < len(driver.log) - written <= OFFSETS_LOOKED_AT_MAX
+    turns = 0
+    while driver.machine.next_deadline_ms <= driver.now_ms:
+        before = len(driver.log)
+        driver.carry_out(driver.machine.expire(driver.now_ms))
+        assert len(driver.log) - before <= OFFSETS_LOOKED_AT_MAX
+        turns += 1
+    assert turns >= 2
+    assert len(driver.log) == written + 10 * group_count + 1
     driver.end_transaction(7, True)
     assert driver.fetch() == {}
     assert driver.fetch(group="g7") == {B0: 1}
@@ -300,15 +305,48 @@ def test_a_commit_timestamp_of_version_1_counts(driver: Any) -> None:
 
 
 def test_many_old_offsets_go_a_part_at_a_time(driver: Any) -> None:
-    driver.commit({("a", partition): 1 for partition in range(2 * TOMBSTONES_MAX + 10)})
+    driver.commit({("a", partition): 1 for partition in range(2 * OFFSETS_LOOKED_AT_MAX + 10)})
     driver.now_ms += 8 * DAY_MS
     parts = []
     while driver.machine.next_deadline_ms <= driver.now_ms:
         decision = driver.machine.expire(driver.now_ms)
         parts.append(len(decision.records))
         driver.carry_out(decision)
-    assert parts == [TOMBSTONES_MAX, TOMBSTONES_MAX, 11]
+    assert parts == [OFFSETS_LOOKED_AT_MAX, OFFSETS_LOOKED_AT_MAX, 11]
     assert driver.machine.group("g") is None
+
+
+def test_a_look_that_finds_nothing_old_gives_others_their_turn_as_well(
+    driver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each `expire` is one turn of the runner: a look without tombstones must not go on to the end in it."""
+    looked_at: list[TopicPartition] = []
+    get = OffsetStore.get
+
+    def noted(store: OffsetStore, group_id: str, key: TopicPartition) -> Any:
+        looked_at.append(key)
+        return get(store, group_id, key)
+
+    driver.commit({("a", partition): 1 for partition in range(3 * OFFSETS_LOOKED_AT_MAX)})
+    driver.now_ms = driver.machine.next_deadline_ms
+    monkeypatch.setattr(OffsetStore, "get", noted)
+    turns = 0
+    while driver.machine.next_deadline_ms <= driver.now_ms:
+        assert not driver.machine.expire(driver.now_ms).records
+        assert len(looked_at) <= OFFSETS_LOOKED_AT_MAX
+        looked_at.clear()
+        turns += 1
+    assert turns >= 3
+
+
+def test_an_offset_that_is_committed_while_old_ones_are_looked_for_keeps_its_group(driver: Any) -> None:
+    driver.commit({("a", partition): 1 for partition in range(OFFSETS_LOOKED_AT_MAX + 10)})
+    driver.now_ms += 8 * DAY_MS
+    driver.carry_out(driver.machine.expire(driver.now_ms))
+    driver.commit({A0: 7})
+    driver.pass_time(0)
+    assert driver.fetch() == {A0: 7}
+    assert driver.machine.group("g") is not None
 
 
 # --- transactions
@@ -410,7 +448,7 @@ def test_the_groups_of_a_shard_share_their_keys() -> None:
     assert first is second
     store.apply(OffsetCommitKey(group="g", topic="topic", partition=300), None)
     store.apply(OffsetCommitKey(group="h", topic="topic", partition=300), None)
-    store.forget_unused_keys()
+    store.forget_shared_keys()
     assert store._keys == {}
     assert list(store.keys_of("g")) == []
     assert store.get("g", TopicPartition("topic", 300)) is None

@@ -6,16 +6,18 @@ import asyncio
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Coroutine
+from itertools import count
 from typing import Any
 
 import pytest
 
 from ottla.errors import ProtocolError
 from ottla.net import connection as connection_module
-from ottla.net.connection import Connection, Parked, Reply
+from ottla.net.connection import PIPELINED_S, Connection, Parked, Reply
 from ottla.net.hang_ups import HangUps
 from ottla.net.server import RECEIVE_BUFFER_BYTES
 
+REQUESTS_PER_TURN = 4
 WAIT_S = 60
 
 
@@ -39,6 +41,9 @@ class Listener:
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.frame_bytes_max = frame_bytes_max
         self.closed_count = 0
+        # Time passes by being looked at: a few requests that arrive together are a turn.
+        looks = count()
+        self.timer = lambda: next(looks) * PIPELINED_S / REQUESTS_PER_TURN
 
     def closed(self, connection: Connection) -> None:
         self.closed_count += 1
@@ -407,3 +412,58 @@ def test_a_request_that_changes_something_is_carried_out_and_answered_to_a_peer_
         hang_ups.close()
 
     connected(lambda connection, frame: change(), play)
+
+
+# -- turns
+
+
+def test_a_peer_that_sends_many_requests_at_once_has_a_few_of_them_handled_per_turn() -> None:
+    handled_in_this_turn: list[int] = [0]
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        handled_in_this_turn[-1] += 1
+        return [framed(bytes(frame))]
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        async def others() -> None:
+            while True:
+                handled_in_this_turn.append(0)
+                await asyncio.sleep(0)
+
+        neighbour = asyncio.create_task(others())
+        sent = framed(*(str(number).encode() for number in range(500)))
+        await asyncio.get_running_loop().sock_sendall(theirs, sent)
+        assert await received(theirs, len(sent)) == sent, "all are answered, in order"
+        neighbour.cancel()
+
+    connected(handle, play)
+    assert 0 < max(handled_in_this_turn) <= REQUESTS_PER_TURN + 1
+
+
+def test_requests_that_wait_for_their_turn_are_answered_before_the_connection_is_stopped() -> None:
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        sent = framed(*(bytes(10) for _ in range(50)))
+        await asyncio.get_running_loop().sock_sendall(theirs, sent)
+        await asyncio.sleep(0)  # some are handled, the others wait
+        await asyncio.sleep(0)
+        connection.stop()
+        assert await received(theirs, len(sent) + 1) == sent
+
+    connected(echo, play)
+
+
+def test_the_bytes_of_a_request_are_kept_for_a_handler_that_waits() -> None:
+    kept: list[memoryview] = []
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        kept.append(connection.kept(frame))
+        return [framed(b"")]
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        bodies = [b"first", b"second", bytes(RECEIVE_BUFFER_BYTES + 1)]
+        for body in bodies:
+            await asyncio.get_running_loop().sock_sendall(theirs, framed(body))
+            await received(theirs, 4)
+        assert [bytes(frame) for frame in kept] == bodies
+
+    connected(handle, play, frame_bytes_max=1 << 20)

@@ -1,19 +1,21 @@
 """Counts and lengths are believed only as far as the frame reaches, before anything is allocated."""
 
 import tracemalloc
+from random import Random
 
 import pytest
 
 from ottla.errors import ProtocolError
-from ottla.protocol.codec import decode, encode
+from ottla.protocol.codec import decode, decode_bounded, encode, encode_large
 from ottla.protocol.compiler import element_size_min
-from ottla.protocol.messages.fetch import FetchRequest
-from ottla.protocol.messages.groups import DescribeGroupsRequest
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.topics import DeleteTopicsRequest
 from ottla.protocol.schema import message_schema_of, schema_of
 from ottla.protocol.versions import all_messages
 from ottla.protocol.wire import ARRAY_ELEMENTS_MAX, TAGGED_FIELDS_MAX, encode_uvarint
+from ottla.testing.messages import random_message, smallest_message
 
 
 def allocated_by_refusing(cls: type, version: int, frame: bytes) -> int:
@@ -91,3 +93,27 @@ def test_every_element_of_every_array_takes_room_on_the_wire() -> None:
         schema = message_schema_of(cls)
         for version in schema.versions:
             check(cls, version, schema.is_flexible(version))
+
+
+def test_a_large_request_is_refused_before_its_elements_are_made() -> None:
+    """Over all arrays together, whichever way they are nested."""
+    topics = [FetchTopic(topic="t", partitions=[smallest_message(FetchPartition, 12)] * 9)] * 10
+    frame = memoryview(encode(FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics), 12))
+    count = len(topics) * (1 + len(topics[0].partitions))
+    assert decode_bounded(FetchRequest, frame, 12, 0, count) == decode(FetchRequest, frame, 12)
+    with pytest.raises(ProtocolError, match="more elements"):
+        decode_bounded(FetchRequest, frame, 12, 0, count - 1)
+
+
+@pytest.mark.parametrize("cls", [cls for cls in all_messages() if message_schema_of(cls).key is not None], ids=str)
+def test_a_bounded_decoder_reads_what_the_other_reads(cls: type) -> None:
+    schema = message_schema_of(cls)
+    version = schema.versions.last
+    message = random_message(cls, version, Random(7))
+    data = encode(message, version)
+    assert decode_bounded(cls, memoryview(data), version, 0, 1_000_000) == decode(cls, memoryview(data), version)
+
+
+def test_a_large_answer_is_encoded_without_a_list_of_its_parts() -> None:
+    answer = random_message(DescribeGroupsResponse, 6, Random(3))
+    assert encode_large(answer, 6) == encode(answer, 6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla.runtime.signal import Signal, wait_any
+from ottla.runtime.signal import Signal, Watch, wait_any
 from ottla.testing.loop import run
 
 
@@ -63,5 +63,38 @@ def test_no_time_at_all_gives_up_at_once() -> None:
     async def scenario() -> None:
         assert not await Signal().wait(0)
         assert not await Signal().wait(-3)
+
+    run(scenario())
+
+
+def test_a_watch_tells_which_of_many_signals_fired_and_leaves_nothing_behind() -> None:
+    async def scenario() -> None:
+        signals = [Signal() for _ in range(100)]
+        watch = Watch()
+        for place, signal in enumerate(signals):
+            watch.add(place, signal, signal.count)
+        waiting = asyncio.ensure_future(watch.wait(5.0))
+        await asyncio.sleep(0)
+        signals[7].fire()
+        signals[3].fire()
+        signals[7].fire()
+        assert await waiting == [7, 3]
+        assert await watch.wait(5.0) == [], "each is told once, and time passes without"
+        watch.close()
+        assert not any(signal.waiter_count for signal in signals)
+
+    run(scenario())
+
+
+def test_what_fired_between_looking_and_watching_is_not_missed() -> None:
+    async def scenario() -> None:
+        signal, watch = Signal(), Watch()
+        seen_count = signal.count
+        signal.fire()
+        watch.add(0, signal, seen_count)
+        assert await watch.wait(0.0) == [0]
+        signal.fire()
+        assert await watch.wait(0.0) == [0], "and what fires while nobody waits is told by the next wait"
+        watch.close()
 
     run(scenario())

@@ -18,6 +18,7 @@ from ottla.protocol.messages.acls import (
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
+from ottla.runtime.turns import Steps, in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -32,28 +33,28 @@ def handle_describe(broker: Broker, request: DescribeAclsRequest, context: Conte
     return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[])
 
 
-def handle_create(broker: Broker, request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
+@in_turns
+def handle_create(broker: Broker, request: CreateAclsRequest, context: Context) -> Steps[CreateAclsResponse]:
+    results = []
     for one in request.creations:
         _check_known(one.resource_type, one.resource_pattern_type, one.operation, one.permission_type)
-    return CreateAclsResponse(
-        results=[
-            AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-            for _ in request.creations
-        ]
-    )
+        results.append(AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER))
+        yield
+    return CreateAclsResponse(results=results)
 
 
-def handle_delete(broker: Broker, request: DeleteAclsRequest, context: Context) -> DeleteAclsResponse:
+@in_turns
+def handle_delete(broker: Broker, request: DeleteAclsRequest, context: Context) -> Steps[DeleteAclsResponse]:
+    results = []
     for one in request.filters:
         _check_known(one.resource_type_filter, one.pattern_type_filter, one.operation, one.permission_type)
-    return DeleteAclsResponse(
-        filter_results=[
+        results.append(
             DeleteAclsFilterResult(
                 error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[]
             )
-            for _ in request.filters
-        ]
-    )
+        )
+        yield
+    return DeleteAclsResponse(filter_results=results)
 
 
 def _check_known(*kinds: int) -> None:

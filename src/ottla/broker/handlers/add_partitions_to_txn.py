@@ -20,6 +20,7 @@ from ottla.protocol.messages.transactions import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from ottla.runtime.turns import Steps, in_turns
 from ottla.transactions.coordinator import TransactionShard
 from ottla.transactions.state import FIRST_VERSION_WITH_BUMPS, ProducerIdAndEpoch
 
@@ -34,11 +35,13 @@ FIRST_VERSION_2_VERSION = 5  # a broker asks for a producer that does not ask it
 Codes = Mapping[TopicPartition, ErrorCode]
 
 
-def handle(
-    broker: Broker, request: AddPartitionsToTxnRequest, context: Context
-) -> AddPartitionsToTxnResponse | Coroutine[Any, Any, AddPartitionsToTxnResponse]:
+@in_turns
+def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: Context) -> Steps[Any]:
     if context.version >= FIRST_BATCHED_VERSION:
-        answers = [_add(broker, transaction, context.version) for transaction in request.transactions]
+        answers = []
+        for transaction in request.transactions:
+            answers.append(_add(broker, transaction, context.version))
+            yield
         return together(answers, partial(_batched, request))
     transaction = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.config.dynamic import ConfigChange, ConfigResource, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
@@ -28,11 +28,11 @@ Decide = Callable[[DynamicConfigs], dict[str, str]]
 
 async def handle(broker: Broker, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
     """Replaces all that a resource sets."""
-    changes: list[tuple[ConfigResource, Decide]] = []
-    for wish in request.resources:
-        resource = ConfigResource(wish.resource_type, wish.resource_name)
-        changes.append((resource, partial(_replace, resource, wish.configs)))
-    return AlterConfigsResponse(responses=await _change(broker, changes, validate_only=request.validate_only))
+
+    def decision(wish: Any) -> Decide:
+        return partial(_replace, _resource(wish), wish.configs)
+
+    return AlterConfigsResponse(responses=await _change(broker, request, decision))
 
 
 def _replace(
@@ -48,27 +48,37 @@ async def handle_incremental(
     broker: Broker, request: IncrementalAlterConfigsRequest, context: Context
 ) -> IncrementalAlterConfigsResponse:
     """Sets, deletes, appends and subtracts single settings."""
-    changes: list[tuple[ConfigResource, Decide]] = []
-    for wish in request.resources:
-        resource = ConfigResource(wish.resource_type, wish.resource_name)
+
+    def decision(wish: Any) -> Decide:
         wanted = [ConfigChange(entry.name, entry.config_operation, entry.value) for entry in wish.configs]
-        changes.append((resource, lambda configs, r=resource, w=wanted: configs.incremental_alter(r, w)))  # type: ignore[misc]
-    return IncrementalAlterConfigsResponse(
-        responses=await _change(broker, changes, validate_only=request.validate_only)
-    )
+        return lambda configs: configs.incremental_alter(_resource(wish), wanted)
+
+    return IncrementalAlterConfigsResponse(responses=await _change(broker, request, decision))
+
+
+def _resource(wish: Any) -> ConfigResource:
+    return ConfigResource(wish.resource_type, wish.resource_name)
 
 
 async def _change(
-    broker: Broker, changes: list[tuple[ConfigResource, Decide]], *, validate_only: bool
+    broker: Broker,
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    decision: Callable[[Any], Decide],
 ) -> list[AlterConfigsResourceResponse]:
-    counts = Counter(resource for resource, _ in changes)
+    """Changes one resource after the other; each is judged by what the one before has left."""
+    wishes: list[Any] = list(request.resources)
+    counts: Counter[ConfigResource] = Counter()
+    async for wish in broker.turns.over(wishes):
+        counts[_resource(wish)] += 1
     responses = []
-    for resource, decide in changes:
+    async for wish in broker.turns.over(wishes):
+        resource = _resource(wish)
         answer = AlterConfigsResourceResponse(resource_type=resource.type, resource_name=resource.name)
         try:
             if counts[resource] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "a resource is named more than once")
-            await asyncio.shield(broker.controller.change_config(resource, decide, validate_only=validate_only))
+            change = broker.controller.change_config(resource, decision(wish), validate_only=request.validate_only)
+            await asyncio.shield(change)
         except ApiError as error:
             answer.error_code, answer.error_message = error.code, error.message or None
         responses.append(answer)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.answer_room import AnswerRoom
 from ottla.broker.authorized import GROUP_OPERATIONS
 from ottla.broker.coordinators import together
 from ottla.errors import ErrorCode
@@ -15,16 +15,23 @@ from ottla.protocol.messages.consumer_groups import (
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
+from ottla.runtime.turns import Steps, in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
 
-def handle(
-    broker: Broker, request: ConsumerGroupDescribeRequest, context: Context
-) -> ConsumerGroupDescribeResponse | Coroutine[Any, Any, ConsumerGroupDescribeResponse]:
-    answers = [_describe(broker, group_id) for group_id in request.group_ids]
+@in_turns
+def handle(broker: Broker, request: ConsumerGroupDescribeRequest, context: Context) -> Steps[Any]:
+    answers = []
+    room = AnswerRoom()
+    for group_id in request.group_ids:
+        answer = _describe(broker, group_id)
+        if type(answer) is DescribedGroup:
+            room.take(len(answer.members))
+        answers.append(answer)
+        yield
     return together(answers, partial(_response, request.include_authorized_operations))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 async def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
     counts = Counter(topic.name for topic in request.topics)
     results = []
-    for name, wish in {topic.name: topic for topic in request.topics}.items():
+    async for name, wish in broker.turns.over({topic.name: topic for topic in request.topics}.items()):
         try:
             if counts[name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {name} is named more than once")

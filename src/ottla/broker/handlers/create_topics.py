@@ -29,18 +29,22 @@ PARTITIONS_MAX = 10_000  # of all topics of one request
 
 async def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     counts = Counter(topic.name for topic in request.topics)
-    results = []
     too_many = _partition_count(broker, request) > PARTITIONS_MAX
-    for wish in request.topics:
+    outcomes: dict[str, TopicState | ApiError] = {}
+    wishes: list[CreatableTopic] = []
+    new: list[NewTopic] = []
+    async for wish in broker.turns.over(request.topics):
         if counts[wish.name] > 1:
             continue
+        wishes.append(wish)
         try:
             if too_many:
                 raise ApiError(ErrorCode.POLICY_VIOLATION, f"a request may ask for {PARTITIONS_MAX} partitions in all")
-            topic = await _create(broker, wish, request)
-            results.append(_result(broker, topic, wish))
+            new.append(_new_topic(wish))
         except ApiError as error:
-            results.append(_failed(wish.name, error))
+            outcomes[wish.name] = error
+    outcomes.update(zip((topic.name for topic in new), await _create(broker, new, request), strict=True))
+    results = [_result(broker, outcomes[wish.name], wish) async for wish in broker.turns.over(wishes)]
     repeated = ApiError(ErrorCode.INVALID_REQUEST, "the topic is asked for more than once")
     results += [_failed(name, repeated) for name, count in counts.items() if count > 1]
     return CreateTopicsResponse(topics=results)
@@ -59,14 +63,19 @@ def _partition_count(broker: Broker, request: CreateTopicsRequest) -> int:
     )
 
 
-async def _create(broker: Broker, wish: CreatableTopic, request: CreateTopicsRequest) -> TopicState:
-    new = _new_topic(wish)
+async def _create(broker: Broker, new: list[NewTopic], request: CreateTopicsRequest) -> list[TopicState | ApiError]:
     if request.timeout_ms <= 0 and not request.validate_only:
         # The caller does not wait; what it started goes on all the same, unless it cannot be.
-        await broker.controller.create_topic(new, validate_only=True)
-        broker.in_background("create topic", broker.controller.create_unless_there(new))
-        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the topic is being created")
-    return await asyncio.shield(broker.controller.create_topic(new, validate_only=request.validate_only))
+        outcomes = await broker.controller.create_topics(new, validate_only=True)
+        possible = [wish for wish, outcome in zip(new, outcomes, strict=True) if isinstance(outcome, TopicState)]
+        broker.in_background("create topics", _in_background(broker, possible))
+        late = ApiError(ErrorCode.REQUEST_TIMED_OUT, "the topic is being created")
+        return [late if isinstance(outcome, TopicState) else outcome for outcome in outcomes]
+    return await asyncio.shield(broker.controller.create_topics(new, validate_only=request.validate_only))
+
+
+async def _in_background(broker: Broker, new: list[NewTopic]) -> None:
+    await broker.controller.create_topics(new)
 
 
 def _new_topic(wish: CreatableTopic) -> NewTopic:
@@ -79,7 +88,9 @@ def _new_topic(wish: CreatableTopic) -> NewTopic:
     )
 
 
-def _result(broker: Broker, topic: TopicState, wish: CreatableTopic) -> CreatableTopicResult:
+def _result(broker: Broker, topic: TopicState | ApiError, wish: CreatableTopic) -> CreatableTopicResult:
+    if isinstance(topic, ApiError):
+        return _failed(wish.name, topic)
     resource = ConfigResource(ConfigResourceType.TOPIC, topic.name)
     config = {entry.name: entry.value for entry in wish.configs if entry.value is not None}
     entries = broker.configs.replaced(resource, config).describe_topic(topic.name)

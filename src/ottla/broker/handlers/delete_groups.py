@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +9,19 @@ from ottla.broker.coordinators import together
 from ottla.errors import ErrorCode
 from ottla.groups.machine import GroupMachine
 from ottla.protocol.messages.groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.runtime.turns import Steps, in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
 
-def handle(
-    broker: Broker, request: DeleteGroupsRequest, context: Context
-) -> DeleteGroupsResponse | Coroutine[Any, Any, DeleteGroupsResponse]:
-    answers = [_delete(broker, group_id) for group_id in dict.fromkeys(request.groups_names)]
+@in_turns
+def handle(broker: Broker, request: DeleteGroupsRequest, context: Context) -> Steps[Any]:
+    answers = []
+    for group_id in dict.fromkeys(request.groups_names):
+        answers.append(_delete(broker, group_id))
+        yield
     return together(answers, lambda results: DeleteGroupsResponse(results=list(results)))
 
 

@@ -12,6 +12,7 @@ from ottla.protocol.messages.offsets import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ottla.runtime.turns import Steps, in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -20,19 +21,20 @@ if TYPE_CHECKING:
 NO_OFFSET = -1
 
 
-def handle(broker: Broker, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
+@in_turns
+def handle(broker: Broker, request: DeleteRecordsRequest, context: Context) -> Steps[DeleteRecordsResponse]:
     # Of a partition that is named twice the last word counts.
     wishes: dict[str, dict[int, int]] = {}
     for topic in request.topics:
         wishes.setdefault(topic.name, {}).update((wish.partition_index, wish.offset) for wish in topic.partitions)
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=name, partitions=[_result(broker, name, index, offset) for index, offset in offsets.items()]
-            )
-            for name, offsets in wishes.items()
-        ]
-    )
+    topics = []
+    for name, offsets in wishes.items():
+        results = []
+        for index, offset in offsets.items():
+            results.append(_result(broker, name, index, offset))
+            yield
+        topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
+    return DeleteRecordsResponse(topics=topics)
 
 
 def _result(broker: Broker, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:

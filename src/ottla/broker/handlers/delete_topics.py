@@ -27,9 +27,10 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: Context)
     wishes = [Wish(topic.name, topic.topic_id) for topic in request.topics]
     wishes += [Wish(name, ZERO_UUID) for name in request.topic_names]
     by_topic: dict[object, list[Wish]] = {}
-    for wish in wishes:
+    async for wish in broker.turns.over(wishes):
         by_topic.setdefault(_topic_of(broker.image, wish), []).append(wish)
-    return DeleteTopicsResponse(responses=[await _delete(broker, same) for same in by_topic.values()])
+    responses = [await _delete(broker, same) async for same in broker.turns.over(by_topic.values())]
+    return DeleteTopicsResponse(responses=responses)
 
 
 def _topic_of(image: ClusterImage, wish: Wish) -> object:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.config.dynamic import ConfigEntry, ConfigResource, ConfigResourceType
+from ottla.broker.answer_room import AnswerRoom
+from ottla.cluster.image import ClusterImage
+from ottla.config.dynamic import ConfigEntry, ConfigResource, ConfigResourceType, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import is_valid_topic_name
 from ottla.protocol.messages.configs import (
@@ -15,6 +17,7 @@ from ottla.protocol.messages.configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from ottla.runtime.turns import Steps, in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -23,12 +26,23 @@ if TYPE_CHECKING:
 RESOURCE_TYPES = frozenset(ConfigResourceType)
 
 
-def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
+# What a resource without settings of its own has in common with others of its kind, described once for all of them.
+Shared = dict[tuple[int, str, frozenset[str]], list[DescribeConfigsResourceResult]]
+
+
+@in_turns
+def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> Steps[DescribeConfigsResponse]:
     if not all(wish.resource_type in RESOURCE_TYPES for wish in request.resources):
         return DescribeConfigsResponse(results=[_refused(wish) for wish in request.resources])
-    return DescribeConfigsResponse(
-        results=[_result(broker, wish, request, context.version) for wish in request.resources]
-    )
+    image, configs = broker.image, broker.configs  # one view for the whole answer, however many turns it takes
+    shared: Shared = {}
+    room = AnswerRoom()
+    results = []
+    for wish in request.resources:
+        results.append(_result(image, configs, wish, request, context.version, shared))
+        room.take(len(results[-1].configs))
+        yield
+    return DescribeConfigsResponse(results=results)
 
 
 def _refused(wish: DescribeConfigsResource) -> DescribeConfigsResult:
@@ -43,20 +57,20 @@ def _refused(wish: DescribeConfigsResource) -> DescribeConfigsResult:
 
 
 def _result(
-    broker: Broker, wish: DescribeConfigsResource, request: DescribeConfigsRequest, version: int
+    image: ClusterImage,
+    configs: DynamicConfigs,
+    wish: DescribeConfigsResource,
+    request: DescribeConfigsRequest,
+    version: int,
+    shared: Shared,
 ) -> DescribeConfigsResult:
     resource = ConfigResource(wish.resource_type, wish.resource_name)
     try:
-        if resource.type == ConfigResourceType.TOPIC and resource.name not in broker.image.topics:
+        if resource.type == ConfigResourceType.TOPIC and resource.name not in image.topics:
             if not is_valid_topic_name(resource.name):
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{resource.name!r} is no topic name")
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.name} does not exist")
-        entries = broker.configs.describe(
-            resource,
-            wish.configuration_keys,
-            synonyms=request.include_synonyms,
-            documentation=request.include_documentation,
-        )
+        entries = _entries(configs, resource, wish.configuration_keys, request, version, shared)
         error_code, message = ErrorCode.NONE, None
     except ApiError as error:
         entries, error_code, message = [], error.code, error.message or None
@@ -65,8 +79,28 @@ def _result(
         error_message=message,
         resource_type=wish.resource_type,
         resource_name=wish.resource_name,
-        configs=[_entry(entry, version) for entry in entries],
+        configs=entries,
     )
+
+
+def _entries(
+    configs: DynamicConfigs,
+    resource: ConfigResource,
+    keys: list[str] | None,
+    request: DescribeConfigsRequest,
+    version: int,
+    shared: Shared,
+) -> list[DescribeConfigsResourceResult]:
+    wanted = frozenset(keys or ())
+    # Brokers differ without setting anything: one is this broker, the other is the default of all.
+    name = resource.name if resource.type == ConfigResourceType.BROKER or configs.overrides_of(resource) else ""
+    described = shared.get((resource.type, name, wanted))
+    if described is None:
+        entries = configs.describe(
+            resource, wanted, synonyms=request.include_synonyms, documentation=request.include_documentation
+        )
+        described = shared[resource.type, name, wanted] = [_entry(entry, version) for entry in entries]
+    return described
 
 
 def _entry(entry: ConfigEntry, version: int) -> DescribeConfigsResourceResult:

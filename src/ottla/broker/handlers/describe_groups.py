@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.answer_room import AnswerRoom
 from ottla.broker.authorized import GROUP_OPERATIONS
 from ottla.broker.coordinators import together
 from ottla.broker.group_requests import caller_of
 from ottla.errors import ErrorCode
 from ottla.groups.machine import GroupMachine
 from ottla.protocol.messages.groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.runtime.turns import Steps, in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
 
-def handle(
-    broker: Broker, request: DescribeGroupsRequest, context: Context
-) -> DescribeGroupsResponse | Coroutine[Any, Any, DescribeGroupsResponse]:
-    answers = [_describe(broker, group_id, context) for group_id in request.groups]
+@in_turns
+def handle(broker: Broker, request: DescribeGroupsRequest, context: Context) -> Steps[Any]:
+    answers = []
+    room = AnswerRoom()
+    for group_id in request.groups:
+        answer = _describe(broker, group_id, context)
+        if type(answer) is DescribedGroup:
+            room.take(len(answer.members))
+        answers.append(answer)
+        yield
     return together(answers, partial(_response, request.include_authorized_operations))
 
 

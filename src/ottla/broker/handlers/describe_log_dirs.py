@@ -12,6 +12,7 @@ from ottla.protocol.messages.log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from ottla.runtime.turns import Steps, in_turns
 from ottla.storage.logs import LogDirectory
 
 if TYPE_CHECKING:
@@ -19,18 +20,27 @@ if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
 
 
-def handle(broker: Broker, request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
+@in_turns
+def handle(broker: Broker, request: DescribeLogDirsRequest, context: Context) -> Steps[DescribeLogDirsResponse]:
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    return DescribeLogDirsResponse(results=[_result(broker, one, wanted) for one in broker.logs.directories])
+    results = []
+    for directory in broker.logs.directories:
+        results.append((yield from _result(broker, directory, wanted)))
+        yield
+    return DescribeLogDirsResponse(results=results)
 
 
-def _result(broker: Broker, directory: LogDirectory, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+def _result(
+    broker: Broker, directory: LogDirectory, wanted: set[tuple[str, int]] | None
+) -> Steps[DescribeLogDirsResult]:
     if not directory.is_online:
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[])
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    # Of a copy: logs come and go while others have their turn.
     for name, log in sorted(directory.logs.items()):
+        yield
         if wanted is None or name in wanted:
             topics.setdefault(name.topic, []).append(
                 DescribeLogDirsPartition(

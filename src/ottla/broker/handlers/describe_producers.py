@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.answer_room import AnswerRoom
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import is_valid_topic_name
 from ottla.protocol.messages.metadata import (
@@ -13,6 +14,7 @@ from ottla.protocol.messages.metadata import (
     ProducerState,
     TopicResponse,
 )
+from ottla.runtime.turns import Steps, in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -21,18 +23,20 @@ if TYPE_CHECKING:
 NO_OFFSET = -1
 
 
-def handle(broker: Broker, request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name, partitions=[_answer(broker, topic.name, index) for index in topic.partition_indexes]
-            )
-            for topic in request.topics
-        ]
-    )
+@in_turns
+def handle(broker: Broker, request: DescribeProducersRequest, context: Context) -> Steps[DescribeProducersResponse]:
+    topics = []
+    room = AnswerRoom()
+    for topic in request.topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            partitions.append((yield from _answer(broker, topic.name, index, room)))
+            yield
+        topics.append(TopicResponse(name=topic.name, partitions=partitions))
+    return DescribeProducersResponse(topics=topics)
 
 
-def _answer(broker: Broker, topic: str, index: int) -> PartitionResponse:
+def _answer(broker: Broker, topic: str, index: int, room: AnswerRoom) -> Steps[PartitionResponse]:
     try:
         if not is_valid_topic_name(topic):
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is no topic name")
@@ -42,19 +46,20 @@ def _answer(broker: Broker, topic: str, index: int) -> PartitionResponse:
         return PartitionResponse(
             partition_index=index, error_code=error.code, error_message=error.message or None, active_producers=[]
         )
-    return PartitionResponse(
-        partition_index=index,
-        active_producers=[
+    active = []
+    room.take(len(partition.log.producers.producers))
+    # A copy: producers come and go while others have their turn.
+    for producer in list(partition.log.producers.producers.values()):
+        start_offset = producer.transaction_first_offset
+        active.append(
             ProducerState(
                 producer_id=producer.producer_id,
                 producer_epoch=producer.epoch,
                 last_sequence=producer.last_sequence,
                 last_timestamp=producer.last_timestamp,
                 coordinator_epoch=producer.coordinator_epoch,
-                current_txn_start_offset=NO_OFFSET
-                if producer.transaction_first_offset is None
-                else producer.transaction_first_offset,
+                current_txn_start_offset=NO_OFFSET if start_offset is None else start_offset,
             )
-            for producer in partition.log.producers.producers.values()
-        ],
-    )
+        )
+        yield
+    return PartitionResponse(partition_index=index, active_producers=active)

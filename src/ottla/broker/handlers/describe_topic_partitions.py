@@ -16,16 +16,18 @@ from ottla.protocol.messages.metadata import (
     DescribeTopicPartitionsResponseTopic,
 )
 from ottla.protocol.wire import ZERO_UUID
+from ottla.runtime.turns import Steps, in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
 
+@in_turns
 def handle(
     broker: Broker, request: DescribeTopicPartitionsRequest, context: Context
-) -> DescribeTopicPartitionsResponse:
-    image = broker.image
+) -> Steps[DescribeTopicPartitionsResponse]:
+    image = broker.image  # one view for the whole answer, however many turns it takes
     asked = {topic.name for topic in request.topics}
     start_topic, start_index = "", 0
     if request.cursor is not None:
@@ -36,6 +38,7 @@ def handle(
     left = max(1, min(request.response_partition_limit, broker.config.max_request_partition_size_limit))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
+        yield
         if name < start_topic:
             continue
         if left == 0:

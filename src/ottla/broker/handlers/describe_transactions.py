@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from ottla.protocol.messages.transactions import (
     DescribeTransactionsResponse,
     DescribeTransactionsResponseTransactionState,
 )
+from ottla.runtime.turns import Steps, in_turns
 from ottla.transactions.coordinator import TransactionShard
 
 if TYPE_CHECKING:
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
 
 
-def handle(
-    broker: Broker, request: DescribeTransactionsRequest, context: Context
-) -> DescribeTransactionsResponse | Coroutine[Any, Any, DescribeTransactionsResponse]:
-    answers = [
-        broker.transactions.ask(name, partial(_refused, name), TransactionShard.describe, name)
-        if name
-        else _refused(name, ErrorCode.INVALID_REQUEST)
-        for name in request.transactional_ids
-    ]
+@in_turns
+def handle(broker: Broker, request: DescribeTransactionsRequest, context: Context) -> Steps[Any]:
+    answers = []
+    for name in request.transactional_ids:
+        refuse = partial(_refused, name)
+        answers.append(
+            broker.transactions.ask(name, refuse, TransactionShard.describe, name)
+            if name
+            else refuse(ErrorCode.INVALID_REQUEST)
+        )
+        yield
     return together(answers, lambda states: DescribeTransactionsResponse(transaction_states=list(states)))
 
 

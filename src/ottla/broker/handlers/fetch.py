@@ -21,7 +21,8 @@ from ottla.protocol.messages.fetch import (
 )
 from ottla.replication.fetch_sessions import FetchPlan, Told, WantedKey
 from ottla.replication.leader import NO_EPOCH
-from ottla.runtime.signal import Signal, wait_any
+from ottla.runtime.signal import Signal, Watch
+from ottla.runtime.turns import STEP, Steps
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -33,6 +34,7 @@ FIRST_SESSION_VERSION = 7
 FIRST_TOPIC_ID_VERSION = 13
 FIRST_LEADER_VERSION = 16  # whoever asks the wrong broker is told the right one (KIP-951)
 NO_OFFSET = -1
+HUNG_UP = -1  # among the places of partitions that moved: the reader did
 UNKNOWN_CODES = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -48,10 +50,8 @@ def handle(
         plan = broker.fetch_sessions.plan(request, context.version, broker.clock.steady_ms(), names)
     except ApiError as error:
         return FetchResponse(error_code=error.code, session_id=0, responses=[])
-    reading = _Reading(broker, request, context, plan)
-    if reading.is_enough() or request.max_wait_ms <= 0 or broker.is_stopping:
-        return reading.response()
-    return reading.wait()
+    answer: Any = broker.turns.take(_Reading(broker, request, context, plan).answer())
+    return answer  # type: ignore[no-any-return]
 
 
 def _refused(request: FetchRequest, version: int, code: ErrorCode) -> FetchResponse:
@@ -76,9 +76,24 @@ def _failed(index: int, code: ErrorCode) -> PartitionData:
 
 
 class _Reading:
-    """One Fetch request while it is served."""
+    """One Fetch request while it is served.
 
-    __slots__ = ("_at_least_one", "_broker", "_context", "_follower_id", "_plan", "_request", "_results")
+    Each partition is read once, and again only when it has moved: what was read of the others still holds.
+    """
+
+    __slots__ = (
+        "_at_least_one",
+        "_broker",
+        "_bytes_max",
+        "_bytes_read",
+        "_context",
+        "_follower_id",
+        "_has_error",
+        "_plan",
+        "_read_from",
+        "_request",
+        "_results",
+    )
 
     def __init__(self, broker: Broker, request: FetchRequest, context: Context, plan: FetchPlan) -> None:
         self._broker = broker
@@ -88,63 +103,82 @@ class _Reading:
         replica_id = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
         self._follower_id = replica_id if replica_id >= 0 else None  # every negative id is a consumer's
         self._at_least_one = context.version >= FIRST_AT_LEAST_ONE_VERSION
-        self._results: list[tuple[WantedKey, PartitionData]] = []
+        self._results: list[PartitionData] = []  # in the order of what is wanted
+        self._read_from: list[tuple[Partition, int]] = []  # with how often it had moved by then
+        self._bytes_max = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._bytes_read = 0
+        self._has_error = False
 
-    async def wait(self) -> FetchResponse:
-        """Looks again whenever a wanted partition moved, until there is enough or the time is up.
+    def answer(self) -> Steps[Any]:
+        """The response, or where there is not enough to tell yet a coroutine that waits for more."""
+        for key, wish in self._plan.wanted:
+            self._results.append(self._look(key, wish))
+            if len(self._results) % STEP == 0:
+                yield
+        if self._is_enough() or self._request.max_wait_ms <= 0 or self._broker.is_stopping:
+            return (yield from self._response())
+        return self._wait()
+
+    async def _wait(self) -> FetchResponse:
+        """Looks again at partitions that move, until there is enough or the time is up.
 
         A reader that hung up gets what there is: if it is gone, nothing is held for it any longer.
         """
         deadline = self._broker.loop.time() + self._request.max_wait_ms / 1000
         connection, hung_up = self._context.connection, Signal()
         connection.on_hang_up = hung_up.fire
-        while not connection.has_hung_up:
-            left_s = deadline - self._broker.loop.time()
-            signals = [hung_up, *(partition.moved for partition in self._partitions())]
-            if left_s <= 0 or not await wait_any(signals, left_s) or self._broker.is_stopping:
-                self.is_enough()
-                break
-            if self.is_enough():
-                break
-        return self.response()
+        watch = Watch()
+        watch.add(HUNG_UP, hung_up, hung_up.count)
+        try:
+            # An error would have been an answer by itself, so every partition was found.
+            for place, (partition, seen_count) in enumerate(self._read_from):
+                watch.add(place, partition.moved, seen_count)
+            while not (self._is_enough() or self._broker.is_stopping or connection.has_hung_up):
+                moved = await watch.wait(deadline - self._broker.loop.time())
+                if not moved or HUNG_UP in moved:
+                    break
+                await self._broker.turns.finish(self._look_again(moved, watch))
+        finally:
+            watch.close()
+        return await self._broker.turns.finish(self._response())
 
-    def _partitions(self) -> list[Partition]:
-        found = []
-        for key, _ in self._plan.wanted:
-            try:
-                found.append(self._find(key))
-            except ApiError:
-                continue  # its error was an answer by itself: the request does not wait
-        return found
+    def _look_again(self, moved: list[int], watch: Watch) -> Steps[None]:
+        for place in moved:
+            self._bytes_read -= _size_of(self._results[place])
+            before, _ = self._read_from[place]
+            self._results[place] = self._look(*self._plan.wanted[place], place)
+            partition, seen_count = self._read_from[place]
+            if partition is not before:  # deleted, and made anew under the same name
+                watch.add(place, partition.moved, seen_count)
+            yield
+
+    def _is_enough(self) -> bool:
+        """Whether what was read is worth answering: enough bytes, or an error."""
+        return self._has_error or not self._plan.wanted or self._bytes_read >= self._request.min_bytes
+
+    def _look(self, key: WantedKey, wish: FetchPartition, place: int | None = None) -> PartitionData:
+        """Reads what there is of one partition, and notes what the answer holds then."""
+        try:
+            partition = self._find(key)
+            read_from = (partition, partition.moved.count)
+            if place is None:
+                self._read_from.append(read_from)
+            else:
+                self._read_from[place] = read_from
+            bytes_left = max(0, self._bytes_max - self._bytes_read)
+            data = self._read(partition, wish, bytes_left, is_first=self._bytes_read == 0)
+        except ApiError as error:
+            code = self._of_topic_that_went(key) if error.code == ErrorCode.UNKNOWN_TOPIC_ID else error.code
+            data = _failed(wish.partition, code)
+            self._has_error = True
+        self._bytes_read += _size_of(data)
+        self._has_error = self._has_error or data.diverging_epoch is not None
+        return data
 
     def _find(self, key: WantedKey) -> Partition:
         if self._context.version >= FIRST_TOPIC_ID_VERSION:
             return self._broker.replicas.find_by_id(key.topic_id, key.partition)
         return self._broker.replicas.find(key.topic, key.partition)
-
-    def is_enough(self) -> bool:
-        """Reads what there is; whether it is worth answering: enough bytes, or an error."""
-        self._results = []
-        unknown: list[tuple[WantedKey, PartitionData]] = []
-        bytes_left = min(self._request.max_bytes, self._broker.config.fetch_max_bytes)
-        bytes_read = 0
-        has_error = False
-        for key, wish in self._plan.wanted:
-            try:
-                partition = self._find(key)
-                data = self._read(partition, wish, bytes_left, is_first=bytes_read == 0)
-            except ApiError as error:
-                code = self._of_topic_that_went(key) if error.code == ErrorCode.UNKNOWN_TOPIC_ID else error.code
-                data = _failed(wish.partition, code)
-                has_error = True
-            size = getattr(data.records, "size_bytes", 0)
-            bytes_left = max(0, bytes_left - size)
-            bytes_read += size
-            has_error = has_error or data.diverging_epoch is not None
-            (unknown if data.error_code in UNKNOWN_CODES else self._results).append((key, data))
-        # As Kafka answers: who is not there comes last.
-        self._results += unknown
-        return has_error or not self._plan.wanted or bytes_read >= self._request.min_bytes
 
     def _of_topic_that_went(self, key: WantedKey) -> ErrorCode:
         """A topic id that nobody has now, and somebody had when the reader named it: gone, or made anew."""
@@ -223,11 +257,13 @@ class _Reading:
 
     # -- answering -----------------------------------------------------------------------------------------------------
 
-    def response(self) -> FetchResponse:
+    def _response(self) -> Steps[FetchResponse]:
         """The answer: all partitions in a full fetch, those with news in an incremental one."""
         topics: list[FetchableTopicResponse] = []
         leaders: set[int] = set()
-        for key, data in self._results:
+        for number, (key, data) in enumerate(self._in_order(), 1):
+            if number % STEP == 0:
+                yield
             told = Told(data.high_watermark, data.log_start_offset)
             has_trouble = bool(data.error_code) or data.diverging_epoch is not None
             if not self._plan.must_tell(key, told, has_records=data.records != b"", has_trouble=has_trouble):
@@ -247,8 +283,19 @@ class _Reading:
             ]
         return response
 
+    def _in_order(self) -> list[tuple[WantedKey, PartitionData]]:
+        """What was read, in the order of what is wanted; but who is not there comes last, as Kafka answers."""
+        read = [(key, data) for (key, _), data in zip(self._plan.wanted, self._results, strict=True)]
+        if self._has_error:
+            read.sort(key=lambda one: one[1].error_code in UNKNOWN_CODES)
+        return read
+
     def _name_leader(self, key: WantedKey, data: PartitionData, leaders: set[int]) -> None:
         state = self._broker.partition_state(key.topic, key.topic_id, key.partition)
         if state is not None and state.leader >= 0 and self._context.version >= FIRST_LEADER_VERSION:
             data.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
             leaders.add(state.leader)
+
+
+def _size_of(data: PartitionData) -> int:
+    return getattr(data.records, "size_bytes", 0)

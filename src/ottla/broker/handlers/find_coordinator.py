@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker import coordinators
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.runtime.turns import STEP, Steps, in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -30,16 +30,15 @@ class KeyType(IntEnum):
     TRANSACTION = 1
 
 
-def handle(
-    broker: Broker, request: FindCoordinatorRequest, context: Context
-) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
+@in_turns
+def handle(broker: Broker, request: FindCoordinatorRequest, context: Context) -> Steps[Any]:
     keys = request.coordinator_keys if context.version >= FIRST_BATCHED_VERSION else [request.key]
     coordinator = _coordinator(broker, request.key_type)
     if coordinator is None:
         return _response(context, [_failed(key, ErrorCode.INVALID_REQUEST) for key in keys])
     if not coordinator.is_ready:
         return _created(broker, coordinator, keys, context)
-    return _response(context, [_found(broker, coordinator, key, context) for key in keys])
+    return (yield from _all_found(broker, coordinator, keys, context))
 
 
 def _coordinator(broker: Broker, key_type: int) -> coordinators.Coordinator[Any] | None:
@@ -62,7 +61,18 @@ async def _created(
     except ApiError as error:
         logger.error("%s cannot be created: %s", coordinator.topic, error)
         return _response(context, [_failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE) for key in keys])
-    return _response(context, [_found(broker, coordinator, key, context) for key in keys])
+    return await broker.turns.finish(_all_found(broker, coordinator, keys, context))
+
+
+def _all_found(
+    broker: Broker, coordinator: coordinators.Coordinator[Any], keys: list[str], context: Context
+) -> Steps[FindCoordinatorResponse]:
+    found = []
+    for key in keys:
+        found.append(_found(broker, coordinator, key, context))
+        if len(found) % STEP == 0:
+            yield
+    return _response(context, found)
 
 
 def _found(broker: Broker, coordinator: coordinators.Coordinator[Any], key: str, context: Context) -> Coordinator:

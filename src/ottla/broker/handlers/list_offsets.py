@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.partition import Partition, check_isolation
 from ottla.errors import ApiError, ErrorCode
@@ -13,6 +13,8 @@ from ottla.protocol.messages.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ottla.runtime.turns import STEP, Steps, in_turns
+from ottla.storage.lookups import LongLookupError, Looked, TimeLookup
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -41,8 +43,19 @@ class Found(NamedTuple):
 NOT_FOUND = Found(-1, -1, -1)
 
 
-def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+class Unfinished(NamedTuple):
+    """An answer that waits for a batch to be unfolded in a thread."""
+
+    topic: str
+    wish: ListOffsetsPartition
+    answer: ListOffsetsPartitionResponse
+    lookup: TimeLookup
+
+
+@in_turns
+def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Steps[Any]:
     answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+    unfinished: list[Unfinished] = []
     for topic in request.topics:
         partitions = answers.setdefault(topic.name, {})
         for wish in topic.partitions:
@@ -53,26 +66,64 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Lis
                 check_isolation(request.isolation_level)
                 _check_timestamp(wish.timestamp, context.version)
                 partition = broker.replicas.find(topic.name, index)
-                partitions[index] = _answer(index, _find(partition, wish, request), context.version)
+                found = _find(partition, wish, request, {})
+                partitions[index] = _answer(index, found, context.version)
+            except LongLookupError as error:
+                partitions[index] = ListOffsetsPartitionResponse(partition_index=index)
+                unfinished.append(Unfinished(topic.name, wish, partitions[index], error.lookup))
             except ApiError as error:
                 partitions[index] = ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
-    return ListOffsetsResponse(
+            if len(partitions) % STEP == 0:
+                yield
+    response = ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(name=name, partitions=list(partitions.values()))
             for name, partitions in answers.items()
         ]
     )
+    return _finished(broker, request, context, response, unfinished) if unfinished else response
+
+
+async def _finished(
+    broker: Broker,
+    request: ListOffsetsRequest,
+    context: Context,
+    response: ListOffsetsResponse,
+    unfinished: list[Unfinished],
+) -> ListOffsetsResponse:
+    """Unfolds batches in a thread, one at a time, and looks again at the log as it is then."""
+    for topic, wish, answer, first in unfinished:
+        lookup: TimeLookup | None = first
+        looked: Looked = {}
+        while lookup is not None:
+            async with broker.long_checks:
+                looked[lookup.key] = await broker.offload.in_thread(lookup.run)
+            try:
+                partition = broker.replicas.find(topic, wish.partition_index)
+                found = _find(partition, wish, request, looked)
+                _fill(answer, found, context.version)
+                lookup = None
+            except LongLookupError as error:
+                lookup = error.lookup
+            except ApiError as error:
+                answer.error_code = error.code
+                lookup = None
+    return response
 
 
 def _answer(index: int, found: Found, version: int) -> ListOffsetsPartitionResponse:
+    answer = ListOffsetsPartitionResponse(partition_index=index)
+    _fill(answer, found, version)
+    return answer
+
+
+def _fill(answer: ListOffsetsPartitionResponse, found: Found, version: int) -> None:
     if version == 0:  # asked for a list of at most so many offsets; the one that fits best is in it
-        return ListOffsetsPartitionResponse(
-            partition_index=index, old_style_offsets=[found.offset] if found.offset >= 0 else []
-        )
-    epoch = found.leader_epoch if version >= FIRST_EPOCH_VERSION else -1
-    return ListOffsetsPartitionResponse(
-        partition_index=index, offset=found.offset, timestamp=found.timestamp, leader_epoch=epoch
-    )
+        answer.old_style_offsets = [found.offset] if found.offset >= 0 else []
+        return
+    answer.offset = found.offset
+    answer.timestamp = found.timestamp
+    answer.leader_epoch = found.leader_epoch if version >= FIRST_EPOCH_VERSION else -1
 
 
 def _check_timestamp(timestamp: int, version: int) -> None:
@@ -80,7 +131,7 @@ def _check_timestamp(timestamp: int, version: int) -> None:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"ListOffsets {version} does not know timestamp {timestamp}")
 
 
-def _find(partition: Partition, wish: ListOffsetsPartition, request: ListOffsetsRequest) -> Found:
+def _find(partition: Partition, wish: ListOffsetsPartition, request: ListOffsetsRequest, looked: Looked) -> Found:
     partition.leader.check_epoch(wish.current_leader_epoch)
     log = partition.log
     upper_offset = log.end_offset if request.replica_id >= 0 else partition.upper_offset(request.isolation_level)
@@ -93,12 +144,12 @@ def _find(partition: Partition, wish: ListOffsetsPartition, request: ListOffsets
         case -5 | -6:
             return NOT_FOUND  # nothing is tiered
         case _:
-            return _find_by_time(partition, wish.timestamp, upper_offset)
+            return _find_by_time(partition, wish.timestamp, upper_offset, looked)
 
 
-def _find_by_time(partition: Partition, timestamp: int, upper_offset: int) -> Found:
+def _find_by_time(partition: Partition, timestamp: int, upper_offset: int, looked: Looked) -> Found:
     is_latest = timestamp == MAX_TIMESTAMP
-    found = partition.offset_of_max_timestamp() if is_latest else partition.offset_for_time(timestamp)
+    found = partition.offset_of_max_timestamp(looked) if is_latest else partition.offset_for_time(timestamp, looked)
     if found is None or found.offset >= upper_offset:
         return NOT_FOUND
     return Found(found.offset, found.timestamp, partition.log.epochs.epoch_at(found.offset))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from ottla.protocol.messages.transactions import (
     ListTransactionsResponse,
     ListTransactionsResponseTransactionState,
 )
+from ottla.runtime.turns import Steps, in_turns
 from ottla.transactions.coordinator import TransactionShard
 from ottla.transactions.state import STATES_BY_TITLE
 
@@ -24,17 +25,18 @@ if TYPE_CHECKING:
 Found = list[ListTransactionsResponseTransactionState]
 
 
-def handle(
-    broker: Broker, request: ListTransactionsRequest, context: Context
-) -> ListTransactionsResponse | Coroutine[Any, Any, ListTransactionsResponse]:
+@in_turns
+def handle(broker: Broker, request: ListTransactionsRequest, context: Context) -> Steps[Any]:
     known = {STATES_BY_TITLE[title] for title in request.state_filters if title in STATES_BY_TITLE}
     states = known if request.state_filters else None
     producer_ids = frozenset(request.producer_id_filters)
+    answers = []
     try:
-        answers = [
-            runner.ask(TransactionShard.list_transactions, states, producer_ids, request.duration_filter)
-            for runner in broker.transactions.runners()
-        ]
+        for runner in broker.transactions.runners():
+            answers.append(
+                runner.ask(TransactionShard.list_transactions, states, producer_ids, request.duration_filter)
+            )
+            yield
     except ApiError as error:
         return _refused(request, error)
     return together(answers, partial(_answered, request))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from ottla.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla.cluster.image import NO_LEADER, ClusterImage, TopicState
@@ -19,6 +19,7 @@ from ottla.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.protocol.wire import ZERO_UUID
+from ottla.runtime.turns import STEP, Steps, in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -29,28 +30,38 @@ FIRST_TOPIC_ID_VERSION = 12
 FIRST_ERROR_VERSION = 13
 
 
-def handle(
-    broker: Broker, request: MetadataRequest, context: Context
-) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
-    image = broker.image
+@in_turns
+def handle(broker: Broker, request: MetadataRequest, context: Context) -> Steps[Any]:
+    image = broker.image  # one view for the whole answer, however many turns it takes
     topics = request.topics
     if topics is None or (not topics and context.version == 0):
-        return _response(broker, request, context, [_known(image, topic) for topic in image.topics.values()])
+        told = []
+        for state in image.topics.values():
+            told.append((yield from _known(image, state)))
+            if len(told) % STEP == 0:
+                yield
+        return _response(broker, request, context, told)
     if not _can_be_asked(topics, context.version):
         return _refused(topics, context.version, ErrorCode.INVALID_REQUEST)
     # Each is told once; where some are named by id, only those are.
     by_id = [topic for topic in topics if topic.topic_id != ZERO_UUID]
-    topics = list(
-        {topic.topic_id: topic for topic in by_id}.values() or {topic.name: topic for topic in topics}.values()
-    )
-    missing = [
-        topic.name
-        for topic in topics
-        if topic.name is not None and topic.topic_id == ZERO_UUID and topic.name not in image.topics
-    ]
+    wanted: dict[str | UUID | None, MetadataRequestTopic] = {}
+    missing: dict[str, None] = {}
+    for topic in by_id or topics:
+        wanted[topic.topic_id if by_id else topic.name] = topic
+        if topic.name is not None and topic.topic_id == ZERO_UUID and topic.name not in image.topics:
+            missing[topic.name] = None
+        if len(wanted) % STEP == 0:
+            yield
+    topics = list(wanted.values())
     if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-        return _created(broker, request, context, topics, missing)
-    return _response(broker, request, context, [_answer(image, topic) for topic in topics])
+        return _created(broker, request, context, topics, list(missing))
+    answers = []
+    for wish in topics:
+        answers.append((yield from _answer(image, wish)))
+        if len(answers) % STEP == 0:
+            yield
+    return _response(broker, request, context, answers)
 
 
 def _can_be_asked(topics: list[MetadataRequestTopic], version: int) -> bool:
@@ -87,13 +98,13 @@ async def _created(
             code = ErrorCode.LEADER_NOT_AVAILABLE if error is None else error.code
             answers.append(MetadataResponseTopic(error_code=code, name=topic.name, partitions=[]))
         else:
-            answers.append(_answer(broker.image, topic))
+            answers.append(await broker.turns.finish(_answer(broker.image, topic)))
     return _response(broker, request, context, answers)
 
 
-def _answer(image: ClusterImage, wish: MetadataRequestTopic) -> MetadataResponseTopic:
+def _answer(image: ClusterImage, wish: MetadataRequestTopic) -> Steps[MetadataResponseTopic]:
     try:
-        return _known(image, _find(image, wish))
+        return (yield from _known(image, _find(image, wish)))
     except ApiError as error:
         name = wish.name if wish.topic_id == ZERO_UUID else None
         return MetadataResponseTopic(error_code=error.code, name=name, topic_id=wish.topic_id, partitions=[])
@@ -114,7 +125,7 @@ def _find(image: ClusterImage, wish: MetadataRequestTopic) -> TopicState:
     return topic
 
 
-def _known(image: ClusterImage, topic: TopicState) -> MetadataResponseTopic:
+def _known(image: ClusterImage, topic: TopicState) -> Steps[MetadataResponseTopic]:
     partitions = []
     for index, state in enumerate(topic.partitions):
         leader = image.leader_of(state)
@@ -129,6 +140,8 @@ def _known(image: ClusterImage, topic: TopicState) -> MetadataResponseTopic:
                 offline_replicas=image.offline_replicas(state),
             )
         )
+        if len(partitions) % STEP == 0:
+            yield
     return MetadataResponseTopic(
         name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal, partitions=partitions
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ottla.broker.coordinators import together
-from ottla.broker.group_requests import caller_of
+from ottla.broker.group_requests import caller_of, commits_in_pieces, topics_of_pieces
 from ottla.broker.stored_offsets import commit_to_store
 from ottla.errors import ErrorCode
 from ottla.groups.machine import GroupMachine
@@ -19,6 +19,7 @@ from ottla.protocol.messages.group_offsets import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ottla.runtime.turns import STEP, Steps, in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -27,30 +28,42 @@ if TYPE_CHECKING:
 FIRST_TOPIC_ID_VERSION = 10
 
 
-def handle(
-    broker: Broker, request: OffsetCommitRequest, context: Context
-) -> OffsetCommitResponse | Coroutine[Any, Any, OffsetCommitResponse]:
-    refused = _take_unknown_out(broker, request, context.version)
+@in_turns
+def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> Steps[Any]:
+    refused = yield from _take_unknown_out(broker, request, context.version)
     if not request.topics:
         return OffsetCommitResponse(topics=refused)
     if context.version == 0:
         answer: Any = commit_to_store(broker, request)
     else:
-        refuse = partial(_refused, request)
-        answer = broker.groups.ask(request.group_id, refuse, GroupMachine.commit_offsets, request, caller_of(context))
+        answers: list[Any] = []
+        for piece in commits_in_pieces(request):
+            decide, caller = GroupMachine.commit_offsets, caller_of(context)
+            if answers:
+                yield
+            answers.append(broker.groups.ask(request.group_id, partial(_refused, piece), decide, piece, caller))
+        answer = answers[0] if len(answers) == 1 else together(answers, _of_pieces)
     return answer if not refused else together([answer], lambda answers: _merged(refused, answers[0]))
+
+
+def _of_pieces(answers: Sequence[OffsetCommitResponse]) -> OffsetCommitResponse:
+    return OffsetCommitResponse(topics=topics_of_pieces(answers))
 
 
 def _refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
     return OffsetCommitResponse(topics=[_failed(topic, topic.partitions, code) for topic in request.topics])
 
 
-def _take_unknown_out(broker: Broker, request: OffsetCommitRequest, version: int) -> list[OffsetCommitResponseTopic]:
+def _take_unknown_out(
+    broker: Broker, request: OffsetCommitRequest, version: int
+) -> Steps[list[OffsetCommitResponseTopic]]:
     """Leaves in the request what there is, by name and id; what is said about the rest."""
-    image = broker.image
+    image = broker.image  # one view, however many turns it takes: the machine does not ask whether a topic is there
     refused: dict[tuple[str, UUID], OffsetCommitResponseTopic] = {}
     known: list[OffsetCommitRequestTopic] = []
-    for topic in request.topics:
+    for number, topic in enumerate(request.topics, 1):
+        if number % STEP == 0:
+            yield
         if version >= FIRST_TOPIC_ID_VERSION:
             name = image.names_by_id.get(topic.topic_id)
             if name is None:
@@ -64,7 +77,7 @@ def _take_unknown_out(broker: Broker, request: OffsetCommitRequest, version: int
         missing = [each for each in topic.partitions if not 0 <= each.partition_index < count]
         if missing:
             _refuse(refused, topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            topic.partitions = [each for each in topic.partitions if each not in missing]
+            topic.partitions = [each for each in topic.partitions if 0 <= each.partition_index < count]
         if topic.partitions:
             known.append(topic)
     request.topics = known

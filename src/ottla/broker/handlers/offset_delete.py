@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.coordinators import together
-from ottla.broker.group_requests import has_partition
+from ottla.broker.group_requests import partition_count
 from ottla.errors import ErrorCode
 from ottla.groups.machine import GroupMachine
 from ottla.protocol.messages.group_offsets import (
@@ -39,16 +39,15 @@ def _take_unknown_out(broker: Broker, request: OffsetDeleteRequest) -> list[Offs
     """Leaves in the request what there is; what is said about the rest."""
     refused = []
     for topic in request.topics:
-        missing = [
-            each for each in topic.partitions if not has_partition(broker.image, topic.name, each.partition_index)
-        ]
+        count = partition_count(broker.image, topic.name)
+        missing = [each for each in topic.partitions if not 0 <= each.partition_index < count]
         if missing:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             answers = [
                 OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code) for each in missing
             ]
             refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
-            topic.partitions = [each for each in topic.partitions if each not in missing]
+            topic.partitions = [each for each in topic.partitions if 0 <= each.partition_index < count]
     request.topics = [topic for topic in request.topics if topic.partitions]
     return refused
 

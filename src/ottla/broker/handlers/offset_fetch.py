@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
+from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.answer_room import AnswerRoom
 from ottla.broker.coordinators import together
 from ottla.broker.stored_offsets import fetch_from_store
 from ottla.errors import ErrorCode
@@ -21,6 +23,7 @@ from ottla.protocol.messages.group_offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from ottla.runtime.turns import Steps, in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -31,15 +34,26 @@ FIRST_BATCHED_VERSION = 8
 FIRST_TOPIC_ID_VERSION = 10
 NO_OFFSET = -1
 
+Unknown = list[OffsetFetchResponseTopics] | None  # what is said of ids that nobody has, where topics have ids
 
-def handle(
-    broker: Broker, request: OffsetFetchRequest, context: Context
-) -> OffsetFetchResponse | Coroutine[Any, Any, OffsetFetchResponse]:
+
+@in_turns
+def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> Steps[Any]:
     version = context.version
     if version == 0:
         return fetch_from_store(broker, request)
     if version >= FIRST_BATCHED_VERSION:
-        answers = [_fetch(broker, group, request.require_stable, version) for group in request.groups]
+        answers = []
+        room = AnswerRoom()
+        for group in request.groups:
+            answer = _fetch(broker, group, request.require_stable, version)
+            if type(answer) is GeneratorType:
+                answer = yield from answer
+            if type(answer) is OffsetFetchResponseGroup:
+                room.take(sum(len(topic.partitions) for topic in answer.topics))
+            answers.append(answer)
+            if len(answers) < len(request.groups):
+                yield
         return together(answers, lambda groups: OffsetFetchResponse(groups=list(groups)))
     wanted = (
         None
@@ -51,16 +65,33 @@ def handle(
     )
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=wanted)
     answer = _fetch(broker, group, request.require_stable, version)
+    if type(answer) is GeneratorType:
+        answer = yield from answer
     return together([answer], partial(_of_one_group, group, version))
 
 
 def _fetch(broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, version: int) -> Any:
+    """The answer about one group, steps to it where it is large, or a coroutine where it has to wait."""
     refuse = partial(_refused, group)
-    if version < FIRST_TOPIC_ID_VERSION:
-        return broker.groups.ask(group.group_id, refuse, GroupMachine.fetch_offsets, group, require_stable)
-    unknown = _name_topics(broker, group)
-    answer = broker.groups.ask(group.group_id, refuse, GroupMachine.fetch_offsets, group, require_stable)
-    return together([answer], lambda answers: _with_ids(broker, answers[0], unknown))
+    unknown = _name_topics(broker, group) if version >= FIRST_TOPIC_ID_VERSION else None
+    answer: Any = broker.groups.ask(group.group_id, refuse, GroupMachine.fetch_offsets, group, require_stable)
+    if type(answer) is CoroutineType:
+        return _fetched_later(broker, answer, unknown)
+    if type(answer) is GeneratorType:
+        return _fetched(broker, answer, unknown)
+    return answer if unknown is None else _with_ids(broker, answer, unknown)
+
+
+def _fetched(broker: Broker, steps: Steps[OffsetFetchResponseGroup], unknown: Unknown) -> Steps[Any]:
+    answer = yield from steps
+    return answer if unknown is None else _with_ids(broker, answer, unknown)
+
+
+async def _fetched_later(broker: Broker, waiting: Awaitable[Any], unknown: Unknown) -> OffsetFetchResponseGroup:
+    answer: Any = await waiting
+    if type(answer) is GeneratorType:
+        answer = await broker.turns.finish(answer)
+    return answer if unknown is None else _with_ids(broker, answer, unknown)
 
 
 def _refused(group: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFetchResponseGroup:

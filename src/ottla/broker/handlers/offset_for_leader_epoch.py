@@ -12,21 +12,25 @@ from ottla.protocol.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from ottla.runtime.turns import Steps, in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
 
-def handle(broker: Broker, request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_answer(broker, topic.topic, wish) for wish in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+@in_turns
+def handle(
+    broker: Broker, request: OffsetForLeaderEpochRequest, context: Context
+) -> Steps[OffsetForLeaderEpochResponse]:
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for wish in topic.partitions:
+            partitions.append(_answer(broker, topic.topic, wish))
+            yield
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _answer(broker: Broker, topic: str, wish: OffsetForLeaderPartition) -> EpochEndOffset:

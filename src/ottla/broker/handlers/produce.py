@@ -38,6 +38,7 @@ from ottla.records.layout import (
     Compression,
 )
 from ottla.runtime.signal import wait_any
+from ottla.runtime.turns import Steps
 from ottla.storage.admission import TakesLongError
 from ottla.storage.log import Appended
 
@@ -51,6 +52,7 @@ FIRST_BATCH_VERSION = 3  # from here on only batches of format 2 are sent
 FIRST_ZSTD_VERSION = 7
 FIRST_TOPIC_ID_VERSION = 13
 NO_OFFSET = -1
+APPENDED_AT_ONCE_MAX = 100  # partitions: a millisecond or two
 ADMIN_CLIENT_ID = "__admin_client"  # who may write even to the topics of coordinators, as in Kafka
 
 _LENGTH = struct.Struct(">i")
@@ -86,7 +88,7 @@ def handle(
         return _append_all(broker, request, context, None)
     checks = transaction_checks(broker, request, context.version)
     if type(checks) is CoroutineType:
-        _keep_records(request)
+        _keep_records(request, context)
         return _append_later(broker, request, context, checks)
     return _append_all(broker, request, context, checks)  # type: ignore[arg-type]
 
@@ -118,12 +120,12 @@ def _all_refused(request: ProduceRequest) -> ProduceResponse | None:
     return response
 
 
-def _keep_records(request: ProduceRequest) -> None:
-    """The bytes of a request stand in the connection's buffer, which the next bytes overwrite: waiting takes a copy."""
+def _keep_records(request: ProduceRequest, context: Context) -> None:
+    """The bytes of a request may stand in a buffer that the next bytes overwrite: waiting takes a copy."""
     for topic in request.topic_data:
         for wish in topic.partition_data:
             if wish.records is not None:
-                wish.records = memoryview(bytearray(wish.records))
+                wish.records = context.connection.kept(memoryview(wish.records))
 
 
 async def _append_later(
@@ -139,7 +141,23 @@ async def _append_later(
 def _append_all(
     broker: Broker, request: ProduceRequest, context: Context, checks: TransactionChecks | None
 ) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
-    """Appends to every partition; `checks` know of transactions, where the request has any."""
+    """Appends to every partition; `checks` know of transactions, where the request has any.
+
+    Partitions are independent of each other, so others may have their turn between two of them.
+    """
+    topics = request.topic_data
+    gives_way = (len(topics) > 1 and sum(len(topic.partition_data) for topic in topics) > APPENDED_AT_ONCE_MAX) or (
+        len(topics) == 1 and len(topics[0].partition_data) > APPENDED_AT_ONCE_MAX
+    )
+    if gives_way:
+        _keep_records(request, context)
+    answer: Any = broker.turns.take(_appended(broker, request, context, checks, gives_way))
+    return answer  # type: ignore[no-any-return]
+
+
+def _appended(
+    broker: Broker, request: ProduceRequest, context: Context, checks: TransactionChecks | None, gives_way: bool
+) -> Steps[Any]:
     version = context.version
     acks = request.acks
     now_ms = broker.clock.now_ms()
@@ -176,6 +194,8 @@ def _append_all(
             except ApiError as error:
                 refuse(answer, error, wish.records, log_start_offset)
             partitions.append(answer)
+            if gives_way:
+                yield
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
     response = ProduceResponse(responses=responses)
     if unchecked:

@@ -7,7 +7,8 @@ from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.group_requests import caller_of, has_partition
+from ottla.broker.coordinators import together
+from ottla.broker.group_requests import caller_of, commits_in_pieces, partition_count, topics_of_pieces
 from ottla.broker.transaction_requests import waited_for
 from ottla.broker.verification import Verdicts, as_told_to, verify
 from ottla.errors import ApiError, ErrorCode
@@ -21,6 +22,7 @@ from ottla.protocol.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ottla.runtime.turns import Steps
 from ottla.storage.producer_state import Verification
 from ottla.transactions.state import ProducerIdAndEpoch
 
@@ -105,23 +107,43 @@ def _verified(
 
 
 def _committed(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> Answer:
-    return broker.groups.ask(
-        request.group_id,
-        partial(_refused, request),
-        GroupMachine.commit_offsets_in_transaction,
-        request,
-        caller_of(context),
-    )
+    answer: Any = broker.turns.take(_committed_in_pieces(broker, request, context))
+    return answer  # type: ignore[no-any-return]
+
+
+def _committed_in_pieces(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> Steps[Any]:
+    answers: list[Any] = []
+    for piece in commits_in_pieces(request):
+        if answers:
+            yield
+        if answers and not _is_still_open(broker, request):
+            # A marker came while others had their turn: what is written behind it would belong to no transaction.
+            answers.append(_refused(piece, ErrorCode.INVALID_TXN_STATE))
+            continue
+        decide, caller = GroupMachine.commit_offsets_in_transaction, caller_of(context)
+        answers.append(broker.groups.ask(request.group_id, partial(_refused, piece), decide, piece, caller))
+    if len(answers) == 1:
+        return answers[0]
+    return together(answers, lambda pieces: TxnOffsetCommitResponse(topics=topics_of_pieces(pieces)))
+
+
+def _is_still_open(broker: Broker, request: TxnOffsetCommitRequest) -> bool:
+    try:
+        partition = broker.replicas.find(broker.groups.topic, broker.groups.partition_of(request.group_id))
+    except ApiError:
+        return False
+    return partition.log.producers.has_open_transaction(request.producer_id, request.producer_epoch)
 
 
 def _take_unknown_out(broker: Broker, request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitResponseTopic]:
     """Leaves in the request what there is; what is said about the rest."""
     unknown, known = [], []
     for topic in request.topics:
-        missing = [one for one in topic.partitions if not has_partition(broker.image, topic.name, one.partition_index)]
+        count = partition_count(broker.image, topic.name)
+        missing = [one for one in topic.partitions if not 0 <= one.partition_index < count]
         if missing:
             unknown.append(_failed(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            topic.partitions = [one for one in topic.partitions if one not in missing]
+            topic.partitions = [one for one in topic.partitions if 0 <= one.partition_index < count]
         if topic.partitions:
             known.append(topic)
     request.topics = known

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.markers import WrittenMarker, write_marker
@@ -17,6 +16,7 @@ from ottla.protocol.messages.transactions import (
 )
 from ottla.records.control import EndTransactionMarker
 from ottla.runtime.signal import wait_any
+from ottla.runtime.turns import Steps, in_turns
 from ottla.transactions.state import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 Waiting = list[tuple[WrittenMarker, WritableTxnMarkerPartitionResult]]
 
 
-def handle(
-    broker: Broker, request: WriteTxnMarkersRequest, context: Context
-) -> WriteTxnMarkersResponse | Coroutine[Any, Any, WriteTxnMarkersResponse]:
+@in_turns
+def handle(broker: Broker, request: WriteTxnMarkersRequest, context: Context) -> Steps[Any]:
     response = WriteTxnMarkersResponse(markers=[])
     uncommitted: Waiting = []
     for wish in request.markers:
@@ -38,6 +37,7 @@ def handle(
         for topic in wish.topics:
             results = []
             for index in topic.partition_indexes:
+                yield
                 result = WritableTxnMarkerPartitionResult(partition_index=index)
                 results.append(result)
                 name = TopicPartition(topic.name, index)

@@ -1,0 +1,139 @@
+"""A turn of the event loop has a budget: long work is done in pieces, and others have their turn in between.
+
+Work that may be long is a generator. Each `yield` in it is a place where others may have their turn, and says by its
+place that what was read before it is looked at again after it, or cannot change. `Turns.take` runs such work: what is
+done within the budget is done at once, without leaving the callback that began it, and so costs what a plain function
+costs; the rest of what is not becomes a coroutine.
+
+    def answers(broker, request) -> Steps[Response]:
+        answers = []
+        for wish in request.wishes:
+            answers.append(...)
+            if len(answers) % STEP == 0:
+                yield
+        return Response(answers)
+
+All long work of a loop stands in one line: however many strangers are at it, one piece is done between two looks at
+the sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from types import CoroutineType
+from typing import Any, TypeAlias, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+Steps: TypeAlias = Generator[None, None, Result]
+
+TURN_S = 0.005  # the longest that work holds the loop before it looks whether others wait
+STEP = 16  # things of a few microseconds each that are done between two looks at the time
+
+
+class Turns:
+    """Whose turn it is on one loop. `timer` tells seconds; a simulation counts looks at it instead."""
+
+    __slots__ = ("_line", "timer")
+
+    def __init__(self, timer: Callable[[], float] = time.perf_counter) -> None:
+        self.timer = timer
+        self._line: deque[asyncio.Future[None]] = deque()
+
+    def take(self, steps: Steps[Any]) -> Any:
+        """What the work returns, where that is there within a turn; else a coroutine for the rest of it.
+
+        The work may return a coroutine itself: the last step of an answer that waits.
+        """
+        timer = self.timer
+        try:
+            next(steps)  # what is done without a step, as most small requests are, need not be timed
+            ends = timer() + TURN_S
+            while timer() < ends:
+                next(steps)
+        except StopIteration as done:
+            return done.value
+        return self._rest(steps)
+
+    async def _rest(self, steps: Steps[Any]) -> Any:
+        timer = self.timer
+        try:
+            while True:
+                await self.give_way()
+                ends = timer() + TURN_S
+                next(steps)  # however busy the machine is, each turn gets on
+                while timer() < ends:
+                    next(steps)
+        except StopIteration as done:
+            result = done.value
+        return await result if type(result) is CoroutineType else result
+
+    async def finish(self, steps: Steps[Result]) -> Result:
+        """The same for whoever waits anyway."""
+        result = self.take(steps)
+        waited: Result = await result if type(result) is CoroutineType else result
+        return waited
+
+    async def over(self, items: Iterable[Item]) -> AsyncIterator[Item]:
+        """The items one after the other; others have their turn when the budget is spent.
+
+        Nobody may change `items` meanwhile: hand over a copy, or what never changes.
+        """
+        pace = Pace(self)
+        for item in items:
+            yield item
+            if pace.is_spent:
+                await pace.give_way()
+
+    def pace(self) -> Pace:
+        """For a loop that is none over items."""
+        return Pace(self)
+
+    async def give_way(self) -> None:
+        """Waits until the loop has looked at its sockets, and for those of the long works that came earlier."""
+        loop = asyncio.get_running_loop()
+        place: asyncio.Future[None] = loop.create_future()
+        self._line.append(place)
+        if len(self._line) == 1:
+            loop.call_soon(self._next, loop)
+        await place
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Lets the first in line go on; the one behind it has its turn one look at the sockets later."""
+        place = self._line.popleft()
+        if not place.done():  # whoever hung up is out of the line
+            place.set_result(None)
+        if self._line:
+            loop.call_soon(self._next, loop)
+
+
+class Pace:
+    """The budget of a coroutine that does much between its waits: `if pace.is_spent: await pace.give_way()`."""
+
+    __slots__ = ("_ends", "_turns")
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._ends = turns.timer() + TURN_S
+
+    @property
+    def is_spent(self) -> bool:
+        return self._turns.timer() >= self._ends
+
+    async def give_way(self) -> None:
+        await self._turns.give_way()
+        self._ends = self._turns.timer() + TURN_S
+
+
+def in_turns(work: Callable[..., Steps[Any]]) -> Callable[..., Any | Coroutine[Any, Any, Any]]:
+    """A handler whose answer is made in steps: called with the broker first, it answers at once or in turns."""
+
+    def handle(broker: Any, *arguments: Any) -> Any:
+        return broker.turns.take(work(broker, *arguments))
+
+    handle.__doc__ = work.__doc__
+    return handle
