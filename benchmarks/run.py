@@ -27,7 +27,7 @@ import tables
 import turns
 from ottla.records import codec
 
-BENCHMARKS = ("codec", "protocol", "storage", "peers", "groups", "transactions", "spark")
+BENCHMARKS = ("codec", "protocol", "storage", "peers", "groups", "transactions", "neighbour", "spark")
 COMPARING = ("peers", "groups", "transactions", "spark")
 REHEARSAL_SCALE = 0.02
 
