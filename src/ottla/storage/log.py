@@ -759,7 +759,6 @@ class Log:
             segment.change_suffix("")
         self._segments[first : first + len(old)] = cleaned
         self._bases = [segment.base_offset for segment in self._segments]
-        self.disk.sync_directory(self.directory)
 
     # -- making durable ------------------------------------------------------------------------------------------------
 
