@@ -2,6 +2,8 @@
 
 Each piece was checked with the releases in `CHECKED_RELEASES`. With any other release no optional one is used: queries
 then run as Spark alone would run them, only slower. `tests/unit/spark/test_compat.py` fails when pyspark changes one.
+
+pyspark is imported where it is needed: what a session would set can be asked for without it.
 """
 
 from __future__ import annotations
@@ -11,8 +13,6 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
-
-import pyspark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,13 +30,20 @@ GATEWAY_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
 PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
-def is_checked_release(version: str = pyspark.__version__) -> bool:
+def is_checked_release(version: str | None = None) -> bool:
+    """Whether the installed pyspark, or the one of that version, is of a release that this module was checked with."""
+    if version is None:
+        import pyspark
+
+        version = pyspark.__version__
     return ".".join(version.split(".")[:2]) in CHECKED_RELEASES
 
 
 def is_java_running() -> bool:
     """Whether the Java machine of this process was started already, here or by spark-submit."""
-    return pyspark.SparkContext._gateway is not None or GATEWAY_VARIABLE in os.environ
+    from pyspark import SparkContext
+
+    return SparkContext._gateway is not None or GATEWAY_VARIABLE in os.environ
 
 
 def is_pushing_filters() -> bool:

@@ -14,9 +14,10 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from ottla.spark import class_archive
+from ottla.spark import class_archive, compat
 from ottla.spark.installation import check_installation
 from ottla.spark.worker_python import worker_python
 
@@ -47,14 +48,13 @@ def settings(
     filter_pushdown: filters on topic, partition, offset and timestamp reach the source in batch queries.
     ui: Spark's web pages; they cost start-up time and a port.
     """
-    from ottla.spark import compat  # it needs pyspark, whose absence `session` reports in words of its own
-
+    is_checked = find_spec("pyspark") is None or compat.is_checked_release()
     chosen = {"spark.ui.enabled": "true" if ui else "false"}
     if unix_sockets:
         chosen["spark.python.unix.domain.socket.enabled"] = "true"
-    if file_checkpoints and compat.is_checked_release():
+    if file_checkpoints and is_checked:
         chosen["spark.sql.streaming.checkpointFileManagerClass"] = compat.FILE_CHECKPOINT_MANAGER
-    if frozen_workers and compat.is_checked_release():
+    if frozen_workers and is_checked:
         chosen["spark.python.daemon.module"] = "ottla.spark.worker_daemon"
     if filter_pushdown:
         chosen["spark.sql.python.filterPushdown.enabled"] = "true"
@@ -87,8 +87,6 @@ def session(
     check_installation()
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
-
-    from ottla.spark import compat
 
     is_running = compat.is_java_running()
     # Once Java runs, this knows what spark-submit was given.

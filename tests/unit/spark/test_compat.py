@@ -11,16 +11,19 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
-import pyspark
 import pytest
-from pyspark import SparkContext, daemon
-from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
-from pyspark.sql.streaming import python_streaming_source_runner
 
 import ottla.spark
 from ottla.spark import compat
-from ottla.spark.source import StreamReader
+
+pyspark = pytest.importorskip("pyspark")
+
+from pyspark import SparkContext, daemon  # noqa: E402 (where it is installed)
+from pyspark.sql.datasource import DataSourceStreamReader  # noqa: E402
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper  # noqa: E402
+from pyspark.sql.streaming import python_streaming_source_runner  # noqa: E402
+
+from ottla.spark.source import StreamReader  # noqa: E402
 
 
 def test_the_installed_release_is_one_that_was_checked() -> None:
