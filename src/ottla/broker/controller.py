@@ -226,10 +226,13 @@ class Controller:
 
     # -- deleting ------------------------------------------------------------------------------------------------------
 
-    async def delete_topic(self, name: str) -> TopicState:
-        """Deletes a topic with its configuration; a topic of the same name may be created at once."""
+    async def delete_topic(self, name: str, topic_id: UUID | None = None) -> TopicState:
+        """Deletes a topic with its configuration; a topic of the same name may be created at once.
+
+        With an id, that topic only: another one may have its name by the time that this change has its turn.
+        """
         async with self._lock:
-            topic = self._known(name)
+            topic = self._known(name) if topic_id is None else self._known_by_id(topic_id)
             operations: list[Operation] = []
             async for index in self._turns.over(range(len(topic.partitions))):
                 operations += [Delete(nodes.state_path(name, index)), Delete(nodes.partition_path(name, index))]
@@ -254,6 +257,12 @@ class Controller:
         topic = self.image.topics.get(name)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+        return topic
+
+    def _known_by_id(self, topic_id: UUID) -> TopicState:
+        topic = self.image.topic_by_id(topic_id)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
         return topic
 
     # -- leaders -------------------------------------------------------------------------------------------------------

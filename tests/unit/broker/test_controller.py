@@ -140,6 +140,23 @@ def test_changes_of_many_at_once_are_made_one_after_the_other() -> None:
     scenario(play)
 
 
+def test_an_id_does_not_delete_the_next_topic_of_the_name() -> None:
+    async def play(world: World) -> None:
+        first = await world.controller.create_topic(NewTopic("t", 1, 1))
+        # All three wait for their turn at the same time; the third was asked for while the first topic was there.
+        _, second, refusal = await asyncio.gather(
+            world.controller.delete_topic("t"),
+            world.controller.create_topic(NewTopic("t", 1, 1)),
+            world.controller.delete_topic("t", first.topic_id),
+            return_exceptions=True,
+        )
+        assert isinstance(refusal, ApiError)
+        assert refusal.code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert world.controller.image.topics == {"t": second}
+
+    scenario(play)
+
+
 def test_a_deleted_topic_leaves_nothing_in_the_store_and_its_settings_are_not_inherited() -> None:
     async def play(world: World) -> None:
         first = await world.controller.create_topic(NewTopic("t", 2, 1, config={"retention.ms": "5"}))

@@ -50,7 +50,8 @@ async def _delete(broker: Broker, wishes: list[Wish]) -> DeletableTopicResult:
         name = _name(broker, name, topic_id)
         if not broker.config.delete_topic_enable:
             raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "topics are not deleted here (delete.topic.enable)")
-        topic = await asyncio.shield(broker.controller.delete_topic(name))
+        deletion = broker.controller.delete_topic(name, None if topic_id == ZERO_UUID else topic_id)
+        topic = await asyncio.shield(deletion)
     except ApiError as error:
         return DeletableTopicResult(
             name=name, topic_id=topic_id, error_code=error.code, error_message=error.message or None
