@@ -62,7 +62,7 @@ def _commit(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -
     if producers.has_open_transaction(*producer) or not (
         adds or broker.config.transaction_partition_verification_enable
     ):
-        return _committed(broker, request, context)
+        return _committed(broker, request, context, name, None)
     try:
         verification = producers.begin_verification(
             *producer, NO_SEQUENCE, starts_at_zero=False, now_ms=broker.clock.now_ms()
@@ -103,36 +103,55 @@ def _verified(
         producers.check_verified(request.producer_id, request.producer_epoch, NO_SEQUENCE, verification)
     except ApiError as error:
         return _refused(request, error.code)
-    return _committed(broker, request, context)
+    return _committed(broker, request, context, name, verification)
 
 
-def _committed(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> Answer:
-    answer: Any = broker.turns.take(_committed_in_pieces(broker, request, context))
+def _committed(
+    broker: Broker,
+    request: TxnOffsetCommitRequest,
+    context: Context,
+    name: TopicPartition,
+    verification: Verification | None,
+) -> Answer:
+    answer: Any = broker.turns.take(_committed_in_pieces(broker, request, context, name, verification))
     return answer  # type: ignore[no-any-return]
 
 
-def _committed_in_pieces(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> Steps[Any]:
+def _committed_in_pieces(
+    broker: Broker,
+    request: TxnOffsetCommitRequest,
+    context: Context,
+    name: TopicPartition,
+    verification: Verification | None,
+) -> Steps[Any]:
     answers: list[Any] = []
+    was_open = False
     for piece in commits_in_pieces(request):
         if answers:
             yield
-        if answers and not _is_still_open(broker, request):
-            # A marker came while others had their turn: what is written behind it would belong to no transaction.
-            answers.append(_refused(piece, ErrorCode.INVALID_TXN_STATE))
-            continue
+            try:
+                # A marker may have come while others had their turn: what is written behind it would belong to no
+                # transaction. Where no piece has been written yet, none is open here, and the coordinator's word holds.
+                if was_open or verification is not None:
+                    producers = broker.replicas.find(*name).log.producers
+                    producers.check_verified(request.producer_id, request.producer_epoch, NO_SEQUENCE, verification)
+            except ApiError as error:
+                answers.append(_refused(piece, error.code))
+                continue
         decide, caller = GroupMachine.commit_offsets_in_transaction, caller_of(context)
         answers.append(broker.groups.ask(request.group_id, partial(_refused, piece), decide, piece, caller))
+        was_open = was_open or _is_open(broker, request, name)
     if len(answers) == 1:
         return answers[0]
     return together(answers, lambda pieces: TxnOffsetCommitResponse(topics=topics_of_pieces(pieces)))
 
 
-def _is_still_open(broker: Broker, request: TxnOffsetCommitRequest) -> bool:
+def _is_open(broker: Broker, request: TxnOffsetCommitRequest, name: TopicPartition) -> bool:
     try:
-        partition = broker.replicas.find(broker.groups.topic, broker.groups.partition_of(request.group_id))
+        producers = broker.replicas.find(*name).log.producers
     except ApiError:
         return False
-    return partition.log.producers.has_open_transaction(request.producer_id, request.producer_epoch)
+    return producers.has_open_transaction(request.producer_id, request.producer_epoch)
 
 
 def _take_unknown_out(broker: Broker, request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitResponseTopic]:

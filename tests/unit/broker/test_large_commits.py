@@ -1,0 +1,88 @@
+"""Commits of so many offsets that they are decided in pieces, and what happens between two of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from ottla.broker.group_requests import COMMITTED_AT_ONCE_MAX
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from ottla.records.control import EndTransactionMarker
+from ottla.testing.raw_transactions import GROUP_KEY, TRANSACTION_KEY, init_request
+from ottla.testing.scene import Scene, perform
+
+GROUP, ID, TOPIC = "g", "tx", "t"
+COUNT = 2 * COMMITTED_AT_ONCE_MAX + 500
+
+
+async def large_commit(scene: Scene, **fields: object) -> TxnOffsetCommitRequest:
+    """Of a new producer's transaction, which has written nothing yet."""
+    await scene.new_topic(TOPIC, COUNT)
+    await scene.find_coordinator(GROUP, GROUP_KEY)
+    await scene.find_coordinator(ID, TRANSACTION_KEY)
+    producer = await scene.ask(init_request(ID), 5)
+    partitions = [
+        TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata=None)
+        for index in range(COUNT)
+    ]
+    return TxnOffsetCommitRequest(
+        transactional_id=ID,
+        group_id=GROUP,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        topics=[TxnOffsetCommitRequestTopic(name=TOPIC, partitions=partitions)],
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def codes(answer: TxnOffsetCommitResponse) -> Counter[int]:
+    return Counter(one.error_code for topic in answer.topics for one in topic.partitions)
+
+
+def test_every_piece_of_a_refused_commit_in_a_transaction_tells_the_same_reason() -> None:
+    """Nothing of it is written, so no transaction is open here when the next piece is looked at."""
+
+    async def play(scene: Scene) -> None:
+        request = await large_commit(scene, generation_id=7, member_id="nobody")
+        assert codes(await scene.ask(request, 5)) == {ErrorCode.ILLEGAL_GENERATION: COUNT}
+
+    perform(play)
+
+
+def test_a_first_piece_of_which_nothing_can_be_written_does_not_stop_the_others() -> None:
+    async def play(scene: Scene) -> None:
+        request = await large_commit(scene)
+        for partition in request.topics[0].partitions[:COMMITTED_AT_ONCE_MAX]:
+            partition.committed_metadata = "x" * 5000
+        told = codes(await scene.ask(request, 5))
+        assert told == {
+            ErrorCode.OFFSET_METADATA_TOO_LARGE: COMMITTED_AT_ONCE_MAX,
+            ErrorCode.NONE: COUNT - COMMITTED_AT_ONCE_MAX,
+        }
+
+    perform(play)
+
+
+def test_a_marker_between_two_pieces_ends_the_commit() -> None:
+    async def play(scene: Scene) -> None:
+        request = await large_commit(scene)
+        partition = scene.partition("__consumer_offsets")
+        client = await scene.connect()
+        answer = asyncio.ensure_future(client.call(request, 5))
+        while not partition.log.producers.is_in_transaction(request.producer_id):
+            await partition.moved.wait()
+        marker = EndTransactionMarker(commit=False, coordinator_epoch=0)
+        producer = request.producer_id, request.producer_epoch
+        partition.append_marker(*producer, marker, raises_epoch=False, now_ms=scene.broker.clock.now_ms())
+        told = codes(await answer)
+        assert told[ErrorCode.INVALID_TXN_STATE] >= COUNT - 2 * COMMITTED_AT_ONCE_MAX
+        assert sum(told.values()) == COUNT
+        assert not partition.log.producers.is_in_transaction(request.producer_id), "nothing hangs"
+
+    perform(play)
