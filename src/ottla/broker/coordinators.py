@@ -131,6 +131,8 @@ class Coordinator(Generic[MachineType]):
 
     def node_of(self, key: str) -> int:
         """The broker that coordinates a name, -1 where nobody does at the moment."""
+        if not self.is_ready:
+            return NO_LEADER
         state = self._broker.image.partition(TopicPartition(self.topic, self.partition_of(key)))
         return NO_LEADER if state is None else state.leader
 
@@ -254,6 +256,13 @@ class Coordinator(Generic[MachineType]):
             in_background=broker.in_background,
         )
         shard.runner.start()
+
+
+def or_refused(
+    answer: Response | Coroutine[Any, Any, Response], refuse: Callable[[ErrorCode], Response]
+) -> Response | Coroutine[Any, Any, Response]:
+    """The answer, or the coroutine of one; where that fails, what `refuse` makes of it."""
+    return _waiting(answer, refuse) if type(answer) is CoroutineType else answer
 
 
 async def _waiting(answer: Awaitable[Response], refuse: Callable[[ErrorCode], Response]) -> Response:

@@ -165,6 +165,8 @@ class Runner(Generic[MachineType]):
         `decide` is a method of the machine's class; it is called with the machine, the arguments, a ticket and the
         time. ApiError, here or from the coroutine, is a refusal that the caller puts in the words of its API.
         """
+        if self._is_over:  # whoever asks several of them gave others a turn in between
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"{self._journal} was given up")
         ticket = PendingReply()
         now_ms = self.now_ms()
         self.carry_out(decide(self.machine, *arguments, ticket, now_ms), now_ms)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.coordinators import together
-from ottla.errors import ApiError
+from ottla.broker.coordinators import or_refused, together
+from ottla.errors import ApiError, ErrorCode
 from ottla.groups.machine import GroupMachine
 from ottla.protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
 from ottla.runtime.turns import Steps, in_turns
@@ -23,5 +23,10 @@ def handle(broker: Broker, request: ListGroupsRequest, context: Context) -> Step
             answers.append(runner.ask(GroupMachine.list, request.states_filter, request.types_filter))
             yield
     except ApiError as error:
-        return ListGroupsResponse(error_code=error.code, groups=[])
-    return together(answers, lambda shards: ListGroupsResponse(groups=[group for groups in shards for group in groups]))
+        return _refused(error.code)
+    answer = together(answers, lambda shards: ListGroupsResponse(groups=[group for groups in shards for group in groups]))
+    return or_refused(answer, _refused)
+
+
+def _refused(code: ErrorCode) -> ListGroupsResponse:
+    return ListGroupsResponse(error_code=code, groups=[])

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.coordinators import together
-from ottla.errors import ApiError
+from ottla.broker.coordinators import or_refused, together
+from ottla.errors import ApiError, ErrorCode
 from ottla.groups.patterns import TopicPattern
 from ottla.protocol.messages.transactions import (
     ListTransactionsRequest,
@@ -38,8 +38,8 @@ def handle(broker: Broker, request: ListTransactionsRequest, context: Context) -
             )
             yield
     except ApiError as error:
-        return _refused(request, error)
-    return together(answers, partial(_answered, request))
+        return _refused(request, error.code)
+    return or_refused(together(answers, partial(_answered, request)), partial(_refused, request))
 
 
 def _answered(request: ListTransactionsRequest, shards: Sequence[Found]) -> ListTransactionsResponse:
@@ -59,10 +59,8 @@ def _matching(pattern: str, found: Found) -> Found:
     return [one for one in found if one.transactional_id in matching]
 
 
-def _refused(request: ListTransactionsRequest, error: ApiError) -> ListTransactionsResponse:
-    return ListTransactionsResponse(
-        error_code=error.code, unknown_state_filters=_unknown(request), transaction_states=[]
-    )
+def _refused(request: ListTransactionsRequest, code: ErrorCode) -> ListTransactionsResponse:
+    return ListTransactionsResponse(error_code=code, unknown_state_filters=_unknown(request), transaction_states=[])
 
 
 def _unknown(request: ListTransactionsRequest) -> list[str]:

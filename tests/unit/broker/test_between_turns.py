@@ -1,0 +1,85 @@
+"""What happens to a long answer when the world changes while others have their turn."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from types import CoroutineType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.broker.handlers import find_coordinator, list_groups, list_transactions
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.groups import FindCoordinatorRequest
+from ottla.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.wire import ZERO_UUID
+from ottla.runtime.turns import Turns
+from ottla.testing.messages import smallest_message
+from ottla.testing.raw_transactions import GROUP_KEY, TRANSACTION_KEY
+from ottla.testing.scene import Scene, perform
+
+SETTINGS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
+GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+
+
+class ByHand(Turns):
+    """Hands the steps to the test, which says when they go on."""
+
+    def take(self, steps: Generator[None, None, Any]) -> Any:
+        return steps
+
+
+def begun(scene: Scene, handle: Any, request: object, version: int) -> Generator[None, None, Any]:
+    """A handler that has come to its first step."""
+    turns, scene.broker.turns = scene.broker.turns, ByHand()
+    connection = SimpleNamespace(listener_name="PLAINTEXT", peer=("host", 1))
+    context = SimpleNamespace(version=version, client_id="c", connection=connection)
+    steps: Generator[None, None, Any] = handle(scene.broker, request, context)
+    scene.broker.turns = turns
+    next(steps)
+    return steps
+
+
+async def finished(steps: Generator[None, None, Any]) -> Any:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return await done.value if type(done.value) is CoroutineType else done.value
+
+
+async def delete(scene: Scene, topic: str) -> None:
+    doomed = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic, topic_id=ZERO_UUID)], timeout_ms=1000)
+    assert not (await scene.ask(doomed, 6)).responses[0].error_code
+
+
+def test_the_topic_of_a_coordinator_goes_while_many_names_are_looked_for() -> None:
+    async def play(scene: Scene) -> None:
+        await scene.find_coordinator("g", GROUP_KEY)
+        keys = [f"g{number}" for number in range(100)]
+        request = FindCoordinatorRequest(key_type=GROUP_KEY, coordinator_keys=keys)
+        steps = begun(scene, find_coordinator.handle, request, 4)
+        await delete(scene, GROUPS)
+        answer = await finished(steps)
+        assert [one.key for one in answer.coordinators] == keys
+        assert answer.coordinators[-1].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    perform(play, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("module", "topic", "key_type"),
+    [(list_groups, GROUPS, GROUP_KEY), (list_transactions, TRANSACTIONS, TRANSACTION_KEY)],
+)
+def test_the_shards_go_while_they_are_listed(module: Any, topic: str, key_type: int) -> None:
+    async def play(scene: Scene) -> None:
+        await scene.find_coordinator("name", key_type)
+        name = module.__name__.rpartition(".")[2]
+        cls = getattr(module, "".join(word.title() for word in name.split("_")) + "Request")
+        steps = begun(scene, module.handle, smallest_message(cls, 1), 1)
+        await delete(scene, topic)
+        asked_at = scene.broker.loop.time()
+        assert (await finished(steps)).error_code == ErrorCode.NOT_COORDINATOR
+        assert scene.broker.loop.time() == asked_at, "nobody waits for what cannot be"
+
+    perform(play, SETTINGS)
