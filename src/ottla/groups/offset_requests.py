@@ -295,17 +295,19 @@ def _fetched_group(
     wanted = request.topics
     if wanted is None:
         by_topic: dict[str, list[int]] = {}
-        for key in offsets.committed:
+        for number, key in enumerate(offsets.committed, 1):
             by_topic.setdefault(key.topic, []).append(key.partition)
-            if len(by_topic[key.topic]) % STEP == 0:
+            if number % STEP == 0:
                 yield
         wanted = [OffsetFetchRequestTopics(name=topic, partition_indexes=found) for topic, found in by_topic.items()]
     topics = []
+    count = 0  # of all topics together: most have few partitions
     for topic in wanted:
         partitions = []
         for index in topic.partition_indexes:
             partitions.append(_fetched(offsets, TopicPartition(topic.name, index), topic.topic_id, require_stable))
-            if len(partitions) % STEP == 0:
+            count += 1
+            if count % STEP == 0:
                 yield
         topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
     return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)

@@ -1,4 +1,4 @@
-"""What happens to a long answer when the world changes while others have their turn."""
+"""Long answers: where others may have their turn, and what happens when the world changes meanwhile."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.handlers import find_coordinator, list_groups, list_transactions
+from ottla.broker.handlers import find_coordinator, list_groups, list_offsets, list_transactions, offset_fetch
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.groups import FindCoordinatorRequest
+from ottla.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.wire import ZERO_UUID
 from ottla.runtime.turns import Turns
 from ottla.testing.messages import smallest_message
+from ottla.testing.raw_groups import fetch_offsets
 from ottla.testing.raw_transactions import GROUP_KEY, TRANSACTION_KEY
 from ottla.testing.scene import Scene, perform
 
@@ -83,3 +85,32 @@ def test_the_shards_go_while_they_are_listed(module: Any, topic: str, key_type: 
         assert scene.broker.loop.time() == asked_at, "nobody waits for what cannot be"
 
     perform(play, SETTINGS)
+
+
+# -- many topics of one partition each ---------------------------------------------------------------------------------
+
+TOPICS = [f"t{number}" for number in range(1200)]
+STEPS_MIN = 10
+
+
+def step_count(steps: Generator[None, None, Any]) -> int:
+    return 1 + sum(1 for _ in steps)
+
+
+def test_offsets_of_many_small_topics_are_listed_in_steps() -> None:
+    async def play(scene: Scene) -> None:
+        wish = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)
+        topics = [ListOffsetsTopic(name=name, partitions=[wish]) for name in TOPICS]
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)
+        assert step_count(begun(scene, list_offsets.handle, request, 7)) >= STEPS_MIN
+
+    perform(play)
+
+
+def test_committed_offsets_of_many_small_topics_are_told_in_steps() -> None:
+    async def play(scene: Scene) -> None:
+        await scene.find_coordinator("g", GROUP_KEY)
+        named = fetch_offsets(8, "g", {name: [0] for name in TOPICS})
+        assert step_count(begun(scene, offset_fetch.handle, named, 8)) >= STEPS_MIN
+
+    perform(play)
