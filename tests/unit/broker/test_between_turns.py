@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Generator
 from types import CoroutineType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ottla.broker.handlers import find_coordinator, list_groups, list_offsets, list_transactions, offset_fetch
+from ottla.broker.group_requests import COMMITTED_AT_ONCE_MAX
+from ottla.broker.handlers import (
+    find_coordinator,
+    list_groups,
+    list_offsets,
+    list_transactions,
+    offset_commit,
+    offset_fetch,
+)
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.groups import FindCoordinatorRequest
 from ottla.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -16,7 +26,7 @@ from ottla.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.wire import ZERO_UUID
 from ottla.runtime.turns import Turns
 from ottla.testing.messages import smallest_message
-from ottla.testing.raw_groups import fetch_offsets
+from ottla.testing.raw_groups import commit, fetch_offsets
 from ottla.testing.raw_transactions import GROUP_KEY, TRANSACTION_KEY
 from ottla.testing.scene import Scene, perform
 
@@ -85,6 +95,23 @@ def test_the_shards_go_while_they_are_listed(module: Any, topic: str, key_type: 
         assert scene.broker.loop.time() == asked_at, "nobody waits for what cannot be"
 
     perform(play, SETTINGS)
+
+
+def test_offsets_of_a_topic_that_goes_while_they_are_committed_are_not_left_behind() -> None:
+    """A topic of the same name would begin where the old one was read."""
+
+    async def play(scene: Scene) -> None:
+        count = COMMITTED_AT_ONCE_MAX + 100
+        await scene.new_topic("t", count)
+        await scene.find_coordinator("g", GROUP_KEY)
+        steps = begun(scene, offset_commit.handle, commit("g", "t", dict.fromkeys(range(count), 5)), 8)
+        await delete(scene, "t")
+        told = Counter(one.error_code for topic in (await finished(steps)).topics for one in topic.partitions)
+        assert told == {ErrorCode.NONE: COMMITTED_AT_ONCE_MAX, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 100}
+        await asyncio.sleep(10)  # what the group had is taken away in the background
+        assert not (await scene.ask(fetch_offsets(8, "g", None), 8)).groups[0].topics
+
+    perform(play)
 
 
 # -- many topics of one partition each ---------------------------------------------------------------------------------

@@ -24,7 +24,9 @@ def handle(broker: Broker, request: ListGroupsRequest, context: Context) -> Step
             yield
     except ApiError as error:
         return _refused(error.code)
-    answer = together(answers, lambda shards: ListGroupsResponse(groups=[group for groups in shards for group in groups]))
+    answer = together(
+        answers, lambda shards: ListGroupsResponse(groups=[group for groups in shards for group in groups])
+    )
     return or_refused(answer, _refused)
 
 

@@ -24,13 +24,15 @@ from ottla.runtime.turns import STEP, Steps, in_turns
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
+    from ottla.cluster.image import ClusterImage
 
 FIRST_TOPIC_ID_VERSION = 10
 
 
 @in_turns
 def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> Steps[Any]:
-    refused = yield from _take_unknown_out(broker, request, context.version)
+    image = broker.image  # one view to look for topics in
+    refused = yield from _take_unknown_out(image, request, context.version)
     if not request.topics:
         return OffsetCommitResponse(topics=refused)
     if context.version == 0:
@@ -41,7 +43,11 @@ def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> St
             decide, caller = GroupMachine.commit_offsets, caller_of(context)
             if answers:
                 yield
-            answers.append(broker.groups.ask(request.group_id, partial(_refused, piece), decide, piece, caller))
+            gone = [] if broker.image is image else _take_gone_out(broker.image, piece)
+            if gone:
+                answers.append(OffsetCommitResponse(topics=gone))
+            if piece.topics or not gone:
+                answers.append(broker.groups.ask(request.group_id, partial(_refused, piece), decide, piece, caller))
         answer = answers[0] if len(answers) == 1 else together(answers, _of_pieces)
     return answer if not refused else together([answer], lambda answers: _merged(refused, answers[0]))
 
@@ -55,10 +61,12 @@ def _refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitRespo
 
 
 def _take_unknown_out(
-    broker: Broker, request: OffsetCommitRequest, version: int
+    image: ClusterImage, request: OffsetCommitRequest, version: int
 ) -> Steps[list[OffsetCommitResponseTopic]]:
-    """Leaves in the request what there is, by name and id; what is said about the rest."""
-    image = broker.image  # one view, however many turns it takes: the machine does not ask whether a topic is there
+    """Leaves in the request what there is, by name and id; what is said about the rest.
+
+    The machine does not ask whether a topic is there.
+    """
     refused: dict[tuple[str, UUID], OffsetCommitResponseTopic] = {}
     known: list[OffsetCommitRequestTopic] = []
     for number, topic in enumerate(request.topics, 1):
@@ -82,6 +90,16 @@ def _take_unknown_out(
             known.append(topic)
     request.topics = known
     return list(refused.values())
+
+
+def _take_gone_out(image: ClusterImage, piece: OffsetCommitRequest) -> list[OffsetCommitResponseTopic]:
+    """Topics that were deleted while others had their turn: nobody would take their offsets away any more."""
+    gone: list[OffsetCommitRequestTopic] = []
+    there: list[OffsetCommitRequestTopic] = []
+    for topic in piece.topics:
+        (there if image.topic_by_id(topic.topic_id) is not None else gone).append(topic)
+    piece.topics = there
+    return [_failed(topic, topic.partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for topic in gone]
 
 
 def _refuse(
