@@ -14,6 +14,7 @@ from ottla.protocol.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
+    Member,
 )
 from ottla.runtime.turns import Steps, in_turns
 
@@ -29,10 +30,16 @@ def handle(broker: Broker, request: ConsumerGroupDescribeRequest, context: Conte
     for group_id in request.group_ids:
         answer = _describe(broker, group_id)
         if type(answer) is DescribedGroup:
-            room.take(len(answer.members))
+            room.take(sum(map(_element_count, answer.members)))
         answers.append(answer)
         yield
     return together(answers, partial(_response, request.include_authorized_operations))
+
+
+def _element_count(member: Member) -> int:
+    told = (member.assignment, member.target_assignment)
+    partition_count = sum(len(topic.partitions) for each in told for topic in each.topic_partitions)
+    return 1 + len(member.subscribed_topic_names) + partition_count
 
 
 def _describe(broker: Broker, group_id: str) -> Any:

@@ -26,7 +26,9 @@ def handle(broker: Broker, request: DescribeGroupsRequest, context: Context) -> 
     for group_id in request.groups:
         answer = _describe(broker, group_id, context)
         if type(answer) is DescribedGroup:
-            room.take(len(answer.members))
+            members = answer.members
+            size_bytes = sum(len(one.member_metadata) + len(one.member_assignment) for one in members)
+            room.take(len(members), size_bytes)
         answers.append(answer)
         yield
     return together(answers, partial(_response, request.include_authorized_operations))

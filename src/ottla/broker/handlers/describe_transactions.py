@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.answer_room import AnswerRoom
 from ottla.broker.coordinators import together
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.transactions import (
@@ -23,15 +24,21 @@ if TYPE_CHECKING:
 @in_turns
 def handle(broker: Broker, request: DescribeTransactionsRequest, context: Context) -> Steps[Any]:
     answers = []
+    room = AnswerRoom()
     for name in request.transactional_ids:
-        refuse = partial(_refused, name)
-        answers.append(
-            broker.transactions.ask(name, refuse, TransactionShard.describe, name)
-            if name
-            else refuse(ErrorCode.INVALID_REQUEST)
-        )
+        answer = _describe(broker, name)
+        if type(answer) is DescribeTransactionsResponseTransactionState:
+            room.take(sum(len(topic.partitions) for topic in answer.topics))
+        answers.append(answer)
         yield
     return together(answers, lambda states: DescribeTransactionsResponse(transaction_states=list(states)))
+
+
+def _describe(broker: Broker, transactional_id: str) -> Any:
+    refuse = partial(_refused, transactional_id)
+    if not transactional_id:
+        return refuse(ErrorCode.INVALID_REQUEST)
+    return broker.transactions.ask(transactional_id, refuse, TransactionShard.describe, transactional_id)
 
 
 def _refused(transactional_id: str, code: ErrorCode) -> DescribeTransactionsResponseTransactionState:

@@ -50,7 +50,7 @@ def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> Ste
             if type(answer) is GeneratorType:
                 answer = yield from answer
             if type(answer) is OffsetFetchResponseGroup:
-                room.take(sum(len(topic.partitions) for topic in answer.topics))
+                _make_room(room, answer)
             answers.append(answer)
             if len(answers) < len(request.groups):
                 yield
@@ -68,6 +68,11 @@ def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> Ste
     if type(answer) is GeneratorType:
         answer = yield from answer
     return together([answer], partial(_of_one_group, group, version))
+
+
+def _make_room(room: AnswerRoom, answer: OffsetFetchResponseGroup) -> None:
+    for topic in answer.topics:
+        room.take(len(topic.partitions), sum(len(one.metadata or "") for one in topic.partitions))
 
 
 def _fetch(broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, version: int) -> Any:
