@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import partial
 from types import CoroutineType
 from typing import Any
@@ -29,8 +30,9 @@ from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.messages.headers import RequestHeader
 from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
-from ottla.protocol.schema import schema_of
+from ottla.protocol.schema import Field, schema_of
 from ottla.protocol.versions import API_TABLE, Api
+from ottla.protocol.wire import BYTES
 from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
 
@@ -38,8 +40,12 @@ logger = logging.getLogger(__name__)
 
 # What only waits for others and changes nothing by its answer: JoinGroup, SyncGroup.
 PARKED = frozenset({11, 14})
+# Whose answers tell what clients wrote about themselves, of whatever size: JoinGroup, DescribeGroups. All others that
+# are made within a turn are small enough to be encoded in it.
+TELLS_BYTES = frozenset({11, 15})
 DECODED_AT_ONCE_BYTES_MAX = 16 * 1024  # a frame of so many bytes holds no more elements than a turn has time for
 ENCODED_AT_ONCE_MAX = 2000  # elements of an answer
+BYTES_LIKE_AN_ELEMENT = 1024  # of what clients wrote: as many are copied in the time that an element takes
 # Elements of all arrays of a request together. Kafka has no such limit; ten times what a broker is advised to hold.
 ELEMENTS_MAX = 100_000
 # Fewer where a request is decided in one go, or, as Produce, decoded at once whatever its size.
@@ -139,6 +145,8 @@ class Dispatcher:
             later = self._later(response, header, meter, started)
             return Parked(later) if key in PARKED else later
         meter.total_ns += now - started
+        if key in TELLS_BYTES and is_large(response):
+            return self._encoded_in_thread(header, response)
         return _encoded(header, response)
 
     def _learn(
@@ -171,41 +179,68 @@ class Dispatcher:
         meter.total_ns += time.perf_counter_ns() - started
         if message is None or not is_large(message):
             return _encoded(header, message)
+        return await self._encoded_in_thread(header, message)
+
+    async def _encoded_in_thread(self, header: RequestHeader, message: Any) -> Reply:
         async with self._computing:
             return await self.offload.in_thread(partial(_encoded_large, header, message))
 
 
 def is_large(message: Any) -> bool:
-    """Whether a message has more elements than are encoded at once."""
+    """Whether a message has more elements, or more bytes of clients in them, than are encoded at once."""
     return _room_after(message, ENCODED_AT_ONCE_MAX) < 0
 
 
+class _Kind(Enum):
+    """What in a field may be large."""
+
+    ARRAY = auto()
+    ARRAY_OF_STRUCTS = auto()  # that may be large in turn
+    STRUCT = auto()
+    BYTES = auto()
+
+
 def _room_after(message: Any, room: int) -> int:
-    for name, holds_structs in _array_fields(type(message)):
-        elements = getattr(message, name)
-        if elements:
-            room -= len(elements)
-            if room < 0:
-                return room
-            if holds_structs:
-                for element in elements:
+    for name, kind in _large_fields(type(message)):
+        value = getattr(message, name)
+        if not value:
+            continue
+        if kind is _Kind.STRUCT:
+            room = _room_after(value, room)
+        elif kind is _Kind.BYTES:
+            room -= len(value) // BYTES_LIKE_AN_ELEMENT
+        else:
+            room -= len(value)
+            if room >= 0 and kind is _Kind.ARRAY_OF_STRUCTS:
+                for element in value:
                     room = _room_after(element, room)
                     if room < 0:
                         return room
+        if room < 0:
+            return room
     return room
 
 
-_known_array_fields: dict[type, tuple[tuple[str, bool], ...]] = {}
+_known_large_fields: dict[type, tuple[tuple[str, _Kind], ...]] = {}
 
 
-def _array_fields(cls: type) -> tuple[tuple[str, bool], ...]:
-    """The names of a message's arrays, and whether their elements have arrays in turn."""
-    known = _known_array_fields.get(cls)
+def _large_fields(cls: type) -> tuple[tuple[str, _Kind], ...]:
+    """The names of the fields of a message that may be large."""
+    known = _known_large_fields.get(cls)
     if known is None:
-        arrays = [one for one in schema_of(cls).fields if one.is_array]
-        known = tuple((one.name, one.struct is not None and bool(_array_fields(one.struct))) for one in arrays)
-        _known_array_fields[cls] = known
+        kinds = ((one.name, _kind_of(one)) for one in schema_of(cls).fields)
+        known = tuple((name, kind) for name, kind in kinds if kind is not None)
+        _known_large_fields[cls] = known
     return known
+
+
+def _kind_of(field: Field) -> _Kind | None:
+    may_be_large = field.struct is not None and bool(_large_fields(field.struct))
+    if field.is_array:
+        return _Kind.ARRAY_OF_STRUCTS if may_be_large else _Kind.ARRAY
+    if field.wire_type is BYTES:
+        return _Kind.BYTES
+    return _Kind.STRUCT if may_be_large else None
 
 
 def _encoded_large(header: RequestHeader, response: Any) -> list[Part]:
