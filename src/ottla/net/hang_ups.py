@@ -10,10 +10,13 @@ Where there is no epoll, nobody is told, and the end is found with the answer.
 from __future__ import annotations
 
 import asyncio
+import logging
 import select
 import socket
 from collections.abc import Callable
 from typing import Any
+
+logger = logging.getLogger(__name__)
 
 EVENTS_AT_ONCE = 256  # taken in one turn of the loop: a thousand clients may vanish together
 
@@ -32,12 +35,16 @@ class HangUps:
             return
         if not hasattr(select, "epoll"):
             return
-        if self._epoll is None:
-            self._epoll = select.epoll()
-            self._loop.add_reader(self._epoll.fileno(), self._look)
         descriptor = sock.fileno()
+        try:
+            if self._epoll is None:
+                self._epoll = select.epoll()
+                self._loop.add_reader(self._epoll.fileno(), self._look)
+            self._epoll.register(descriptor, select.EPOLLRDHUP | select.EPOLLET)
+        except OSError as error:  # no descriptor or no memory left: the connection works without
+            logger.warning("a connection is not watched: %s; that its peer is gone is noticed late", error)
+            return
         self._callbacks[descriptor] = on_hang_up
-        self._epoll.register(descriptor, select.EPOLLRDHUP | select.EPOLLET)
 
     def forget(self, descriptor: int) -> None:
         """The socket is closed, with which the system has let it go already."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import select
 import socket
 
 import pytest
@@ -34,5 +36,32 @@ def test_buffer_sizes_are_those_of_the_settings_or_of_the_system(asked: int, is_
                 assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * SMALL
         server.stop_accepting()
         await server.drain(30)
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="without it nobody is watched")
+def test_a_connection_that_cannot_be_watched_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have taken the last descriptor there was."""
+
+    def full() -> select.epoll:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        failures: list[object] = []
+        loop.set_exception_handler(lambda _, context: failures.append(context))
+        monkeypatch.setattr(select, "epoll", full)
+        server = Server(loop, ServerLimits())
+        listening = open_listener("127.0.0.1", 0, receive_buffer_bytes=-1, backlog=50)
+        listener = server.listen("PLAINTEXT", listening, lambda connection, frame: [b"\0\0\0\1y"])
+        server.start()
+        reader, writer = await asyncio.open_connection(*listener.address)
+        writer.write(b"\0\0\0\1x")
+        assert await reader.readexactly(5) == b"\0\0\0\1y"
+        writer.close()
+        server.stop_accepting()
+        await server.drain(30)
+        assert not failures
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
