@@ -60,6 +60,7 @@ FEWER_ELEMENTS_MAX = {
     37: 50_000,  # CreatePartitions
     44: 50_000,  # IncrementalAlterConfigs
     24: 20_000,  # AddPartitionsToTxn: partitions
+    47: 20_000,  # OffsetDelete: topics and partitions
     68: 20_000,  # ConsumerGroupHeartbeat: topics and partitions
 }
 

@@ -22,13 +22,14 @@ from ottla.protocol.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from ottla.runtime.turns import Steps
+from ottla.runtime.turns import STEP, Steps, in_turns
 from ottla.storage.producer_state import Verification
 from ottla.transactions.state import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
+    from ottla.cluster.image import ClusterImage
 
 FIRST_ABORTABLE_VERSION = 4
 FIRST_VERSION_2_VERSION = 5  # adds the partition of the offsets by itself
@@ -36,8 +37,9 @@ FIRST_VERSION_2_VERSION = 5  # adds the partition of the offsets by itself
 Answer = TxnOffsetCommitResponse | Coroutine[Any, Any, TxnOffsetCommitResponse]
 
 
-def handle(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> Answer:
-    unknown = _take_unknown_out(broker, request)
+@in_turns
+def handle(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> Steps[Any]:
+    unknown = yield from _take_unknown_out(broker.image, request)
     if not request.topics:
         return TxnOffsetCommitResponse(topics=unknown)
     answer = _commit(broker, request, context)
@@ -154,11 +156,15 @@ def _is_open(broker: Broker, request: TxnOffsetCommitRequest, name: TopicPartiti
     return producers.has_open_transaction(request.producer_id, request.producer_epoch)
 
 
-def _take_unknown_out(broker: Broker, request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitResponseTopic]:
+def _take_unknown_out(
+    image: ClusterImage, request: TxnOffsetCommitRequest
+) -> Steps[list[TxnOffsetCommitResponseTopic]]:
     """Leaves in the request what there is; what is said about the rest."""
     unknown, known = [], []
-    for topic in request.topics:
-        count = partition_count(broker.image, topic.name)
+    for number, topic in enumerate(request.topics, 1):
+        if number % STEP == 0:
+            yield
+        count = partition_count(image, topic.name)
         missing = [one for one in topic.partitions if not 0 <= one.partition_index < count]
         if missing:
             unknown.append(_failed(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
