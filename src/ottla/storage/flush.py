@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ottla.disk import Disk, File
@@ -12,7 +13,8 @@ from ottla.storage.epochs import EpochStart
 class Flush:
     """The syncing half of a flush: may run in any thread, touches nothing but files.
 
-    It holds the files open from the beginning: what the log deletes meanwhile is synced in vain and does no harm.
+    Where the log goes on meanwhile, `files` are open from the beginning: what it deletes is synced in vain and does no
+    harm.
     """
 
     __slots__ = (
@@ -30,7 +32,7 @@ class Flush:
         self,
         disk: Disk,
         directory: str,
-        files: list[File],
+        files: Iterable[File],
         unsynced: frozenset[str],
         epochs: tuple[EpochStart, ...] | None,
         epochs_path: str,

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config import LogConfig
-from ottla.disk import Disk, read_file, write_atomically
+from ottla.disk import Disk, File, read_file, write_atomically
 from ottla.errors import ApiError, CorruptFileError, ErrorCode, RecordsError, StorageError
 from ottla.ids import NO_TIMESTAMP, TopicPartition
 from ottla.records import batch, control
@@ -774,15 +774,22 @@ class Log:
 
     def begin_flush(self) -> Flush:
         """What has to be synced so that everything written until now survives a power loss."""
-        segments = self._segments[self._number_of_segment(self.recovery_point) :]
-        files = [segment.file for segment in segments]
-        unsynced = frozenset(self._unsynced)
-        files += [self.disk.open(path, writable=True) for path in sorted(unsynced) if self.disk.exists(path)]
+        return self._flush_of(list(self._unflushed_files()))
+
+    def _unflushed_files(self) -> Iterator[File]:
+        """Opened one at a time: recovery flushes logs that have more files than a process may hold open."""
+        for segment in self._segments[self._number_of_segment(self.recovery_point) :]:
+            yield segment.file
+        for path in sorted(self._unsynced):
+            if self.disk.exists(path):
+                yield self.disk.open(path, writable=True)
+
+    def _flush_of(self, files: Iterable[File]) -> Flush:
         return Flush(
             self.disk,
             self.directory,
             files,
-            unsynced,
+            frozenset(self._unsynced),
             self.epochs.pending(self.end_offset),
             self.epochs.path,
             self.end_offset,
@@ -803,7 +810,7 @@ class Log:
         """All three in one, for whoever may wait; nothing, where nothing was ever written."""
         if self._was_never_written and self.epochs.pending(self.end_offset) is None:
             return
-        flush = self.begin_flush()
+        flush = self._flush_of(self._unflushed_files())
         flush.run()
         self.end_flush(flush, now_ms)
 

@@ -130,6 +130,7 @@ class _Opening:
         self.report = report
         self.segments: list[Segment] = []
         self.epochs_lost = False
+        self.has_gaps = False  # records are missing inside of a segment that was checked
         self.transaction_indexes_lost: list[Segment] = []
         self.mended: list[Segment] = []  # sealed segments with an index that was made anew
 
@@ -404,7 +405,9 @@ class _Opening:
                 log.end_offset = segment.base_offset
                 log.take_snapshot(segment.base_offset)
             log.adopt(segment)
-            found = segment.recover(_Replay(log, segment).visit)
+            replay = _Replay(log, segment)
+            found = segment.recover(replay.visit)
+            self.has_gaps = self.has_gaps or replay.has_gaps
             self.report.recovered_segments += 1
             self.report.recovered_bytes += found.valid_bytes
             self.report.dropped_bytes += found.dropped_bytes
@@ -417,9 +420,15 @@ class _Opening:
                 break
 
     def _may_be_compacted(self, segment: Segment) -> bool:
-        """Whether a gap before a segment may come from compaction by Apache Kafka, or by a release that left such."""
-        is_known = self.recovery_point is not None  # else what was flushed and compacted is checked as well
-        return segment.base_offset <= self.clean_offset or (self.config.is_compacted and not is_known)
+        """Whether a gap before a segment may come from compaction by Apache Kafka, or by a release that left such.
+
+        Where nobody knows what was flushed, what was flushed and compacted is checked as well. A topic that was once
+        compacted has records missing inside of its segments, which no crash takes.
+        """
+        if segment.base_offset <= self.clean_offset:
+            return True
+        is_marked = self.config.is_compacted or self.has_gaps or _begins_with_gap(segment)
+        return self.recovery_point is None and is_marked
 
     def _give_up(self, segments: list[Segment], reason: str) -> None:
         # From the end backwards, so that a crash in between leaves a log without a hole.
@@ -454,19 +463,33 @@ class _Opening:
 class _Replay:
     """Takes every batch that recovery finds sound into the log's own state."""
 
-    __slots__ = ("_log", "_segment")
+    __slots__ = ("_log", "_segment", "has_gaps")
 
     def __init__(self, log: Log, segment: Segment) -> None:
         self._log = log
         self._segment = segment
+        self.has_gaps = False
 
     def visit(self, header: BatchHeader, data: Buffer, position: int) -> None:
         log = self._log
+        self.has_gaps = self.has_gaps or _has_gap(header, log.end_offset)
         if header.leader_epoch > log.epochs.latest:
             is_first = not log.epochs.entries
             log.epochs.assign(header.leader_epoch, log.segments[0].base_offset if is_first else header.base_offset)
         log.replay_batch(header, data, position, self._segment)
         log.end_offset = header.base_offset + header.last_offset_delta + 1
+
+
+def _has_gap(header: BatchHeader, expected_offset: int) -> bool:
+    """Whether records are missing in a batch or before it. Only compaction takes such."""
+    return header.base_offset != expected_offset or header.record_count != header.last_offset_delta + 1
+
+
+def _begins_with_gap(segment: Segment) -> bool:
+    try:
+        return segment.size_bytes > 0 and _has_gap(segment.header_at(0), segment.base_offset)
+    except CorruptFileError:
+        return False
 
 
 # -- what deletion and compaction left behind --------------------------------------------------------------------------

@@ -1,10 +1,12 @@
 """Opening a log: what a clean stop, a crash and damage leave, and what is made of it."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from ottla.config import LogConfig
+from ottla.disk import RealDisk, RealFile
 from ottla.errors import CorruptFileError
 from ottla.ids import TopicPartition
 from ottla.records import batch
@@ -323,3 +325,41 @@ def test_a_recovery_point_behind_the_end_is_of_another_time(home) -> None:
         "everything was checked, and the first batch does not hold"
     )
     assert any("never flushed up to 1000" in problem for problem in home.report.problems)
+
+
+def test_a_log_of_many_segments_is_made_durable_without_holding_all_of_them_open(
+    home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a crash that leaves a torn batch, or a lost recovery point, keeps the broker from starting."""
+    home.disk = RealDisk(files_max=5)
+    log = filled(home, 100)
+    log.abandon()
+    open_files = []
+    monkeypatch.setattr(RealFile, "sync", lambda file: open_files.append(len(os.listdir("/dev/fd"))))
+    before = len(os.listdir("/dev/fd"))
+    assert home.open(config=log.config, recovery_point=0).end_offset == 100
+    assert len(open_files) > 100
+    assert max(open_files) <= before + 10
+
+
+@pytest.mark.parametrize("gap", ["before", "behind"])
+def test_a_hole_that_a_compaction_left_long_ago_costs_nothing_where_the_recovery_point_is_lost(home, gap: str) -> None:
+    """The topic need not be a compacted one any more: records that are missing inside of segments tell."""
+    log = filled(home, 8)
+    log.abandon()
+    shorten(home, "00000000000000000002.log", ONE)  # as an earlier release left it
+    cleaned = home.path("00000000000000000000.log" if gap == "before" else "00000000000000000004.log")
+    Path(cleaned).write_bytes(Path(cleaned).read_bytes()[ONE:])
+    again = home.open(config=log.config, recovery_point=None)
+    assert home.values(again) == [
+        b"%d" % number for number in range(8) if number not in (3, 0 if gap == "before" else 4)
+    ]
+    assert again.end_offset == 8
+
+
+def test_a_hole_that_no_compaction_explains_ends_the_log_also_where_the_recovery_point_is_lost(home) -> None:
+    log = filled(home)
+    log.abandon()
+    shorten(home, "00000000000000000002.log", ONE)
+    again = home.open(config=log.config, recovery_point=None)
+    assert home.values(again) == [b"0", b"1", b"2"]
