@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.compaction import Compaction
+from ottla.disk import RealDisk
 from ottla.errors import StorageError
 from ottla.ids import TopicPartition
 from ottla.records import batch
@@ -79,6 +80,22 @@ def test_a_disk_that_fails_under_the_cleaner_takes_its_directory_offline(
 
 def fail_as_a_disk(job: cleaner.CleaningJob, disk: object) -> None:
     raise StorageError(job.directory, "cannot read: Input/output error")
+
+
+def test_a_fault_of_ours_in_one_log_holds_nobody_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleaner, "run_job", fail_for_one)
+    with Broker(SETTINGS, directory=tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
+        for topic in ("broken", "sound"):  # equally dirty: the first comes first
+            fill(client, topic)
+        wait_until(lambda: clean_offset(broker, "sound") >= SEALED)
+        assert "broken-0 could not be compacted: AssertionError" in caplog.text
+
+
+def fail_for_one(job: cleaner.CleaningJob, disk: RealDisk) -> cleaner.CleaningResult:
+    assert "broken" not in job.directory, "a fault of ours"
+    return cleaner.run_job(job, disk)  # the one that the other process knows
 
 
 def test_a_stop_ends_a_compaction_and_gives_up_the_locks_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ class Compaction:
                 return False
             await self._offload.in_thread(partial(log.disk.sync_directory, log.directory))
             self._logs.end_cleaning(log, result)
-        except OttlaError as error:
+        except Exception as error:  # whatever it is, other logs must not wait for ever
             if not log.is_closed and (job is None or _still_stands(log, job)):
                 self._could_not_clean(log, error)
             # Else the log or what was to be cleaned of it went meanwhile, and the files with it.
@@ -136,15 +136,22 @@ class Compaction:
             bytes_per_second_max=config.log_cleaner_io_max_bytes_per_second,
         )
 
-    def _could_not_clean(self, log: Log, error: OttlaError) -> None:
+    def _could_not_clean(self, log: Log, error: Exception) -> None:
         """A disk that fails takes its directory offline; a damaged segment, or too many keys, only stays as it is."""
+        reason = str(error) if isinstance(error, OttlaError) else repr(error)
         known = self.uncleanable.get(log.name)
         is_known = known is not None and known.log is log
         pause_s = min(known.pause_s * 2, PAUSE_S_MAX) if known is not None and is_known else FIRST_PAUSE_S
-        if known is None or not is_known or known.reason != str(error):
-            logger.error("%s could not be compacted: %s; it is tried again in %d s", log.name, error, pause_s)
+        if known is None or not is_known or known.reason != reason:
+            logger.error(
+                "%s could not be compacted: %s; it is tried again in %d s",
+                log.name,
+                reason,
+                pause_s,
+                exc_info=None if isinstance(error, OttlaError) else error,
+            )
         retry_at = asyncio.get_running_loop().time() + pause_s
-        self.uncleanable[log.name] = Uncleanable(log, str(error), pause_s, retry_at)
+        self.uncleanable[log.name] = Uncleanable(log, reason, pause_s, retry_at)
         if isinstance(error, StorageError) and error.is_disk_failure:
             self._replicas.directory_failed(log, error)
 

@@ -310,7 +310,7 @@ class _Run:
             for header, data in self._batches(segment):
                 self._clean(header, data, transactions, new)
                 last = header
-        assert last is not None, "a sealed segment is never empty"
+        assert last is not None, "a group has a batch"
         return last
 
     def _batches(self, segment: SegmentRange) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -375,7 +375,8 @@ class _Run:
         for segment, following in _with_next(self.job.segments, self.job.end_offset):
             if segment.base_offset >= self.mapped_end:
                 break
-            if group and (
+            # A group has a batch: an empty segment, which a crash may leave at the beginning, goes with the next one.
+            if size and (
                 size + segment.size_bytes > self.job.segment_bytes
                 or following - group[0].base_offset > RELATIVE_OFFSET_MAX
             ):
@@ -384,7 +385,7 @@ class _Run:
             group.append(segment)
             size += segment.size_bytes
             end_offset = following
-        if group:
+        if size:
             yield _Group(tuple(group), end_offset)
 
     # -- one batch -----------------------------------------------------------------------------------------------------

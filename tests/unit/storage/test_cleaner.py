@@ -5,6 +5,7 @@ import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -626,3 +627,21 @@ def test_a_tombstone_in_a_part_that_was_never_cleaned_takes_its_value_with_it(ho
     home.put(log, (b"other", b"newer"))
     clean(home, log, first_dirty=later.end_offset, now_ms=home.now_ms + 3 * DAY)
     assert home.records(log) == [(3, b"other", b"newer")]
+
+
+def test_an_empty_segment_that_a_crash_left_at_the_beginning_is_merged_with_the_next(home) -> None:
+    """Whatever the sizes: a log that cannot be compacted for an error of ours holds up all others."""
+    log = compacted(home)
+    home.put(log, (b"lost", b"1"))
+    log.roll(home.now_ms)
+    home.put(log, (b"a", b"1"), (b"b", b"1"))
+    seal(home, log)
+    log.abandon()
+    Path(home.path("00000000000000000000.log")).write_bytes(b"")
+    config = replace(log.config, segment_bytes=log.segments[1].size_bytes - 1)
+    log = home.open(config=config, recovery_point=None)
+    assert home.bases(log)[:2] == [0, 1]
+    assert log.segments[0].size_bytes == 0
+    home.put(log, (b"a", b"2"))
+    clean(home, log)
+    assert home.records(log) == [(2, b"b", b"1"), (3, b"a", b"2")]
