@@ -54,6 +54,7 @@ class LogDirectory:
     checkpoint_count: int = 0
     checkpoints_written: dict[str, int] = field(default_factory=dict)
     checksums: dict[str, int] = field(default_factory=dict)  # of the checkpoint files as they were written last
+    settled: set[str] = field(default_factory=set)  # those that were written since the start, and whole
     checkpoint_lock: Lock = field(default_factory=Lock)
     let_go: list[Log] = field(default_factory=list)  # deleted, with names that are still to be taken away
 
@@ -86,7 +87,7 @@ class CheckpointPlan:
                 if directory.checkpoints_written.get(name, 0) < self.number:
                     text = checkpoints.offsets_text(offsets)
                     # What was written since the start and stays as it is needs no writing.
-                    if name not in directory.checkpoints_written or directory.checksums.get(name) != crc32c(text):
+                    if name not in directory.settled or directory.checksums.get(name) != crc32c(text):
                         coming[name] = text
                     directory.checkpoints_written[name] = self.number
             if coming:
@@ -98,6 +99,7 @@ class CheckpointPlan:
         And not any longer: what was true before a truncation must not be believed after it.
         """
         path = self.directory.file(checkpoints.CHECKSUMS)
+        self.directory.settled -= coming.keys()  # an error leaves any of them as it was, or as it was to be
         before = self.directory.checksums
         after = before | {name: crc32c(text) for name, text in coming.items()}
         either = {name: {before.get(name, checksum), checksum} for name, checksum in after.items()}
@@ -106,6 +108,7 @@ class CheckpointPlan:
             write_atomically(self.disk, self.directory.file(name), [text])
         checkpoints.write_checksums(self.disk, path, {name: {checksum} for name, checksum in after.items()})
         self.directory.checksums = after
+        self.directory.settled |= coming.keys()
 
 
 class Rename(NamedTuple):

@@ -545,3 +545,23 @@ def test_a_start_that_is_cut_off_anywhere_leaves_checkpoints_that_are_believed()
         recovery_points = f"/data/{checkpoints.RECOVERY_POINTS}"
         assert checkpoints.read_offsets(left, recovery_points, known[checkpoints.RECOVERY_POINTS])
     assert stopped_at > 10
+
+
+def test_a_checkpoint_that_was_written_in_part_is_written_again_also_if_it_says_what_it_said_before(
+    broker: Broker,
+) -> None:
+    """The recovery point had reached the disk, the disk was full for the next file, and then the log was cut."""
+    logs = broker.open(broker.paths[:1])
+    log = logs.create(tp("t"), now_ms=NOW)
+    produce(log, b"a")
+    log.flush(NOW)
+    logs.write_checkpoints()
+    produce(log, b"b")
+    log.flush(NOW)
+    log.advance_log_start(1)
+    broker.disk.broken = str(Path(broker.paths[0], checkpoints.LOG_START_OFFSETS))
+    with pytest.raises(StorageError):
+        logs.write_checkpoints()
+    broker.disk.broken = None
+    logs.truncate(tp("t"), 1, now_ms=NOW)
+    assert Path(broker.paths[0], checkpoints.RECOVERY_POINTS).read_text() == "0\n1\nt 0 1\n"
