@@ -51,6 +51,8 @@ class LogDirectory:
     failure: StorageError | None = None
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     clean_offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    # What the checkpoints say of logs that could not be opened: it is needed once they can be.
+    left_alone: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     checkpoint_count: int = 0
     checkpoints_written: dict[str, int] = field(default_factory=dict)
     checksums: dict[str, int] = field(default_factory=dict)  # of the checkpoint files as they were written last
@@ -260,6 +262,13 @@ class Logs:
             except CorruptFileError as error:
                 logger.error("%s; this partition is not served", error)
                 self.unreadable[partition] = error
+                for kind, offsets in (
+                    (checkpoints.RECOVERY_POINTS, recovery_points or {}),
+                    (checkpoints.LOG_START_OFFSETS, start_offsets),
+                    (checkpoints.CLEANER_OFFSETS, directory.clean_offsets),
+                ):
+                    if partition in offsets:
+                        directory.left_alone.setdefault(kind, {})[partition] = offsets[partition]
         # What the checkpoints said of partitions that are gone must not reach later ones of the same name.
         self._write_checkpoints(directory)
 
@@ -591,21 +600,22 @@ class Logs:
         logs = directory.logs.items()
         clean = directory.clean_offsets.items()
         directory.checkpoint_count += 1
+        offsets = {
+            checkpoints.RECOVERY_POINTS: {partition: log.recovery_point for partition, log in logs},
+            # Also where the first segment starts there (Kafka leaves those out): a crash may undo a deletion. Never
+            # past what is flushed: a start behind the end of a log is then known to be wrong.
+            checkpoints.LOG_START_OFFSETS: {
+                partition: start
+                for partition, log in logs
+                if (start := min(log.log_start_offset, log.recovery_point)) > 0
+            },
+            checkpoints.CLEANER_OFFSETS: {name: offset for name, offset in clean if name in directory.logs},
+        }
         return CheckpointPlan(
             self._disk,
             directory,
             directory.checkpoint_count,
-            {
-                checkpoints.RECOVERY_POINTS: {partition: log.recovery_point for partition, log in logs},
-                # Also where the first segment starts there (Kafka leaves those out): a crash may undo a deletion. Never
-                # past what is flushed: a start behind the end of a log is then known to be wrong.
-                checkpoints.LOG_START_OFFSETS: {
-                    partition: start
-                    for partition, log in logs
-                    if (start := min(log.log_start_offset, log.recovery_point)) > 0
-                },
-                checkpoints.CLEANER_OFFSETS: {name: offset for name, offset in clean if name in directory.logs},
-            },
+            {kind: directory.left_alone.get(kind, {}) | known for kind, known in offsets.items()},
         )
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:

@@ -565,3 +565,22 @@ def test_a_checkpoint_that_was_written_in_part_is_written_again_also_if_it_says_
     broker.disk.broken = None
     logs.truncate(tp("t"), 1, now_ms=NOW)
     assert Path(broker.paths[0], checkpoints.RECOVERY_POINTS).read_text() == "0\n1\nt 0 1\n"
+
+
+def test_what_checkpoints_say_of_a_log_that_could_not_be_opened_is_there_once_it_can_be(broker: Broker) -> None:
+    logs = broker.open(broker.paths[:1])
+    log = logs.create(tp("t"), now_ms=NOW)
+    for value in (b"a", b"b", b"c"):
+        produce(log, value)
+    log.advance_log_start(2)
+    note_cleaned(logs, tp("t"), 1)
+    logs.close()
+    rubbish = Path(broker.paths[0], "t-0", f"{0:020}.log.swap")
+    rubbish.write_bytes(b"rubbish" * 20)
+    logs = broker.open(broker.paths[:1])
+    assert list(logs.unreadable) == [tp("t")]
+    logs.close()
+    rubbish.unlink()
+    logs = broker.open(broker.paths[:1])
+    assert logs.get(tp("t")).log_start_offset == 2  # type: ignore[union-attr]
+    assert logs.clean_offset(tp("t")) == 1
