@@ -328,7 +328,10 @@ class Logs:
         self.close_locks()
 
     def close_logs(self) -> None:
-        """Closes every log in order and leaves the mark of a clean shutdown in each directory that still works."""
+        """Closes every log in order and leaves the mark of a clean shutdown in each directory that still works.
+
+        Not in one with a log that could not be opened.
+        """
         for directory in self.directories:
             if not directory.is_online:
                 continue
@@ -336,6 +339,8 @@ class Logs:
                 for log in directory.logs.values():
                     log.close()
                 self._write_checkpoints(directory)
+                if any(self._disk.is_directory(directory.file(str(partition))) for partition in self.unreadable):
+                    continue  # nobody has checked it since whatever happened to it: the next start has to
                 mark = self._disk.open(directory.file(CLEAN_SHUTDOWN_FILE), create=True, writable=True)
                 try:
                     content = {"version": 0, "brokerEpoch": -1, CLOSED_LOGS: self._ends_on_disk(directory)}

@@ -580,6 +580,7 @@ def test_what_checkpoints_say_of_a_log_that_could_not_be_opened_is_there_once_it
     logs = broker.open(broker.paths[:1])
     assert list(logs.unreadable) == [tp("t")]
     logs.close()
+    assert CLEAN_MARK not in names(broker.paths[0]), "what a crash left in it was not checked yet"
     rubbish.unlink()
     logs = broker.open(broker.paths[:1])
     assert logs.get(tp("t")).log_start_offset == 2  # type: ignore[union-attr]
