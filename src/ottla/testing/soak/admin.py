@@ -194,6 +194,8 @@ class Janitor(Actor):
                 raise Disconnected  # the next topic of that name may have answered
             if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and losses != ledger.losses:
                 return
+            if result.error_code == ErrorCode.POLICY_VIOLATION and ledger.licences.of(key).compacts:
+                return  # its cleanup policy deletes nothing
             if self.refuses(result.error_code, asked_at, topic):
                 return
             assert result.low_watermark >= (end if offset == -1 and losses == ledger.losses else offset), result
