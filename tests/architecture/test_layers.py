@@ -13,9 +13,9 @@ LAYERS = [
     {"protocol"},
     {"records"},
     {"replication", "cluster", "groups", "transactions", "security"},
-    {"disk"},
-    {"storage", "store", "runtime", "net"},
-    {"broker", "client"},
+    {"disk", "runtime"},
+    {"storage", "store", "net"},
+    {"broker", "client", "local_cluster"},
     {"testing"},
     {"cli", "console", "spark"},
 ]

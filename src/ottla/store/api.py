@@ -10,11 +10,14 @@ tests in `tests/unit/store/test_contract.py` hold it for all of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Protocol
 
 from ottla.errors import OttlaError
+from ottla.runtime.signal import Signal
 
 ROOT = "/"
 ANY_VERSION = -1
@@ -22,9 +25,19 @@ NODE_BYTES_MAX = 1024 * 1024 - 1024  # what fits into a request to ZooKeeper wit
 COMMIT_BYTES_MAX = 64 * 1024 * 1024  # of all data in a commit
 
 
-class Node(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as a reader finds it. Two are equal if they hold the same.
+
+    `created` is the number of the commit that made it, which grows with every commit (ZooKeeper's czxid), `created_ms`
+    the wall time of that, both 0 where a store has forgotten them. `owner` is the session of an ephemeral node.
+    """
+
     data: bytes
     version: int
+    created: int = field(default=0, compare=False)
+    created_ms: int = field(default=0, compare=False)
+    owner: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +82,30 @@ class Check:
 Operation = Create | Put | Delete | Check
 # What became of an operation: the path that was created (with its number), the new version, or nothing to tell.
 Result = str | int | None
-# Called on the event loop with the paths that changed.
-OnChange = Callable[[frozenset[str]], None]
+# Called on the event loop: look again.
+OnChange = Callable[[], None]
+
+
+class SessionState(Enum):
+    """How a client stands with its store."""
+
+    CONNECTED = auto()
+    SUSPENDED = auto()  # no connection; the session may go on, or may have ended already without our knowing
+    LOST = auto()  # its ephemeral nodes are gone, or will be; a new session has another id
+
+
+class Session:
+    """What a store knows of its own session. `changed` fires after every change of state or id."""
+
+    def __init__(self, session_id: int = 0, state: SessionState = SessionState.LOST) -> None:
+        self.session_id = session_id
+        self.state = state
+        self.changed = Signal()
+
+    def become(self, state: SessionState, session_id: int) -> None:
+        if (state, session_id) != (self.state, self.session_id):
+            self.state, self.session_id = state, session_id
+            self.changed.fire()
 
 
 class Watch(Protocol):
@@ -80,6 +115,9 @@ class Watch(Protocol):
 
 
 class Store(Protocol):
+    @property
+    def session(self) -> Session: ...
+
     async def get(self, path: str) -> Node | None: ...
 
     async def children(self, path: str) -> list[str]:
@@ -94,12 +132,17 @@ class Store(Protocol):
         """
         ...
 
-    def watch(self, path: str, on_change: OnChange) -> Watch:
-        """Calls `on_change` after each change of the node at `path`, there or not yet, or of anything below it.
+    def watch_node(self, path: str, on_change: OnChange) -> Watch:
+        """Calls `on_change` after the node at `path` was created, changed or deleted, and when that may have been
+        missed while there was no connection.
 
-        Several changes may come in one call, and what `get` returns then may be newer still. The calls for a commit
-        come before that commit returns to its caller.
+        What is read from then on is at least as new as the change; several changes may come in one call. The call for
+        a commit of this store comes before that commit returns to its caller.
         """
+        ...
+
+    def watch_children(self, path: str, on_change: OnChange) -> Watch:
+        """The same for the names of the children of `path`, and for the node itself coming or going."""
         ...
 
     async def close(self) -> None:
@@ -126,8 +169,8 @@ class NoNode(StoreError):  # noqa: N818
 
 
 class BadVersion(StoreError):  # noqa: N818
-    def __init__(self, path: str, expected: int, found: int) -> None:
-        super().__init__(path, f"has version {found}, not {expected}: somebody changed it in between")
+    def __init__(self, path: str, expected: int) -> None:
+        super().__init__(path, f"has another version than {expected}: somebody changed it in between")
 
 
 class NotEmpty(StoreError):  # noqa: N818
@@ -156,6 +199,10 @@ class StoreUnavailable(StoreError):  # noqa: N818
     """The store cannot work now: its disk, or the way to it, failed. The message says what to do."""
 
 
+class SessionLost(StoreUnavailable):
+    """The session ended: its ephemeral nodes are gone, and what was decided in it is to be decided anew."""
+
+
 class StoreClosed(StoreError):  # noqa: N818
     def __init__(self, path: str) -> None:
         super().__init__(path, "the store is closed")
@@ -166,9 +213,15 @@ def parent_of(path: str) -> str:
     return path.rpartition("/")[0] or ROOT
 
 
+# Control and private characters, surrogates and whatever needs them: ZooKeeper has no place for them in a name.
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
+
+
 def check_path(path: str) -> None:
     if path == ROOT:
         return
     before, *names = path.split("/")
-    if before or not names or not all(names) or "." in names or ".." in names or "\0" in path:
+    if before or not names or not all(names) or "." in names or ".." in names:
         raise InvalidPath(path, "is no path: it starts with a slash, and no name is empty, '.' or '..'")
+    if found := _FORBIDDEN.search(path):
+        raise InvalidPath(path, f"has the character U+{ord(found[0]):04X}, which no name may contain")

@@ -67,7 +67,7 @@ def encode_changes(changes: Iterable[tuple[str, Entry | None]]) -> bytes:
 def decode_changes(payload: bytes) -> Changes:
     paths, versions, sequences, data = json.loads(payload)
     return {
-        path: None if text is None else Entry(text.encode("latin-1"), version, False, sequence)
+        path: None if text is None else Entry(text.encode("latin-1"), version, next_sequence=sequence)
         for path, version, sequence, text in zip(paths, versions, sequences, data, strict=True)
     }
 

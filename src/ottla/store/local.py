@@ -8,8 +8,9 @@ take back, and many commits at once cost one sync.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ottla.store.api import (
@@ -21,6 +22,8 @@ from ottla.store.api import (
     Operation,
     Put,
     Result,
+    Session,
+    SessionState,
     StoreClosed,
     StoreError,
     StoreUnavailable,
@@ -28,7 +31,7 @@ from ottla.store.api import (
     Watch,
     check_path,
 )
-from ottla.store.tree import Changes, Decision, Draft, Tree, decide_in_steps
+from ottla.store.tree import Author, Changes, Decision, Draft, Entry, Tree, decide_in_steps
 from ottla.store.watches import Watches
 
 WAITING_COMMITS_MAX = 10_000
@@ -36,6 +39,11 @@ WAITING_COMMITS_MAX = 10_000
 BATCH_COMMITS_MAX = 256
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 DECIDED_AT_ONCE_MAX = 500  # operations, before others have their turn: a few milliseconds
+SESSION_ID = 1  # there is one: the process
+
+
+def wall_time_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,10 @@ class _Commit:
 class LocalStore:
     """Implements `ottla.store.api.Store`; a subclass says how changes become durable."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, now_ms: Callable[[], int] = wall_time_ms) -> None:
+        self.session = Session(SESSION_ID, SessionState.CONNECTED)
+        self._now_ms = now_ms
+        self._commit_number = 0
         self._tree = tree
         self._watches = Watches()
         self._waiting: deque[_Commit] = deque()
@@ -59,15 +70,19 @@ class LocalStore:
     async def get(self, path: str) -> Node | None:
         self._check_usable(path)
         entry = self._tree.entry(path)
-        return None if entry is None else Node(entry.data, entry.version)
+        return None if entry is None else node_of(entry)
 
     async def children(self, path: str) -> list[str]:
         self._check_usable(path)
         return self._tree.children(path)
 
-    def watch(self, path: str, on_change: OnChange) -> Watch:
+    def watch_node(self, path: str, on_change: OnChange) -> Watch:
         self._check_usable(path)
-        return self._watches.add(path, on_change)
+        return self._watches.add_node(path, on_change)
+
+    def watch_children(self, path: str, on_change: OnChange) -> Watch:
+        self._check_usable(path)
+        return self._watches.add_children(path, on_change)
 
     async def commit(self, *operations: Operation) -> list[Result]:
         path = operations[0].path if operations else ROOT
@@ -95,6 +110,7 @@ class LocalStore:
         if self._writer is not None:
             await asyncio.wait((self._writer,))
         await self._release()
+        self.session.become(SessionState.LOST, SESSION_ID)
 
     # -- for a subclass ------------------------------------------------------------------------------------------------
 
@@ -146,7 +162,7 @@ class LocalStore:
     async def _write(self, batch: Sequence[_Commit]) -> None:
         # The tree stands still meanwhile: nobody else writes.
         draft = Draft(self._tree)
-        outcomes = [await _decide_on(draft, commit) for commit in batch]
+        outcomes = [await self._decide_on(draft, commit) for commit in batch]
         if draft.changes:
             try:
                 await self._persist(draft.changes)
@@ -156,27 +172,32 @@ class LocalStore:
                     _fail(commit, error)
                 return
             self._tree.apply(draft.changes)
-            self._watches.schedule(draft.touched, asyncio.get_running_loop())
+            self._watches.schedule(draft.touched, draft.came_or_went, asyncio.get_running_loop())
         for commit, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, StoreError):
                 _fail(commit, outcome)
             elif not commit.answer.done():
                 commit.answer.set_result(outcome.results)
 
+    async def _decide_on(self, draft: Draft, commit: _Commit) -> Decision | StoreError:
+        self._commit_number += 1
+        author = Author(SESSION_ID, self._commit_number, self._now_ms())
+        steps = decide_in_steps(draft, commit.operations, author)
+        try:
+            while True:
+                for _ in range(DECIDED_AT_ONCE_MAX):
+                    next(steps)
+                await asyncio.sleep(0)
+        except StopIteration as done:
+            decision: Decision = done.value
+        except StoreError as refusal:
+            return refusal
+        draft.absorb(decision)
+        return decision
 
-async def _decide_on(draft: Draft, commit: _Commit) -> Decision | StoreError:
-    steps = decide_in_steps(draft, commit.operations)
-    try:
-        while True:
-            for _ in range(DECIDED_AT_ONCE_MAX):
-                next(steps)
-            await asyncio.sleep(0)
-    except StopIteration as done:
-        decision: Decision = done.value
-    except StoreError as refusal:
-        return refusal
-    draft.absorb(decision)
-    return decision
+
+def node_of(entry: Entry) -> Node:
+    return Node(entry.data, entry.version, entry.created, entry.created_ms, entry.owner)
 
 
 def _fail(commit: _Commit, error: BaseException) -> None:

@@ -33,14 +33,30 @@ from ottla.store.api import (
     parent_of,
 )
 
+NO_OWNER = 0
+
+
+class Author(NamedTuple):
+    """Who makes a commit, as which one of all, and when."""
+
+    session_id: int
+    commit_number: int
+    now_ms: int
+
 
 class Entry(NamedTuple):
     """A node as the tree keeps it. `next_sequence` numbers its sequential children and never goes back."""
 
     data: bytes
     version: int = 0
-    is_ephemeral: bool = False
+    owner: int = NO_OWNER
     next_sequence: int = 0
+    created: int = 0
+    created_ms: int = 0
+
+    @property
+    def is_ephemeral(self) -> bool:
+        return self.owner != NO_OWNER
 
 
 # What became of each path: its new entry, or None where the node is gone.
@@ -106,17 +122,18 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a commit answers and what it changes. `touched` are the paths its operations were about."""
+    """What a commit answers and what it changes. `touched` are nodes that came, changed or went."""
 
     results: list[Result]
     changes: Changes
     child_growth: Mapping[str, int]
     touched: frozenset[str]
+    came_or_went: frozenset[str]
 
 
-def decide(view: View, operations: tuple[Operation, ...]) -> Decision:
+def decide(view: View, operations: tuple[Operation, ...], author: Author) -> Decision:
     """Raises the StoreError of the first operation that the rules refuse."""
-    steps = decide_in_steps(view, operations)
+    steps = decide_in_steps(view, operations, author)
     while True:
         try:
             next(steps)
@@ -125,14 +142,30 @@ def decide(view: View, operations: tuple[Operation, ...]) -> Decision:
             return decision
 
 
-def decide_in_steps(view: View, operations: tuple[Operation, ...]) -> Generator[None, None, Decision]:
+def decide_in_steps(
+    view: View, operations: tuple[Operation, ...], author: Author
+) -> Generator[None, None, Decision]:
     """The same, an operation at a time: there may be ten thousand, and the view must stand still until the last."""
     draft = Draft(view)
     results = []
     for operation in operations:
-        results.append(draft._perform(operation))
+        results.append(draft._perform(operation, author))
         yield
-    return Decision(results, draft.changes, draft._child_growth, frozenset(draft.touched))
+    return _decision(results, draft)
+
+
+def decide_end_of_session(tree: Tree, session_id: int) -> Decision:
+    """Deletes the nodes of a session that has ended."""
+    draft = Draft(tree)
+    for path in [path for path, entry in tree.items() if entry.owner == session_id]:
+        draft._delete(path, ANY_VERSION)
+    return _decision([], draft)
+
+
+def _decision(results: list[Result], draft: Draft) -> Decision:
+    return Decision(
+        results, draft.changes, draft._child_growth, frozenset(draft.touched), frozenset(draft.came_or_went)
+    )
 
 
 class Draft:
@@ -143,6 +176,7 @@ class Draft:
         self._child_growth: Counter[str] = Counter()
         self.changes: dict[str, Entry | None] = {}
         self.touched: set[str] = set()
+        self.came_or_went: set[str] = set()
 
     def entry(self, path: str) -> Entry | None:
         return self.changes[path] if path in self.changes else self._base.entry(path)
@@ -155,11 +189,12 @@ class Draft:
         self.changes.update(decision.changes)
         self._child_growth.update(decision.child_growth)
         self.touched |= decision.touched
+        self.came_or_went |= decision.came_or_went
 
-    def _perform(self, operation: Operation) -> Result:
+    def _perform(self, operation: Operation, author: Author) -> Result:
         match operation:
             case Create():
-                return self._create(operation)
+                return self._create(operation, author)
             case Put(path, data, version):
                 _check_size(path, data)
                 entry = self._expect(path, version)
@@ -179,10 +214,10 @@ class Draft:
         if entry is None:
             raise NoNode(path)
         if version not in (ANY_VERSION, entry.version):
-            raise BadVersion(path, version, entry.version)
+            raise BadVersion(path, version)
         return entry
 
-    def _create(self, create: Create) -> str:
+    def _create(self, create: Create, author: Author) -> str:
         _check_size(create.path, create.data)
         if create.path == ROOT and not create.sequential:
             raise NodeExists(ROOT)
@@ -200,9 +235,15 @@ class Draft:
             self.changes[parent_path] = parent._replace(next_sequence=parent.next_sequence + 1)
         if self.entry(path) is not None:
             raise NodeExists(path)
-        self.changes[path] = Entry(create.data, is_ephemeral=create.ephemeral)
+        self.changes[path] = Entry(
+            create.data,
+            owner=author.session_id if create.ephemeral else NO_OWNER,
+            created=author.commit_number,
+            created_ms=author.now_ms,
+        )
         self._child_growth[parent_path] += 1
         self.touched.add(path)
+        self.came_or_went.add(path)
         return path
 
     def _delete(self, path: str, version: int) -> None:
@@ -214,6 +255,7 @@ class Draft:
         self.changes[path] = None
         self._child_growth[parent_of(path)] -= 1
         self.touched.add(path)
+        self.came_or_went.add(path)
 
 
 def _check_size(path: str, data: bytes) -> None:

@@ -1,65 +1,59 @@
-"""Who wants to know about which part of the tree."""
+"""Who wants to know of which nodes and of whose children."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection
 
-from ottla.store.api import ROOT, OnChange, parent_of
+from ottla.store.api import OnChange, parent_of
 
 
-class SubtreeWatch:
-    """One interest in a node and everything below it."""
+class PathWatch:
+    """One interest in a node, or in the children of one."""
 
-    __slots__ = ("_on_change", "_watches", "path")
+    __slots__ = ("_at_path", "_on_change", "path")
 
-    def __init__(self, watches: Watches, path: str, on_change: OnChange) -> None:
+    def __init__(self, at_path: dict[str, list[PathWatch]], path: str, on_change: OnChange) -> None:
         self.path = path
-        self._watches = watches
+        self._at_path = at_path
         self._on_change: OnChange | None = on_change
+        at_path.setdefault(path, []).append(self)
 
     def cancel(self) -> None:
-        if self._on_change is not None:
-            self._on_change = None
-            self._watches._remove(self)
+        if self._on_change is None:
+            return
+        self._on_change = None
+        watches = self._at_path[self.path]
+        watches.remove(self)
+        if not watches:
+            del self._at_path[self.path]
 
-    def tell(self, changed: frozenset[str]) -> None:
+    def call(self) -> None:
         if self._on_change is not None:
-            self._on_change(changed)
+            self._on_change()
 
 
 class Watches:
-    """All watches of a store, found by walking up from what changed: the cost is the depth, not their number."""
+    """All watches of a store in this process."""
 
     def __init__(self) -> None:
-        self._by_path: dict[str, list[SubtreeWatch]] = {}
+        self._nodes: dict[str, list[PathWatch]] = {}
+        self._children: dict[str, list[PathWatch]] = {}
 
-    def add(self, path: str, on_change: OnChange) -> SubtreeWatch:
-        watch = SubtreeWatch(self, path, on_change)
-        self._by_path.setdefault(path, []).append(watch)
-        return watch
+    def add_node(self, path: str, on_change: OnChange) -> PathWatch:
+        return PathWatch(self._nodes, path, on_change)
 
-    def _remove(self, watch: SubtreeWatch) -> None:
-        at_path = self._by_path[watch.path]
-        at_path.remove(watch)
-        if not at_path:
-            del self._by_path[watch.path]
+    def add_children(self, path: str, on_change: OnChange) -> PathWatch:
+        return PathWatch(self._children, path, on_change)
 
-    def schedule(self, changed: Iterable[str], loop: asyncio.AbstractEventLoop) -> None:
+    def schedule(
+        self, touched: Collection[str], came_or_went: Collection[str], loop: asyncio.AbstractEventLoop
+    ) -> None:
         """Each call comes from the loop itself, so that one that fails is reported there and harms nobody else."""
-        if not self._by_path:
+        if not self._nodes and not self._children:
             return
-        news: dict[SubtreeWatch, set[str]] = {}
-        for path in changed:
-            for ancestor in _lineage(path):
-                for watch in self._by_path.get(ancestor, ()):
-                    news.setdefault(watch, set()).add(path)
-        for watch, paths in news.items():
-            loop.call_soon(watch.tell, frozenset(paths))
-
-
-def _lineage(path: str) -> Iterator[str]:
-    while path != ROOT:
-        yield path
-        path = parent_of(path)
-    yield ROOT
+        called = [watch for path in sorted(touched) for watch in self._nodes.get(path, ())]
+        concerned = {*came_or_went, *map(parent_of, came_or_went)}
+        called += [watch for path in sorted(concerned) for watch in self._children.get(path, ())]
+        for watch in called:
+            loop.call_soon(watch.call)

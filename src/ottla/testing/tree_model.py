@@ -68,7 +68,7 @@ class TreeModel:
             raise NoNode(path)
         node = self.nodes[path]
         if operation.version >= 0 and operation.version != node.version:
-            raise BadVersion(path, operation.version, node.version)
+            raise BadVersion(path, operation.version)
         if isinstance(operation, Check):
             return None
         if isinstance(operation, Put):

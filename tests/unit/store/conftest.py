@@ -1,19 +1,24 @@
 """One store of each kind, and a short way to run a coroutine."""
 
 import asyncio
+import shutil
 from collections.abc import Callable, Coroutine, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from ottla.disk import RealDisk
+from ottla.local_cluster.zookeeper import ZooKeeperEnsemble
 from ottla.store.api import Store
 from ottla.store.embedded import EmbeddedStore
 from ottla.store.memory import MemoryStore
+from ottla.store.zookeeper import ZooKeeperOptions, connect
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
+CHROOTS = count()
 
 
 @pytest.fixture
@@ -23,10 +28,29 @@ def run() -> Iterator[Run[Any]]:
         yield runner.run
 
 
-@pytest.fixture(params=["memory", "embedded"])
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
+    """One real ZooKeeper server for all tests of a run; each test works below a path of its own."""
+    if shutil.which("java") is None:
+        pytest.skip("ZooKeeper runs on Java, which is not installed here")
+    ensemble = ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper"))
+    ensemble.start()
+    yield ensemble
+    ensemble.kill()
+
+
+@pytest.fixture(params=["memory", "embedded", pytest.param("zookeeper", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, tmp_path: Path, run: Run[Any]) -> Iterator[Store]:
     """The contract's subject. A store that needs more than this to start adds itself here."""
-    made: Store = MemoryStore() if request.param == "memory" else EmbeddedStore(RealDisk(), str(tmp_path / "data"))
+    made: Store
+    match request.param:
+        case "memory":
+            made = MemoryStore()
+        case "embedded":
+            made = EmbeddedStore(RealDisk(), str(tmp_path / "data"))
+        case _:
+            ensemble = request.getfixturevalue("zookeeper")
+            made = run(connect(ZooKeeperOptions(f"{ensemble.connect}/test-{next(CHROOTS)}")))
     yield made
     run(made.close())
 

@@ -1,0 +1,241 @@
+"""ZooKeeper servers on this machine, from the jars that pyspark brings: no other installation is needed.
+
+ensemble = ZooKeeperEnsemble(Path("/tmp/zookeeper"), size=3)
+ensemble.start()
+ensemble.connect                # "127.0.0.1:40211,127.0.0.1:40217,127.0.0.1:40219"
+ensemble.servers[0].kill()
+ensemble.stop()
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from ottla.errors import ConfigError, OttlaError
+
+MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+# The smallest Java machine that serves: it starts in a second and holds some tens of megabytes.
+JAVA_OPTIONS: Final = (
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xshare:auto",
+    "-Dzookeeper.admin.enableServer=false",
+)
+TICK_MS: Final = 500  # sessions may last 2 to 20 of them
+SESSION_TIMEOUT_MAX_MS: Final = 60_000
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 10.0
+LOOK_S: Final = 0.05
+HOST: Final = "127.0.0.1"
+
+
+class ZooKeeperFailedError(OttlaError):
+    """A ZooKeeper server did not start or stop; the message carries its own last words."""
+
+
+def jars_directory() -> Path:
+    """Where pyspark keeps its jars, with ZooKeeper among them; a ConfigError says what is missing."""
+    if shutil.which("java") is None:
+        raise ConfigError("ZooKeeper runs on Java, and there is no java on the path: install Java 17 or newer")
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigError("ZooKeeper comes with pyspark, which is not installed: pip install 'ottla[cluster,spark]'")
+    jars = Path(spec.origin).parent / "jars"
+    if not any(jars.glob("zookeeper-3*.jar")):
+        raise ConfigError(f"there is no ZooKeeper in {jars}: install pyspark from its wheel")
+    return jars
+
+
+class ZooKeeperServer:
+    """One server as a process. Its files, its configuration and its log are in `directory`."""
+
+    def __init__(
+        self,
+        server_id: int,
+        directory: Path,
+        client_port: int,
+        settings: Mapping[str, str],
+        java_options: Sequence[str] = (),
+    ) -> None:
+        self._java_options = java_options
+        self.server_id = server_id
+        self.directory = directory
+        self.client_port = client_port
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.client_port}"
+
+    def launch(self) -> None:
+        """Starts the process; `wait_ready` tells when it serves."""
+        assert self._process is None, "it runs already"
+        data = self.directory / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        (data / "myid").write_text(f"{self.server_id}\n")
+        configuration = self.directory / "zoo.cfg"
+        settings = {"dataDir": str(data), "clientPort": str(self.client_port), **self._settings}
+        configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        command = [
+            "java",
+            *JAVA_OPTIONS,
+            *self._java_options,
+            "-cp",
+            f"{jars_directory()}/*",
+            MAIN_CLASS,
+            str(configuration),
+        ]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    @property
+    def _log(self) -> Path:
+        return self.directory / "zookeeper.log"
+
+    def is_ready(self) -> bool:
+        """Whether it serves: it answers `srvr`, which a member without a quorum does not do."""
+        assert self._process is not None
+        if (code := self._process.poll()) is not None:
+            raise ZooKeeperFailedError(f"ZooKeeper {self.server_id} ended with exit code {code}: {self._last_words()}")
+        return "Mode:" in four_letter_word(self.client_port, "srvr")
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not self.is_ready():
+            if time.monotonic() > deadline:
+                raise ZooKeeperFailedError(
+                    f"ZooKeeper {self.server_id} does not serve after {timeout_s:g} s: {self._last_words()}"
+                )
+            time.sleep(LOOK_S)
+
+    def _last_words(self) -> str:
+        try:
+            return self._log.read_text(errors="replace")[-2000:]
+        except OSError as error:
+            return str(error)
+
+    def is_leader(self) -> bool:
+        return "Mode: leader" in four_letter_word(self.client_port, "srvr")
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGCONT)  # one that is paused would not hear of it
+        process.send_signal(how)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class ZooKeeperEnsemble:
+    """One server, or several that elect a leader among them."""
+
+    def __init__(
+        self,
+        directory: Path,
+        size: int = 1,
+        *,
+        ports: Sequence[int] | None = None,
+        settings: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = (),
+    ) -> None:
+        own = free_ports(3 * size) if ports is None else list(ports)
+        assert len(own) == 3 * size, "a server has a port for clients and two for its peers"
+        clients, quorum, election = own[:size], own[size : 2 * size], own[2 * size :]
+        common = {
+            "tickTime": str(TICK_MS),
+            "initLimit": "40",
+            "syncLimit": "10",
+            "maxSessionTimeout": str(SESSION_TIMEOUT_MAX_MS),
+            "clientPortAddress": HOST,
+            "4lw.commands.whitelist": "srvr,mntr,ruok",
+            "maxClientCnxns": "0",
+            **(settings or {}),
+        }
+        if size > 1:
+            common |= {f"server.{n + 1}": f"{HOST}:{quorum[n]}:{election[n]}" for n in range(size)}
+        self.servers = [
+            ZooKeeperServer(n + 1, directory / f"{n + 1}", clients[n], common, java_options) for n in range(size)
+        ]
+
+    @property
+    def connect(self) -> str:
+        """What clients connect to: `zookeeper.connect`."""
+        return ",".join(server.address for server in self.servers)
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Returns when all servers serve; on failure none is left running."""
+        try:
+            for server in self.servers:
+                server.launch()
+            for server in self.servers:
+                server.wait_ready(timeout_s)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        for server in self.servers:
+            server.stop()
+
+    def kill(self) -> None:
+        for server in self.servers:
+            server.kill()
+
+
+def four_letter_word(port: int, word: str) -> str:
+    """What a server answers to one of its short commands; nothing where it does not answer."""
+    try:
+        with socket.create_connection((HOST, port), timeout=1.0) as connection:
+            connection.sendall(word.encode())
+            connection.shutdown(socket.SHUT_WR)
+            answer = bytearray()
+            while piece := connection.recv(65_536):
+                answer += piece
+            return answer.decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens on now."""
+    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
+    try:
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

@@ -1,0 +1,316 @@
+"""The store on a real ZooKeeper in trouble: sessions that end, servers that go and come, leaders that are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+
+from ottla.local_cluster.zookeeper import ZooKeeperEnsemble, free_ports
+from ottla.store.api import Create, Put, SessionLost, SessionState, StoreUnavailable
+from ottla.store.zookeeper import Digest, Tls, ZooKeeperOptions, ZooKeeperStore, connect
+
+SESSION_TIMEOUT_S = 10.0
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def ensemble(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
+    made = ZooKeeperEnsemble(tmp_path)
+    made.start()
+    yield made
+    made.kill()
+
+
+@asynccontextmanager
+async def connected(address: str, **options: object) -> AsyncIterator[ZooKeeperStore]:
+    store = await connect(
+        ZooKeeperOptions(address, session_timeout_s=SESSION_TIMEOUT_S, connection_timeout_s=PATIENCE_S, **options)  # type: ignore[arg-type]
+    )
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def until(condition: Callable[[], bool], store: ZooKeeperStore) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await store.session.changed.wait(0.05)
+
+
+async def in_the_end(store: ZooKeeperStore, path: str, data: bytes) -> None:
+    """Writes until it is written, as a caller does that reads after each failure."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await store.commit(Put(path, data))
+                return
+            except StoreUnavailable:
+                await store.session.changed.wait(0.05)
+
+
+def end_session(store: ZooKeeperStore, address: str) -> None:
+    """Ends the session of a store as its timeout would: whoever knows a session's password may close it."""
+    thief = KazooClient(address, client_id=store._kazoo.client_id)
+    thief.start()
+    thief.stop()
+    thief.close()
+
+
+def test_a_session_that_ends_takes_its_nodes_along_and_a_new_one_follows(ensemble: ZooKeeperEnsemble) -> None:
+    async def play() -> None:
+        async with connected(ensemble.connect) as store, connected(ensemble.connect) as other:
+            await store.commit(Create("/mine", b"here", ephemeral=True), Create("/kept", b"0"))
+            old_id = store.session.session_id
+            calls: list[str] = []
+            states: list[SessionState] = []
+            store.watch_node("/kept", lambda: calls.append("kept"))
+            other.watch_node("/mine", lambda: calls.append("mine"))
+            await other.get("/mine")
+
+            async def record() -> None:
+                while True:
+                    await store.session.changed.wait()
+                    states.append(store.session.state)
+
+            recorder = asyncio.ensure_future(record())
+            await asyncio.to_thread(end_session, store, ensemble.connect)
+            await until(lambda: store.session.session_id != old_id, store)
+            await until(lambda: set(calls) == {"kept", "mine"}, store)
+            assert states[-1] is SessionState.CONNECTED
+            assert SessionState.LOST in states
+            assert await store.get("/mine") is None
+            # Watches go on in the new session.
+            calls.clear()
+            await other.commit(Put("/kept", b"1"))
+            await until(lambda: calls == ["kept"], store)
+            # A node that the new session makes again is a younger one.
+            await store.commit(Create("/mine", ephemeral=True))
+            mine = await store.get("/mine")
+            assert mine is not None
+            assert mine.owner == store.session.session_id
+            recorder.cancel()
+
+    asyncio.run(play())
+
+
+def test_a_server_that_comes_back_finds_its_sessions_and_their_watches_as_they_were(
+    ensemble: ZooKeeperEnsemble,
+) -> None:
+    async def play() -> None:
+        async with connected(ensemble.connect) as store:
+            await store.commit(Create("/mine", ephemeral=True), Create("/counter", b"0"))
+            old_id = store.session.session_id
+            calls: list[str] = []
+            store.watch_node("/counter", lambda: calls.append("called"))
+            (server,) = ensemble.servers
+            await asyncio.to_thread(server.kill)
+            await until(lambda: store.session.state is SessionState.SUSPENDED, store)
+            server.launch()
+            await asyncio.to_thread(server.wait_ready)
+            await in_the_end(store, "/counter", b"1")
+            assert store.session.session_id == old_id
+            assert await store.get("/mine") is not None
+            assert calls, "changes may have been missed, so it is called after a reconnect"
+            calls.clear()
+            await store.commit(Put("/counter", b"2"))
+            assert calls == ["called"]
+
+    asyncio.run(play())
+
+
+def test_a_request_without_a_connection_ends_in_an_error_that_says_so(ensemble: ZooKeeperEnsemble) -> None:
+    async def play() -> None:
+        async with connected(ensemble.connect) as store:
+            await store.commit(Create("/a"))
+            (server,) = ensemble.servers
+            await asyncio.to_thread(server.pause)
+            try:
+                commit = asyncio.ensure_future(store.commit(Put("/a", b"lost?")))
+                with pytest.raises(StoreUnavailable, match="unknown"):
+                    async with asyncio.timeout(PATIENCE_S):
+                        await commit
+            finally:
+                server.resume()
+            # Either outcome is possible, and reading tells which one it was.
+            await in_the_end(store, "/a", b"after")
+            node = await store.get("/a")
+            assert node is not None
+            assert node.data == b"after"
+            assert node.version in (1, 2)
+
+    asyncio.run(play())
+
+
+def test_an_ensemble_that_loses_its_leader_goes_on(tmp_path: Path) -> None:
+    ensemble = ZooKeeperEnsemble(tmp_path, size=3)
+    ensemble.start()
+
+    async def play() -> None:
+        async with connected(ensemble.connect) as store:
+            await store.commit(Create("/mine", ephemeral=True), Create("/a", b"0"))
+            old_id = store.session.session_id
+            for round_number in (1, 2):
+                (leader,) = [server for server in ensemble.servers if server.is_leader()]
+                await asyncio.to_thread(leader.kill)
+                await in_the_end(store, "/a", str(round_number).encode())
+                leader.launch()
+                await asyncio.to_thread(leader.wait_ready)
+            assert store.session.session_id == old_id, "the new leader gave every session its time again"
+            assert await store.get("/mine") is not None
+
+    try:
+        asyncio.run(play())
+    finally:
+        ensemble.kill()
+
+
+def test_nobody_there_is_told_with_the_address_and_the_setting() -> None:
+    async def play() -> None:
+        with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1/x.*zookeeper\.connect"):
+            await connect(ZooKeeperOptions("127.0.0.1:1/x", connection_timeout_s=0.5))
+
+    asyncio.run(play())
+
+
+def test_a_closed_session_has_no_nodes_at_once(ensemble: ZooKeeperEnsemble) -> None:
+    async def play() -> None:
+        async with connected(ensemble.connect) as other:
+            async with connected(ensemble.connect) as store:
+                await store.commit(Create("/mine", ephemeral=True))
+            assert await other.get("/mine") is None
+            with pytest.raises(StoreUnavailable):
+                await asyncio.wait_for(_after_the_end(other, ensemble), PATIENCE_S)
+
+    asyncio.run(play())
+
+
+async def _after_the_end(store: ZooKeeperStore, ensemble: ZooKeeperEnsemble) -> None:
+    """Commits until the session has ended under them."""
+    await asyncio.to_thread(end_session, store, ensemble.connect)
+    while True:
+        try:
+            await store.commit(Create("/n", sequential=True))
+        except SessionLost:
+            raise
+        except StoreUnavailable:
+            await asyncio.sleep(0)
+
+
+JAAS = """
+Server {
+  org.apache.zookeeper.server.auth.DigestLoginModule required
+  user_ottla="secret" user_mallory="guess";
+};
+"""
+
+
+def test_nodes_are_made_for_their_creator_where_acls_are_on(tmp_path: Path) -> None:
+    jaas = tmp_path / "jaas.conf"
+    jaas.write_text(JAAS)
+    ensemble = ZooKeeperEnsemble(
+        tmp_path / "data",
+        settings={"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"},
+        java_options=[f"-Djava.security.auth.login.config={jaas}"],
+    )
+    ensemble.start()
+
+    async def play() -> None:
+        async with connected(ensemble.connect, digest=Digest("ottla", "secret"), set_acl=True) as store:
+            await store.commit(
+                Create("/config"), Create("/config/users"), Create("/config/users/alice", b"key"), Create("/consumers")
+            )
+            await store.commit(Put("/config", b"mine"))
+            with pytest.raises(StoreUnavailable):
+                async with connected(ensemble.connect, digest=Digest("ottla", "wrong")) as wrong:
+                    await wrong.get("/config")
+            async with connected(ensemble.connect, digest=Digest("mallory", "guess")) as mallory:
+                assert await mallory.get("/config") is not None, "everybody may read it"
+                for refused in (mallory.commit(Put("/config", b"")), mallory.get("/config/users/alice")):
+                    with pytest.raises(StoreUnavailable, match="ACL"):
+                        await refused
+                await mallory.commit(Put("/consumers", b"open to all"))
+
+    try:
+        asyncio.run(play())
+        anonymous = KazooClient(ensemble.connect)
+        anonymous.start()
+        with pytest.raises(NoAuthError):
+            anonymous.set("/config", b"")
+        anonymous.stop()
+        anonymous.close()
+    finally:
+        ensemble.kill()
+
+
+def test_a_session_over_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
+    certificates = _certificates(tmp_path)
+    (port,) = free_ports(1)
+    ensemble = ZooKeeperEnsemble(
+        tmp_path / "data",
+        settings={
+            "secureClientPort": str(port),
+            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+            "ssl.keyStore.location": str(certificates / "server.pem"),
+            "ssl.trustStore.location": str(certificates / "ca.pem"),
+            "ssl.clientAuth": "need",
+        },
+    )
+    ensemble.start()
+    client = Tls(str(certificates / "ca.pem"), str(certificates / "client.pem"), str(certificates / "client.pem"))
+
+    async def play() -> None:
+        async with connected(f"127.0.0.1:{port}", tls=client) as store:
+            await store.commit(Create("/a", b"secret"))
+            assert await store.get("/a") is not None
+        for stranger in (None, Tls(str(certificates / "ca.pem"))):
+            with pytest.raises(StoreUnavailable):
+                await connect(ZooKeeperOptions(f"127.0.0.1:{port}", connection_timeout_s=2.0, tls=stranger))
+
+    try:
+        asyncio.run(play())
+    finally:
+        ensemble.kill()
+
+
+def _certificates(directory: Path) -> Path:
+    """A certificate authority, and a certificate with its key for a server and for a client on this machine."""
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=directory, check=True, capture_output=True)
+
+    openssl(
+        *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=ca"),
+        *("-keyout", "ca.key", "-out", "ca.pem"),
+    )
+    (directory / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+    for name in ("server", "client"):
+        openssl(
+            *(
+                "req",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-subj",
+                f"/CN={name}",
+                "-keyout",
+                f"{name}.key",
+                "-out",
+                f"{name}.csr",
+            )
+        )
+        openssl(
+            *("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial"),
+            *("-days", "2", "-extfile", "names", "-out", f"{name}.crt"),
+        )
+        (directory / f"{name}.pem").write_text(
+            (directory / f"{name}.key").read_text() + (directory / f"{name}.crt").read_text()
+        )
+    return directory
