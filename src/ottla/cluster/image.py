@@ -55,6 +55,7 @@ class PartitionState:
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     offline: tuple[int, ...] = ()
+    is_recovering: bool = False  # its leader was elected though it may lack records, and has not looked yet
 
 
 @dataclass(frozen=True, slots=True)

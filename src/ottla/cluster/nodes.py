@@ -148,15 +148,16 @@ def decode_deletion(path: str, data: bytes) -> UUID:
 
 
 def encode_state(state: PartitionState, controller_epoch: int) -> bytes:
-    return encode(
-        {
-            "controller_epoch": controller_epoch,
-            "leader": state.leader,
-            "version": 1,
-            "leader_epoch": state.leader_epoch,
-            "isr": list(state.isr),
-        }
-    )
+    value = {
+        "controller_epoch": controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.isr),
+    }
+    if state.is_recovering:
+        value["leader_recovery_state"] = 1
+    return encode(value)
 
 
 def decode_assignment(path: str, data: bytes) -> tuple[UUID, dict[int, tuple[int, ...]]]:
@@ -180,6 +181,7 @@ def decode_state(path: str, data: bytes, replicas: tuple[int, ...], version: int
             leader_epoch=int(value["leader_epoch"]),
             isr=tuple(value["isr"]),
             version=version,
+            is_recovering=value.get("leader_recovery_state", 0) == 1,
         )
     except (KeyError, ValueError, TypeError) as error:
         raise MetadataError(path, f"is no partition state: {error!r}") from error

@@ -1,15 +1,23 @@
-"""A partition as its leader sees it: epoch, in-sync replicas, high watermark.
+"""A partition as its leader sees it: epoch, what the followers have, in-sync replicas, high watermark.
 
-Values in, decisions out; the log and the waiting are the partition's (`broker.partition`).
+Values in, decisions out; the log and the waiting are the partition's (`broker.partition`), asking the controller for
+another set of in-sync replicas is the broker's.
+
+A change of the in-sync replicas (ISR) is a proposal until the controller has written it. Meanwhile the larger of both
+sets counts for the high watermark, and the committed one for `min.insync.replicas`: whichever of the two stands in the
+end, nothing was reported as committed that a member of it lacks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from ottla.errors import ApiError, ErrorCode
 
 NO_EPOCH = -1
+UNKNOWN_OFFSET = -1
+NEVER_MS = -1
 
 
 def high_watermark(ends: Mapping[int, int], isr: Collection[int]) -> int:
@@ -18,10 +26,60 @@ def high_watermark(ends: Mapping[int, int], isr: Collection[int]) -> int:
     return min(ends[node] for node in isr)
 
 
+@dataclass(frozen=True, slots=True)
+class IsrProposal:
+    """The in-sync replicas that a leader asks its controller for, and the state that it asks about."""
+
+    leader_epoch: int
+    version: int  # of the partition's state, which the change is conditional on
+    isr: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class FollowerProgress:
+    """What the leader knows of a follower from its fetches. Times are of a clock that does not jump."""
+
+    end_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
+    caught_up_ms: int = NEVER_MS  # when it last had everything that the leader had
+    fetched_ms: int = NEVER_MS
+    leader_end_at_fetch: int = UNKNOWN_OFFSET
+
+    def fetched(self, offset: int, log_start_offset: int, leader_end_offset: int, now_ms: int) -> None:
+        """It asks from `offset` on, so it has everything below."""
+        if offset >= leader_end_offset:
+            self.caught_up_ms = now_ms
+        elif offset >= self.leader_end_at_fetch and self.fetched_ms != NEVER_MS:
+            # It has all that there was at its last fetch: under steady writes it never has more.
+            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+        self.end_offset = offset
+        self.log_start_offset = log_start_offset
+        self.fetched_ms = now_ms
+        self.leader_end_at_fetch = leader_end_offset
+
+    def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
+        if self.end_offset == leader_end_offset:
+            return True
+        return self.caught_up_ms != NEVER_MS and now_ms - self.caught_up_ms <= lag_ms_max
+
+
 class Leader:
     """The leadership of one partition by one node in one epoch."""
 
-    __slots__ = ("_ends", "epoch", "high_watermark", "is_alone", "isr", "node_id", "replicas")
+    __slots__ = (
+        "_ends",
+        "_maximal_isr",
+        "epoch",
+        "epoch_start_offset",
+        "followers",
+        "high_watermark",
+        "is_alone",
+        "isr",
+        "node_id",
+        "proposal",
+        "replicas",
+        "version",
+    )
 
     def __init__(
         self,
@@ -32,16 +90,34 @@ class Leader:
         *,
         end_offset: int,
         high_watermark: int,
+        version: int = 0,
+        now_ms: int = 0,
     ) -> None:
+        """`end_offset` is that of the log when the epoch begins. Members of the ISR have until a lag after `now_ms`."""
         self.node_id = node_id
         self.epoch = epoch
+        self.epoch_start_offset = end_offset
         self.replicas = tuple(replicas)
-        self.isr = frozenset(isr)
-        self.is_alone = self.isr == {node_id}
+        self.isr = tuple(isr)
+        self.version = version
+        self.proposal: IsrProposal | None = None
+        self.followers = {
+            node: FollowerProgress(caught_up_ms=now_ms if node in self.isr else NEVER_MS)
+            for node in self.replicas
+            if node != node_id
+        }
         # What followers have is not known until they fetch; nothing of it counts as committed before.
-        self._ends = {node: end_offset if node == node_id else -1 for node in self.replicas}
+        self._ends = {node: end_offset if node == node_id else UNKNOWN_OFFSET for node in self.replicas}
         self.high_watermark = high_watermark
+        self._settle_isr()
         self.record_end(node_id, end_offset)
+
+    def _settle_isr(self) -> None:
+        proposed = () if self.proposal is None else self.proposal.isr
+        self._maximal_isr = frozenset((*self.isr, *proposed))
+        self.is_alone = self._maximal_isr == {self.node_id}
+
+    # -- clients -------------------------------------------------------------------------------------------------------
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         """A client that knows the leader epoch must know the same one; -1 does not say."""
@@ -68,11 +144,84 @@ class Leader:
         """Whether as many replicas are in sync as asked for; a topic cannot be asked for more than it has."""
         return len(self.isr) >= min(min_insync_replicas, len(self.replicas))
 
+    # -- progress ------------------------------------------------------------------------------------------------------
+
     def record_end(self, node_id: int, end_offset: int) -> bool:
         """A replica has everything below `end_offset`; whether that moved the high watermark."""
         self._ends[node_id] = end_offset
-        moved = end_offset if self.is_alone and node_id == self.node_id else high_watermark(self._ends, self.isr)
-        if moved <= self.high_watermark:
+        if self.is_alone and node_id == self.node_id:
+            return self._raise_high_watermark(end_offset)
+        return self._raise_high_watermark(high_watermark(self._ends, self._maximal_isr))
+
+    def _raise_high_watermark(self, offset: int) -> bool:
+        if offset <= self.high_watermark:
             return False
-        self.high_watermark = moved
+        self.high_watermark = offset
         return True
+
+    def check_follower(self, node_id: int) -> None:
+        """Only a replica of the partition may fetch as one."""
+        if node_id not in self.followers:
+            raise ApiError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH,  # as Kafka: the follower may know of a reassignment before the leader
+                f"broker {node_id} is no follower; the replicas are {list(self.replicas)}",
+            )
+
+    def record_fetch(self, node_id: int, offset: int, log_start_offset: int, now_ms: int) -> bool:
+        """A follower fetches from `offset` on; whether that moved the high watermark."""
+        self.followers[node_id].fetched(offset, log_start_offset, self._ends[self.node_id], now_ms)
+        return self.record_end(node_id, offset)
+
+    @property
+    def low_watermark(self) -> int:
+        """The smallest log start of all followers; -1 where one was not heard of yet."""
+        return min((follower.log_start_offset for follower in self.followers.values()), default=UNKNOWN_OFFSET)
+
+    # -- in-sync replicas ----------------------------------------------------------------------------------------------
+
+    def propose_growth(self, node_id: int, eligible: Collection[int]) -> IsrProposal | None:
+        """A follower that has all that is committed, and all from before this epoch, may join.
+
+        `eligible`: the brokers that are alive and not about to leave.
+        """
+        if self.proposal is not None or node_id in self.isr or node_id not in eligible:
+            return None
+        end_offset = self._ends.get(node_id, UNKNOWN_OFFSET)
+        if end_offset < self.high_watermark or end_offset < self.epoch_start_offset:
+            return None
+        return self._propose((*self.isr, node_id))
+
+    def propose_shrink(self, now_ms: int, lag_ms_max: int) -> IsrProposal | None:
+        """Followers that have been behind for too long leave, whether stuck or slow."""
+        if self.proposal is not None:
+            return None
+        end_offset = self._ends[self.node_id]
+        kept = tuple(
+            node
+            for node in self.isr
+            if node == self.node_id or self.followers[node].is_caught_up(end_offset, now_ms, lag_ms_max)
+        )
+        return None if kept == self.isr else self._propose(kept)
+
+    def _propose(self, isr: tuple[int, ...]) -> IsrProposal:
+        self.proposal = IsrProposal(self.epoch, self.version, isr)
+        self._settle_isr()
+        return self.proposal
+
+    def withdraw_proposal(self) -> None:
+        """The controller refused it: what was committed before stands."""
+        self.proposal = None
+        self._settle_isr()
+
+    def commit_isr(self, isr: Collection[int], version: int) -> bool:
+        """The controller wrote a set of in-sync replicas; whether that moved the high watermark.
+
+        An answer that is older than what is known changes nothing.
+        """
+        if version < self.version:
+            return False
+        self.isr = tuple(isr)
+        self.version = version
+        self.proposal = None
+        self._settle_isr()
+        return self._raise_high_watermark(high_watermark(self._ends, self._maximal_isr))
