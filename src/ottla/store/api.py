@@ -11,7 +11,7 @@ tests in `tests/unit/store/test_contract.py` hold it for all of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
@@ -225,3 +225,18 @@ def check_path(path: str) -> None:
         raise InvalidPath(path, "is no path: it starts with a slash, and no name is empty, '.' or '..'")
     if found := _FORBIDDEN.search(path):
         raise InvalidPath(path, f"has the character U+{ord(found[0]):04X}, which no name may contain")
+
+
+def commit_bytes(operations: Sequence[Operation]) -> int:
+    """How much data a commit holds; TooLarge if that is more than any store takes."""
+    size_bytes = sum(len(operation.data) for operation in operations if isinstance(operation, Create | Put))
+    if size_bytes > COMMIT_BYTES_MAX:
+        raise TooLarge(
+            operations[0].path, f"{size_bytes} bytes are more than the {COMMIT_BYTES_MAX} that a commit may hold"
+        )
+    return size_bytes
+
+
+def check_node_size(path: str, data: bytes) -> None:
+    if len(data) > NODE_BYTES_MAX:
+        raise TooLarge(path, f"{len(data)} bytes are more than the {NODE_BYTES_MAX} that a node may hold")

@@ -14,22 +14,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ottla.store.api import (
-    COMMIT_BYTES_MAX,
     ROOT,
-    Create,
     Node,
     OnChange,
     Operation,
-    Put,
     Result,
     Session,
     SessionState,
     StoreClosed,
     StoreError,
     StoreUnavailable,
-    TooLarge,
     Watch,
     check_path,
+    commit_bytes,
 )
 from ottla.store.tree import Author, Changes, Decision, Draft, Entry, Tree, decide_in_steps
 from ottla.store.watches import Watches
@@ -93,9 +90,7 @@ class LocalStore:
             raise StoreUnavailable(path, message) from self._failure
         if len(self._waiting) >= WAITING_COMMITS_MAX:
             raise StoreUnavailable(path, f"{WAITING_COMMITS_MAX} commits wait already; try again later")
-        size_bytes = sum(len(operation.data) for operation in operations if isinstance(operation, Create | Put))
-        if size_bytes > COMMIT_BYTES_MAX:
-            raise TooLarge(path, f"{size_bytes} bytes are more than the {COMMIT_BYTES_MAX} that a commit may hold")
+        size_bytes = commit_bytes(operations)
         loop = asyncio.get_running_loop()
         commit = _Commit(operations, size_bytes, loop.create_future())
         self._waiting.append(commit)

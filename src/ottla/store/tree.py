@@ -14,7 +14,6 @@ from typing import NamedTuple, Protocol
 
 from ottla.store.api import (
     ANY_VERSION,
-    NODE_BYTES_MAX,
     ROOT,
     BadVersion,
     Check,
@@ -28,7 +27,7 @@ from ottla.store.api import (
     Operation,
     Put,
     Result,
-    TooLarge,
+    check_node_size,
     check_path,
     parent_of,
 )
@@ -196,7 +195,7 @@ class Draft:
             case Create():
                 return self._create(operation, author)
             case Put(path, data, version):
-                _check_size(path, data)
+                check_node_size(path, data)
                 entry = self._expect(path, version)
                 self.changes[path] = entry._replace(data=data, version=entry.version + 1)
                 self.touched.add(path)
@@ -218,7 +217,7 @@ class Draft:
         return entry
 
     def _create(self, create: Create, author: Author) -> str:
-        _check_size(create.path, create.data)
+        check_node_size(create.path, create.data)
         if create.path == ROOT and not create.sequential:
             raise NodeExists(ROOT)
         # A name may be all number: then the path ends with the slash of the parent.
@@ -256,8 +255,3 @@ class Draft:
         self._child_growth[parent_of(path)] -= 1
         self.touched.add(path)
         self.came_or_went.add(path)
-
-
-def _check_size(path: str, data: bytes) -> None:
-    if len(data) > NODE_BYTES_MAX:
-        raise TooLarge(path, f"{len(data)} bytes are more than the {NODE_BYTES_MAX} that a node may hold")

@@ -26,8 +26,6 @@ from kazoo.retry import KazooRetry
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from ottla.store.api import (
-    COMMIT_BYTES_MAX,
-    NODE_BYTES_MAX,
     ROOT,
     BadVersion,
     Check,
@@ -49,9 +47,10 @@ from ottla.store.api import (
     StoreClosed,
     StoreError,
     StoreUnavailable,
-    TooLarge,
     Watch,
+    check_node_size,
     check_path,
+    commit_bytes,
     parent_of,
 )
 
@@ -192,7 +191,7 @@ class ZooKeeperStore:
             raise StoreClosed(operations[0].path if operations else ROOT)
         if not operations:
             return []
-        _check_sizes(operations)
+        _check(operations)
         transaction = self._kazoo.transaction()
         transaction.operations.extend(self._request(operation) for operation in operations)
         outcomes = await self._ask(operations[0].path, transaction.commit_async)
@@ -431,9 +430,8 @@ def _result(operation: Operation, outcome: Any) -> Result:
             return None
 
 
-def _check_sizes(operations: Sequence[Operation]) -> None:
+def _check(operations: Sequence[Operation]) -> None:
     """The rules that ZooKeeper would answer with a closed connection or not at all."""
-    size_bytes = 0
     for operation in operations:
         path = operation.path
         check_path(f"{path}0" if isinstance(operation, Create) and operation.sequential else path)
@@ -442,15 +440,8 @@ def _check_sizes(operations: Sequence[Operation]) -> None:
         if path == ROOT and isinstance(operation, Delete):
             raise InvalidPath(path, "the root cannot be deleted")
         if isinstance(operation, Create | Put):
-            if len(operation.data) > NODE_BYTES_MAX:
-                raise TooLarge(
-                    path, f"{len(operation.data)} bytes are more than the {NODE_BYTES_MAX} that a node may hold"
-                )
-            size_bytes += len(operation.data)
-    if size_bytes > COMMIT_BYTES_MAX:
-        raise TooLarge(
-            operations[0].path, f"{size_bytes} bytes are more than the {COMMIT_BYTES_MAX} that a commit may hold"
-        )
+            check_node_size(path, operation.data)
+    commit_bytes(operations)
 
 
 def _is_below(path: str, roots: Sequence[str]) -> bool:

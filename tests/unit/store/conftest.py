@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Coroutine, Iterator
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 import pytest
@@ -13,8 +14,10 @@ from ottla.disk import RealDisk
 from ottla.local_cluster.zookeeper import ZooKeeperEnsemble
 from ottla.store.api import Store
 from ottla.store.embedded import EmbeddedStore
+from ottla.store.local import wall_time_ms
 from ottla.store.memory import MemoryStore
 from ottla.store.zookeeper import ZooKeeperOptions, connect
+from ottla.testing.simulated_ensemble import EnsembleConditions, SimulatedEnsemble
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
@@ -39,7 +42,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEns
     ensemble.kill()
 
 
-@pytest.fixture(params=["memory", "embedded", pytest.param("zookeeper", marks=pytest.mark.slow)])
+@pytest.fixture(params=["memory", "embedded", "simulated", pytest.param("zookeeper", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, tmp_path: Path, run: Run[Any]) -> Iterator[Store]:
     """The contract's subject. A store that needs more than this to start adds itself here."""
     made: Store
@@ -48,11 +51,19 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, run: Run[Any]) -> Iter
             made = MemoryStore()
         case "embedded":
             made = EmbeddedStore(RealDisk(), str(tmp_path / "data"))
+        case "simulated":
+            made = run(simulated_store())
         case _:
             ensemble = request.getfixturevalue("zookeeper")
             made = run(connect(ZooKeeperOptions(f"{ensemble.connect}/test-{next(CHROOTS)}")))
     yield made
     run(made.close())
+
+
+async def simulated_store() -> Store:
+    loop = asyncio.get_running_loop()
+    ensemble = SimulatedEnsemble(loop, Random(1), wall_time_ms, EnsembleConditions(0.0005, 0.005))
+    return ensemble.connect("test")
 
 
 Opener = Callable[[], EmbeddedStore]
