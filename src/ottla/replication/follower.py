@@ -1,0 +1,127 @@
+"""A partition as its follower sees it: where it fetches from, and what an answer of the leader makes it do. Pure.
+
+A follower asks from the end of its log on and says which epoch its last record is of. The leader answers with records
+that fit there, or with the place where both histories part (KIP-595): what lies behind it was never committed and is
+cut off. A follower whose place the leader does not have any more, or not yet, starts where the leader's log starts or
+ends. Everything is done in order, and each answer is held against the question: what the follower asked in an earlier
+epoch, or from another place, is not listened to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.fetch import PartitionData
+from ottla.replication.fetch_requests import FetchPosition
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Records that fit at the end of the log, and how far the leader says that they are committed."""
+
+    data: PartitionData
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """The last epoch that both know ends here for the leader: cut off what lies behind, and ask again."""
+
+    epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindPlace:
+    """The leader has no such offset: ask it where its log ends and starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """It may work in a while."""
+
+    reason: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The leader knows of a newer leadership than this one: the controller will say more."""
+
+    reason: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    """The answer to a question of the past."""
+
+
+Step: TypeAlias = Append | Truncate | FindPlace | Pause | Stop | Ignore
+
+
+@dataclass(slots=True)
+class Follower:
+    """The following of one leader in one epoch. `position` is where it asks next."""
+
+    leader_id: int
+    leader_epoch: int
+    position: FetchPosition
+    paused_until: float = 0.0  # by the loop's clock
+    is_stopped: bool = False
+
+    def is_ready(self, now: float) -> bool:
+        return not self.is_stopped and now >= self.paused_until
+
+    def hear(self, asked: FetchPosition, data: PartitionData) -> Step:
+        """What to do about the leader's answer to what was asked."""
+        if asked != self.position or self.is_stopped:
+            return Ignore()
+        match data.error_code:
+            case ErrorCode.NONE if data.diverging_epoch is not None:
+                return Truncate(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+            case ErrorCode.NONE:
+                return Append(data)
+            case ErrorCode.OFFSET_OUT_OF_RANGE:
+                return FindPlace()
+            case ErrorCode.FENCED_LEADER_EPOCH:
+                return Stop(ErrorCode.FENCED_LEADER_EPOCH)
+            case code:
+                return Pause(_known(code))
+
+
+def truncation_offset(own_epoch_end: int, leader_end_offset: int, end_offset: int) -> int:
+    """Where to cut after a divergence.
+
+    `own_epoch_end`: where the epoch that the leader named, or the last one before it, ends in our log. Both logs agree
+    up to the smaller of the two ends.
+    """
+    return min(own_epoch_end, leader_end_offset, end_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a follower goes on after the leader did not have its offset."""
+
+    offset: int
+    is_new_start: bool  # everything before it is dropped, and the log begins there
+
+
+def find_place(end_offset: int, leader_start_offset: int, leader_end_offset: int) -> Place:
+    """A follower that is ahead of its leader (an unclean election) goes back; one that is behind its start, forward."""
+    if leader_end_offset < end_offset:
+        return Place(leader_end_offset, is_new_start=False)
+    if leader_start_offset > end_offset:
+        return Place(leader_start_offset, is_new_start=True)
+    return Place(end_offset, is_new_start=False)  # the leader has moved since it answered: ask again
+
+
+def follower_high_watermark(leader_high_watermark: int, end_offset: int, log_start_offset: int) -> int:
+    """What a follower knows to be committed: as much of it as it has."""
+    return max(min(leader_high_watermark, end_offset), log_start_offset)
+
+
+def _known(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

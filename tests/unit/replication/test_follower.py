@@ -1,0 +1,132 @@
+"""What an answer of the leader makes a follower do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.fetch import EpochEndOffset, PartitionData
+from ottla.replication.fetch_requests import FetchPosition
+from ottla.replication.follower import (
+    Append,
+    FindPlace,
+    Follower,
+    Ignore,
+    Pause,
+    Place,
+    Step,
+    Stop,
+    Truncate,
+    find_place,
+    follower_high_watermark,
+    truncation_offset,
+)
+
+HERE = FetchPosition(10, leader_epoch=3, last_fetched_epoch=2)
+
+
+def answer(code: int = 0, diverging: EpochEndOffset | None = None) -> PartitionData:
+    return PartitionData(
+        partition_index=0, error_code=code, high_watermark=10, diverging_epoch=diverging, records=b"records"
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (answer(), Append(answer())),
+        (answer(0, EpochEndOffset(epoch=1, end_offset=5)), Truncate(1, 5)),
+        (answer(ErrorCode.OFFSET_OUT_OF_RANGE), FindPlace()),
+        (answer(ErrorCode.FENCED_LEADER_EPOCH), Stop(ErrorCode.FENCED_LEADER_EPOCH)),
+        (answer(ErrorCode.UNKNOWN_LEADER_EPOCH), Pause(ErrorCode.UNKNOWN_LEADER_EPOCH)),
+        (answer(ErrorCode.NOT_LEADER_OR_FOLLOWER), Pause(ErrorCode.NOT_LEADER_OR_FOLLOWER)),
+        (answer(ErrorCode.UNKNOWN_TOPIC_ID), Pause(ErrorCode.UNKNOWN_TOPIC_ID)),
+        (answer(ErrorCode.KAFKA_STORAGE_ERROR), Pause(ErrorCode.KAFKA_STORAGE_ERROR)),
+        (answer(12345), Pause(ErrorCode.UNKNOWN_SERVER_ERROR)),
+    ],
+)
+def test_every_answer_has_its_step(data: PartitionData, expected: Step) -> None:
+    assert Follower(1, 3, HERE).hear(HERE, data) == expected
+
+
+@pytest.mark.parametrize("asked", [HERE._replace(offset=9), HERE._replace(leader_epoch=2)])
+def test_the_answer_to_a_question_of_the_past_is_ignored(asked: FetchPosition) -> None:
+    for data in (answer(), answer(ErrorCode.OFFSET_OUT_OF_RANGE), answer(0, EpochEndOffset(epoch=0, end_offset=0))):
+        assert Follower(1, 3, HERE).hear(asked, data) == Ignore()
+
+
+def test_one_that_was_stopped_listens_no_more() -> None:
+    follower = Follower(1, 3, HERE, is_stopped=True)
+    assert follower.hear(HERE, answer()) == Ignore()
+    assert not follower.is_ready(now=1e9)
+
+
+@pytest.mark.parametrize(
+    ("end", "leader_start", "leader_end", "place"),
+    [
+        (10, 0, 6, Place(6, is_new_start=False)),
+        (10, 20, 30, Place(20, is_new_start=True)),
+        (10, 0, 10, Place(10, is_new_start=False)),
+        (10, 10, 30, Place(10, is_new_start=False)),
+    ],
+)
+def test_a_follower_that_the_leader_does_not_know_finds_its_place(
+    end: int, leader_start: int, leader_end: int, place: Place
+) -> None:
+    assert find_place(end, leader_start, leader_end) == place
+
+
+def test_a_follower_knows_as_committed_what_it_has_of_it() -> None:
+    assert follower_high_watermark(10, end_offset=7, log_start_offset=2) == 7
+    assert follower_high_watermark(10, end_offset=12, log_start_offset=2) == 10
+    assert follower_high_watermark(1, end_offset=7, log_start_offset=2) == 2
+
+
+# -- two histories meet ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class History:
+    """The epochs of the records of a log, one for each offset: all that matters for finding where two logs part."""
+
+    epochs: list[int] = field(default_factory=list)
+
+    def end_of(self, epoch: int) -> tuple[int, int]:
+        """The last epoch up to `epoch` that this log has, and where it ends; as `EpochStarts.end_of` answers."""
+        known = max((each for each in self.epochs if each <= epoch), default=-1)
+        return known, sum(each <= known for each in self.epochs)
+
+    def answer_to(self, offset: int, last_epoch: int) -> EpochEndOffset | None:
+        epoch, end = self.end_of(last_epoch)
+        if epoch < 0:
+            return EpochEndOffset(epoch=-1, end_offset=0)
+        return EpochEndOffset(epoch=epoch, end_offset=end) if epoch < last_epoch or end < offset else None
+
+
+LOGS = st.lists(st.integers(0, 4), max_size=12).map(sorted)
+
+
+@settings(max_examples=300)
+@given(LOGS, LOGS, LOGS)
+def test_truncation_ends_where_both_logs_agree_and_nothing_common_is_lost(
+    common: list[int], mine: list[int], theirs: list[int]
+) -> None:
+    """Two logs that share a beginning and part in epochs that only one of them has, as leader epochs make them."""
+    top = max(common, default=0)
+    leader = History(common + [top + 1 + 2 * epoch for epoch in theirs])
+    follower = History(common + [top + 2 + 2 * epoch for epoch in mine])
+    for _ in range(30):
+        offset = len(follower.epochs)
+        last_epoch = follower.epochs[-1] if follower.epochs else -1
+        diverging = leader.answer_to(offset, last_epoch) if offset else None
+        if diverging is None:
+            break
+        _, own_end = follower.end_of(diverging.epoch)
+        cut = truncation_offset(own_end, diverging.end_offset, offset)
+        assert cut < offset, "each round takes something away"
+        del follower.epochs[cut:]
+    assert follower.epochs == common
