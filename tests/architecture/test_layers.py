@@ -15,6 +15,7 @@ LAYERS = [
     {"replication", "cluster", "groups", "transactions", "security"},
     {"disk", "runtime"},
     {"storage", "store", "net"},
+    {"controller"},
     {"broker", "client", "local_cluster"},
     {"testing"},
     {"cli", "console", "spark"},

@@ -440,13 +440,15 @@ async def load_topics(store: Store, image: ClusterImage) -> ClusterImage:
         node = await store.get(path)
         if node is None:
             continue
-        topic_id, replicas = nodes.decode_assignment(path, node.data)
+        assignment = nodes.decode_assignment(path, node.data)
+        if assignment.topic_id is None:
+            raise nodes.MetadataError(path, "has no topic id")
         partitions = []
-        for index in range(len(replicas)):
+        for index, assigned in enumerate(assignment.partitions):
             state_path = nodes.state_path(name, index)
             state = await store.get(state_path)
             if state is None:
                 raise nodes.MetadataError(state_path, "is missing")
-            partitions.append(nodes.decode_state(state_path, state.data, replicas[index], state.version))
-        topics.append(TopicState(name, topic_id, tuple(partitions)))
+            partitions.append(nodes.decode_state(state_path, state.data, assigned.replicas, state.version))
+        topics.append(TopicState(name, assignment.topic_id, tuple(partitions)))
     return image.with_topics(topics)

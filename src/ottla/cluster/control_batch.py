@@ -1,4 +1,4 @@
-"""What a controller sends to the brokers after a change: gathered by broker, in the order in which it must arrive. Pure.
+"""What a controller sends to the brokers after a change: gathered by broker, in the order that it must have. Pure.
 
 A broker first hears which partitions it leads or follows (LeaderAndIsr), then what the cluster looks like
 (UpdateMetadata), then which replicas it is to stop (StopReplica). Each kind is one request for all partitions of a
@@ -76,9 +76,7 @@ class ControlBatch:
             topics = _metadata_of_topics(office, self._metadata_of)
             live = [_live_broker(broker) for broker in office.brokers.values()]
             for node_id in sorted(readers):
-                requests.setdefault(node_id, []).append(
-                    _update_metadata(office, office.brokers[node_id], topics, live)
-                )
+                requests.setdefault(node_id, []).append(_update_metadata(office, office.brokers[node_id], topics, live))
         for node_id, stopped in self._stopped.items():
             if node_id in office.brokers:
                 requests.setdefault(node_id, []).append(_stop_replica(office, office.brokers[node_id], stopped))

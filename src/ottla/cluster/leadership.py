@@ -62,8 +62,23 @@ def elect_of_target(state: PartitionState, target: Sequence[int], able: Collecti
     return None if leader is None else _elected(state, leader, state.isr)
 
 
+def repair(state: PartitionState, able: Collection[int], *, unclean: bool) -> PartitionState | None:
+    """After replicas were lost: somebody leads whom one can have, and nobody else counts as in sync.
+
+    Where nobody in sync is left nobody leads, and those in sync stay so: no other has all that was acknowledged, and
+    each of them has.
+    """
+    if state.leader in able:
+        isr = tuple(node for node in state.isr if node in able)
+        return None if isr == state.isr else _elected(state, state.leader, isr)
+    elected = (elect_of_any if unclean else elect_of_in_sync)(state, able)
+    if elected is not None or state.leader == NO_LEADER:
+        return elected
+    return _elected(state, NO_LEADER, state.isr)
+
+
 def remove_replica(state: PartitionState, node_id: int) -> PartitionState | None:
-    """A replica went offline. The last one in sync stays so: no other has all that was acknowledged."""
+    """A replica is about to stop. The last one in sync stays so: no other has all that was acknowledged."""
     leader = NO_LEADER if state.leader == node_id else state.leader
     isr = state.isr if state.isr == (node_id,) else tuple(node for node in state.isr if node != node_id)
     if (leader, isr) == (state.leader, state.isr):

@@ -7,13 +7,14 @@ know, and a broker can move from one to the other.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 from uuid import UUID
 
-from ottla.cluster.image import BrokerNode, PartitionState, TopicState
+from ottla.cluster.image import BrokerNode, Endpoint, PartitionState, TopicState
 from ottla.errors import OttlaError
-from ottla.ids import parse_topic_id, topic_id_text
+from ottla.ids import TopicPartition, parse_topic_id, topic_id_text
 
 CLUSTER_ID = "/cluster/id"
 BROKER_IDS = "/brokers/ids"
@@ -25,6 +26,12 @@ DELETIONS = "/admin/delete_topics"
 PRODUCER_IDS = "/latest_producer_id_block"
 CONFIGS = "/config"
 CONFIG_CHANGES = "/config/changes"
+ISR_CHANGES = "/isr_change_notification"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+FEATURE = "/feature"
+# What operators of old write to have partitions moved, or led by their preferred replica.
+REASSIGNMENTS = "/admin/reassign_partitions"
+PREFERRED_ELECTIONS = "/admin/preferred_replica_election"
 
 # What has to be there before anything else is written.
 ROOTS = (
@@ -75,6 +82,10 @@ def deletion_path(topic: str) -> str:
     return f"{DELETIONS}/{topic}"
 
 
+def broker_path(node_id: int) -> str:
+    return f"{BROKER_IDS}/{node_id}"
+
+
 def consumer_offset_path(group: str, topic: str, index: int) -> str:
     """Where the oldest consumers keep an offset; a group that is no plain word is quoted."""
     return f"/consumers/{quote(group, safe='')}/offsets/{topic}/{index}"
@@ -122,6 +133,67 @@ def encode_broker(broker: BrokerNode) -> bytes:
     )
 
 
+def decode_broker(path: str, data: bytes, node_id: int, epoch: int) -> BrokerNode:
+    """A broker by its registration; `epoch` is the commit that made it."""
+    value = decode(path, data)
+    try:
+        protocols = value.get("listener_security_protocol_map") or {}
+        endpoints = {}
+        for text in value["endpoints"]:
+            name, _, address = text.partition("://")
+            host, _, port = address.rpartition(":")
+            endpoints[name] = Endpoint(host.strip("[]"), int(port), protocols.get(name, name))
+        return BrokerNode(node_id, endpoints, value.get("rack"), epoch)
+    except (KeyError, ValueError, AttributeError, TypeError) as error:
+        raise MetadataError(path, f"is no broker: {error!r}") from error
+
+
+def encode_controller(node_id: int, now_ms: int) -> bytes:
+    return encode({"version": 2, "brokerid": node_id, "timestamp": str(now_ms), "kraftControllerEpoch": -1})
+
+
+def decode_controller(path: str, data: bytes) -> int:
+    """The broker that is the controller."""
+    try:
+        return int(decode(path, data)["brokerid"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise MetadataError(path, f"is no controller: {error!r}") from error
+
+
+def encode_features() -> bytes:
+    return encode({"features": {}, "version": 2, "status": 1})
+
+
+def decode_partitions(path: str, data: bytes) -> list[TopicPartition]:
+    """A list of partitions, as notifications and requests of old carry it."""
+    try:
+        return [TopicPartition(str(each["topic"]), int(each["partition"])) for each in decode(path, data)["partitions"]]
+    except (KeyError, ValueError, TypeError) as error:
+        raise MetadataError(path, f"is no list of partitions: {error!r}") from error
+
+
+def decode_reassignments(path: str, data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    """The replicas that partitions are to have."""
+    partitions = decode_partitions(path, data)
+    try:
+        replicas = [tuple(map(int, each["replicas"])) for each in decode(path, data)["partitions"]]
+    except (KeyError, ValueError, TypeError) as error:
+        raise MetadataError(path, f"is no reassignment: {error!r}") from error
+    return dict(zip(partitions, replicas, strict=True))
+
+
+def encode_log_dir_event(node_id: int) -> bytes:
+    return encode({"version": 1, "broker": node_id, "event": 1})
+
+
+def decode_log_dir_event(path: str, data: bytes) -> int:
+    """The broker whose log directory failed."""
+    try:
+        return int(decode(path, data)["broker"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise MetadataError(path, f"is no event of a log directory: {error!r}") from error
+
+
 def encode_topic(topic: TopicState) -> bytes:
     return encode(
         {
@@ -160,14 +232,39 @@ def encode_state(state: PartitionState, controller_epoch: int) -> bytes:
     return encode(value)
 
 
-def decode_assignment(path: str, data: bytes) -> tuple[UUID, dict[int, tuple[int, ...]]]:
-    """The topic id and the replicas of each partition."""
+@dataclass(frozen=True, slots=True)
+class PartitionAssignment:
+    """The brokers that hold a partition, in the order of their preference as leader."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What the node of a topic says; one from before there were topic ids has none."""
+
+    topic_id: UUID | None
+    partitions: tuple[PartitionAssignment, ...]
+
+
+def decode_assignment(path: str, data: bytes) -> Assignment:
     value = decode(path, data)
     try:
         replicas = {int(index): tuple(nodes) for index, nodes in value["partitions"].items()}
         if sorted(replicas) != list(range(len(replicas))):
             raise MetadataError(path, "has gaps in its partitions")
-        return parse_topic_id(value["topic_id"]), replicas
+        adding, removing = value.get("adding_replicas") or {}, value.get("removing_replicas") or {}
+        return Assignment(
+            parse_topic_id(value["topic_id"]) if value.get("topic_id") else None,
+            tuple(
+                PartitionAssignment(
+                    replicas[index], tuple(adding.get(str(index), ())), tuple(removing.get(str(index), ()))
+                )
+                for index in range(len(replicas))
+            ),
+        )
     except (KeyError, ValueError, AttributeError, TypeError) as error:
         raise MetadataError(path, f"is no topic: {error!r}") from error
 

@@ -32,8 +32,8 @@ def test_partitions_are_found_by_name_and_number() -> None:
 
 
 def test_topics_and_states_come_back_as_they_were_written() -> None:
-    topic_id, replicas = nodes.decode_assignment("p", nodes.encode_topic(TOPIC))
-    assert (topic_id, replicas) == (UUID(int=5), {0: (1, 2)})
+    assignment = nodes.decode_assignment("p", nodes.encode_topic(TOPIC))
+    assert assignment == nodes.Assignment(UUID(int=5), (nodes.PartitionAssignment((1, 2)),))
     assert nodes.decode_state("p", nodes.encode_state(STATE, 3), (1, 2), 4) == STATE
     assert nodes.decode_deletion("p", nodes.encode_deletion(UUID(int=5))) == UUID(int=5)
     assert nodes.decode_config("p", nodes.encode_config({"a": "1"})) == {"a": "1"}

@@ -15,6 +15,7 @@ from ottla.cluster.leadership import (
     elect_preferred,
     elect_without,
     remove_replica,
+    repair,
 )
 
 
@@ -116,8 +117,28 @@ def test_when_a_move_has_caught_up(
         ((1, 2), 3, None),
     ],
 )
-def test_a_replica_that_went_offline(isr: tuple[int, ...], node: int, expected: object) -> None:
+def test_a_replica_that_is_about_to_stop(isr: tuple[int, ...], node: int, expected: object) -> None:
     assert seen(remove_replica(state(1, isr), node)) == expected
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "able", "clean", "unclean"),
+    [
+        (1, (1, 2, 3), (1, 2, 3), None, None),
+        (1, (1, 2, 3), (1, 3), (1, (1, 3)), (1, (1, 3))),
+        (1, (1, 2, 3), (3,), (3, (3,)), (3, (3,))),
+        (1, (1, 2), (3,), (NO_LEADER, (1, 2)), (3, (3,))),  # both had everything: whoever returns first may lead
+        (1, (1, 2), (), (NO_LEADER, (1, 2)), (NO_LEADER, (1, 2))),
+        (NO_LEADER, (1, 2), (3,), None, (3, (3,))),
+        (NO_LEADER, (1, 2), (2, 3), (2, (2,)), (2, (2,))),
+        (1, (1,), (1, 2), None, None),
+    ],
+)
+def test_after_replicas_were_lost(
+    leader: int, isr: tuple[int, ...], able: tuple[int, ...], clean: object, unclean: object
+) -> None:
+    assert seen(repair(state(leader, isr), able, unclean=False)) == clean
+    assert seen(repair(state(leader, isr), able, unclean=True)) == unclean
 
 
 NODES = st.sets(st.sampled_from([1, 2, 3, 4]))

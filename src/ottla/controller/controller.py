@@ -1,0 +1,456 @@
+"""The controller of a cluster, on each broker: it is elected, serves its term, resigns, and stands again.
+
+Whoever creates the ephemeral node `/controller` first is elected, and raises the epoch in the same commit. In office
+there is one queue of events and one that handles them: changes seen in the store, answers of brokers, requests. Nothing
+of a term outlives it. The session with the store is the term's: when it ends, so does the term, before a new session
+does anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID
+
+from ottla.cluster import nodes
+from ottla.cluster.control_batch import ControlRequest
+from ottla.cluster.moves import is_moving
+from ottla.cluster.office import Office
+from ottla.controller import brokers, elections, moves, topics
+from ottla.controller.deletions import Deletions
+from ottla.controller.peers import Peers
+from ottla.controller.settings import ControllerSettings
+from ottla.controller.term import ControllerMoved, Term
+from ottla.errors import ApiError, ErrorCode
+from ottla.ids import TopicPartition, topic_id_text
+from ottla.protocol.messages.replication import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from ottla.runtime.signal import Signal, wait_any
+from ottla.store.api import (
+    BadVersion,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    Put,
+    SessionState,
+    Store,
+    StoreError,
+    StoreUnavailable,
+    Watch,
+)
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+FIRST_REBALANCE_S = 5.0  # after taking office
+REQUESTS_WAITING_MAX = 10_000
+
+
+class Controller:
+    """Stands for election as long as `run` runs. `moved` fires when somebody else, or nobody, is in office."""
+
+    def __init__(
+        self,
+        node_id: int,
+        store: Store,
+        make_peers: Callable[[], Peers],
+        settings: ControllerSettings,
+        rng: random.Random,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._node_id = node_id
+        self._store = store
+        self._make_peers = make_peers
+        self._settings = settings
+        self._rng = rng
+        self._now_ms = now_ms
+        self._changed = Signal()  # the node of the controller, or the session
+        self._active: _Active | None = None
+
+    @property
+    def is_active(self) -> bool:
+        return self._active is not None and self._active.is_ready
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        session = self._store.session
+        watch = self._store.watch_node(nodes.CONTROLLER, self._changed.fire)
+        try:
+            while True:
+                if session.state is not SessionState.CONNECTED:
+                    await session.changed.wait()
+                    continue
+                elected = await self._try_election()
+                if elected is not None:
+                    await self._serve(elected)
+                else:
+                    await wait_any((self._changed, session.changed), None)
+        finally:
+            watch.cancel()
+
+    async def ask(self, work: Callable[[Term], Awaitable[Answer]]) -> Answer:
+        """Has an event handled and returns what it answers; NOT_CONTROLLER where another broker is to be asked."""
+        if self._active is None or not self._active.is_ready:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
+        return await self._active.ask(work)
+
+    def close(self) -> None:
+        if self._active is not None:
+            self._active.end()
+
+    # -- election ------------------------------------------------------------------------------------------------------
+
+    async def _try_election(self) -> Office | None:
+        """The new office; None where somebody else has it."""
+        try:
+            if await self._store.get(nodes.CONTROLLER) is not None:
+                return None
+            return await self._stand()
+        except StoreUnavailable as error:
+            logger.info("no election yet: %s", error)
+            return None
+        except StoreError as error:
+            logger.info("another broker was faster: %s", error)
+            return None
+
+    async def _stand(self) -> Office | None:
+        with suppress(NodeExists):
+            if await self._store.get(nodes.CONTROLLER_EPOCH) is None:
+                await self._store.commit(Create(nodes.CONTROLLER_EPOCH, b"0"))
+        node = await self._store.get(nodes.CONTROLLER_EPOCH)
+        assert node is not None, "just made, and never deleted"
+        epoch = int(node.data) + 1
+        try:
+            await self._store.commit(
+                Create(nodes.CONTROLLER, nodes.encode_controller(self._node_id, self._now_ms()), ephemeral=True),
+                Put(nodes.CONTROLLER_EPOCH, str(epoch).encode(), node.version),
+            )
+        except (NodeExists, BadVersion):
+            return None
+        except StoreUnavailable:
+            if not await self._was_elected(epoch):
+                raise
+        logger.info("broker %d is the controller, in epoch %d", self._node_id, epoch)
+        return Office(self._node_id, epoch, node.version + 1)
+
+    async def _was_elected(self, epoch: int) -> bool:
+        """Whether an election whose answer was lost was won."""
+        session = self._store.session
+        while session.state is SessionState.SUSPENDED:
+            await session.changed.wait()
+        controller: Node | None = await self._store.get(nodes.CONTROLLER)
+        raised: Node | None = await self._store.get(nodes.CONTROLLER_EPOCH)
+        return (
+            controller is not None
+            and controller.owner == session.session_id
+            and raised is not None
+            and raised.data == str(epoch).encode()
+        )
+
+    # -- in office -----------------------------------------------------------------------------------------------------
+
+    async def _serve(self, office: Office) -> None:
+        """Serves a term to its end."""
+        session_id = self._store.session.session_id
+        active = self._active = _Active(office, self._store, self._make_peers(), self._settings, self._rng)
+        serving = asyncio.ensure_future(active.run())
+        try:
+            while not serving.done():
+                session = self._store.session
+                if session.state is SessionState.LOST or session.session_id != session_id:
+                    break
+                # Whatever wakes us, the term goes on unless the session is over or the node is somebody else's.
+                await _first_of(serving, wait_any((session.changed,), None))
+        finally:
+            self._active = None
+            active.end()
+            serving.cancel()
+            with suppress(asyncio.CancelledError, ControllerMoved):
+                await serving
+            logger.info("broker %d is no longer the controller of epoch %d", self._node_id, office.epoch)
+
+
+async def _first_of(task: asyncio.Future[Any], other: Coroutine[Any, Any, Any]) -> None:
+    waiter = asyncio.ensure_future(other)
+    try:
+        await asyncio.wait((task, waiter), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiter.cancel()
+        with suppress(asyncio.CancelledError):
+            await waiter
+
+
+class _Active:
+    """A controller in office: its queue, and everything that may come into it."""
+
+    def __init__(
+        self, office: Office, store: Store, peers: Peers, settings: ControllerSettings, rng: random.Random
+    ) -> None:
+        self._peers = peers
+        self._rng = rng
+        self._loop = asyncio.get_running_loop()
+        self._term = Term(office, store, peers, settings, self._heard)
+        self._deletions = Deletions(self._term)
+        self._queue: deque[Callable[[], Awaitable[None]]] = deque()
+        self._due: set[str] = set()  # what is in the queue already and need not be twice
+        self._waiting: dict[asyncio.Future[Any], None] = {}
+        self._more = Signal()
+        self._watches: list[Watch] = []
+        self._topic_watches: dict[str, Watch] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_over = False
+        self.is_ready = False
+
+    async def run(self) -> None:
+        """Takes over, then handles one event after the other, until the term is over."""
+        await self._take_over()
+        self.is_ready = True
+        while True:
+            while self._queue:
+                await self._queue.popleft()()
+                self._term.send()
+            await self._more.wait()
+
+    def end(self) -> None:
+        """Drops everything at once."""
+        self._is_over = True
+        self.is_ready = False
+        if self._timer is not None:
+            self._timer.cancel()
+        for watch in (*self._watches, *self._topic_watches.values()):
+            watch.cancel()
+        self._peers.close()
+        self._queue.clear()
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_exception(ApiError(ErrorCode.NOT_CONTROLLER, "the controller has moved"))
+
+    # -- the queue -----------------------------------------------------------------------------------------------------
+
+    def _enqueue(self, work: Callable[[], Awaitable[None]]) -> None:
+        if not self._is_over:
+            self._queue.append(work)
+            self._more.fire()
+
+    def _look(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Something changed in the store: it is looked at once, however often it changed before that."""
+        if name in self._due or self._is_over:
+            return
+        self._due.add(name)
+
+        async def look() -> None:
+            self._due.discard(name)
+            await work()
+
+        self._enqueue(look)
+
+    async def ask(self, work: Callable[[Term], Awaitable[Answer]]) -> Answer:
+        if len(self._waiting) >= REQUESTS_WAITING_MAX:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{REQUESTS_WAITING_MAX} requests wait for the controller")
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiting[answer] = None
+
+        async def handle() -> None:
+            if answer.done():
+                return
+            try:
+                result = await work(self._term)
+            except ApiError as error:
+                if not answer.done():
+                    answer.set_exception(error)
+                return
+            if not answer.done():
+                answer.set_result(result)
+            await self._after_changes()
+
+        self._enqueue(handle)
+        try:
+            return await answer
+        finally:
+            self._waiting.pop(answer, None)
+
+    # -- taking over ---------------------------------------------------------------------------------------------------
+
+    async def _take_over(self) -> None:
+        term, office = self._term, self._term.office
+        await term.write(Create(nodes.FEATURE, nodes.encode_features()))
+        self._watch()
+        await self._drop_old_notifications()
+        office.brokers.update(await brokers.read_brokers(term))
+        for broker in office.brokers.values():
+            self._peers.add(broker)
+        for topic in await topics.read_topics(term, await term.children(nodes.TOPICS), self._new_topic_id):
+            office.set_topic(topic)
+            self._watch_topic(topic.name)
+        # Who is alive must be known before anybody is told to follow one of them.
+        term.batch.update_metadata(office.brokers)
+        term.send()
+        partitions = [partition for partition, _ in office.partitions()]
+        await topics.begin_partitions(term, partitions)
+        for partition in partitions:
+            if office.state(partition).leader_epoch >= 0:
+                term.tell_replicas(partition)
+        term.send()
+        await elections.repair(term, partitions)
+        term.send()
+        await self._deletions.follow_marks()
+        await self._resume_moves()
+        await self._follow_legacy_requests()
+        self._timer = self._loop.call_later(FIRST_REBALANCE_S, self._rebalance_due)
+
+    def _watch(self) -> None:
+        """Before anything is read: what changes behind the reading is looked at after it."""
+        store = self._term.store
+        for path, work in (
+            (nodes.BROKER_IDS, self._follow_brokers),
+            (nodes.TOPICS, self._follow_topics),
+            (nodes.DELETIONS, self._deletions.follow_marks),
+            (nodes.LOG_DIR_EVENTS, partial(brokers.directories_failed, self._term)),
+            (nodes.ISR_CHANGES, self._follow_isr_changes),
+        ):
+            self._watches.append(store.watch_children(path, partial(self._look, path, work)))
+        for path in (nodes.REASSIGNMENTS, nodes.PREFERRED_ELECTIONS):
+            look = partial(self._look, path, self._follow_legacy_requests)
+            self._watches.append(store.watch_node(path, look))
+
+    def _watch_topic(self, name: str) -> None:
+        if name not in self._topic_watches:
+            work = partial(topics.follow_topic, self._term, name, self._new_topic_id)
+            self._topic_watches[name] = self._term.store.watch_node(
+                nodes.topic_path(name), partial(self._look, nodes.topic_path(name), work)
+            )
+
+    async def _drop_old_notifications(self) -> None:
+        """What they announced is read anyway."""
+        for parent in (nodes.ISR_CHANGES, nodes.LOG_DIR_EVENTS):
+            names = await self._term.children(parent)
+            await self._term.write_many({name: Delete(f"{parent}/{name}") for name in names})
+
+    def _new_topic_id(self) -> UUID:
+        while True:
+            topic_id = UUID(int=self._rng.getrandbits(128), version=4)
+            # Kafka's tools take a leading '-' for an option, so it never makes such an id.
+            if topic_id not in self._term.office.names_by_id and not topic_id_text(topic_id).startswith("-"):
+                return topic_id
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    async def _follow_brokers(self) -> None:
+        changes = await brokers.follow_brokers(self._term, self._peers)
+        for node_id in changes.went:
+            self._deletions.broker_went(node_id)
+        if changes.came or changes.went:
+            await self._after_changes()
+
+    async def _follow_topics(self) -> None:
+        for name in await topics.follow_topics(self._term, self._new_topic_id):
+            self._watch_topic(name)
+        for name in self._topic_watches.keys() - self._term.office.topics.keys():
+            self._topic_watches.pop(name).cancel()
+        await self._deletions.follow_marks()
+
+    async def _after_changes(self) -> None:
+        """What had to wait may be possible now."""
+        await self._deletions.resume()
+        await self._resume_moves()
+
+    async def _resume_moves(self) -> None:
+        moving = [partition for partition, state in self._term.office.partitions() if is_moving(state)]
+        for partition in moving:
+            await moves.complete_if_caught_up(self._term, partition)
+
+    async def _follow_isr_changes(self) -> None:
+        """Leaders of old releases write states themselves and leave a note."""
+        term = self._term
+        names = await term.children(nodes.ISR_CHANGES)
+        paths = {name: f"{nodes.ISR_CHANGES}/{name}" for name in names}
+        changed: dict[TopicPartition, None] = {}
+        for name, node in (await term.get_many(paths)).items():
+            if node is not None:
+                changed.update(dict.fromkeys(nodes.decode_partitions(paths[name], node.data)))
+        known = [partition for partition in changed if term.office.find(partition) is not None]
+        await term.read_states(known)
+        term.batch.update_metadata(term.office.brokers, known)
+        term.send()
+        await term.write_many({name: Delete(path) for name, path in paths.items()})
+        await self._resume_moves()
+
+    async def _follow_legacy_requests(self) -> None:
+        """What operators of old ask for by writing a node."""
+        term = self._term
+        node = await term.get(nodes.PREFERRED_ELECTIONS)
+        if node is not None:
+            asked = nodes.decode_partitions(nodes.PREFERRED_ELECTIONS, node.data)
+            await elections.elect_by_request(term, asked, unclean=False)
+            await term.write(Delete(nodes.PREFERRED_ELECTIONS))
+        node = await term.get(nodes.REASSIGNMENTS)
+        if node is not None:
+            for partition, replicas in nodes.decode_reassignments(nodes.REASSIGNMENTS, node.data).items():
+                try:
+                    await moves.begin(term, partition, replicas)
+                except ApiError as error:
+                    logger.warning("%s is not moved: %s", partition, error)
+            await term.write(Delete(nodes.REASSIGNMENTS))
+
+    # -- answers of brokers --------------------------------------------------------------------------------------------
+
+    def _heard(self, node_id: int, request: ControlRequest, answer: Any) -> None:
+        match request, answer:
+            case LeaderAndIsrRequest(), LeaderAndIsrResponse():
+                lost = self._offline_of(answer)
+                if lost:
+                    self._enqueue(partial(brokers.replicas_offline, self._term, node_id, lost))
+            case StopReplicaRequest(), StopReplicaResponse():
+                gone = _deleted(request, answer)
+                if gone:
+                    self._enqueue(partial(self._deletions.heard, node_id, gone))
+
+    def _offline_of(self, answer: LeaderAndIsrResponse) -> list[TopicPartition]:
+        names = self._term.office.names_by_id
+        return [
+            TopicPartition(names[topic.topic_id], each.partition_index)
+            for topic in answer.topics
+            if topic.topic_id in names
+            for each in topic.partition_errors
+            if each.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        ]
+
+    # -- timers --------------------------------------------------------------------------------------------------------
+
+    def _rebalance_due(self) -> None:
+        settings = self._term.settings
+        self._timer = self._loop.call_later(settings.imbalance_check_s, self._rebalance_due)
+        if settings.rebalances_leaders:
+            self._look("preferred leaders", self._rebalance)
+
+    async def _rebalance(self) -> None:
+        await elections.rebalance_leaders(self._term)
+
+
+def _deleted(request: StopReplicaRequest, answer: StopReplicaResponse) -> list[tuple[TopicPartition, ErrorCode]]:
+    """The replicas that were to be deleted, with what became of them."""
+    asked = {
+        TopicPartition(topic.topic_name, each.partition_index)
+        for topic in request.topic_states
+        for each in topic.partition_states
+        if each.delete_partition
+    }
+    if answer.error_code:
+        return [(partition, ErrorCode(answer.error_code)) for partition in sorted(asked)]
+    return [
+        (TopicPartition(each.topic_name, each.partition_index), ErrorCode(each.error_code))
+        for each in answer.partition_errors
+        if TopicPartition(each.topic_name, each.partition_index) in asked
+    ]

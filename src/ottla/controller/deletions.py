@@ -1,0 +1,111 @@
+"""Topics on their way out: marked in the store, taken out of the metadata, stopped and deleted on brokers, forgotten.
+
+Everything can be resumed from the mark alone. A topic of which a replica cannot be had, or that is being moved, waits:
+records of it would come back with that replica, under a name that may be another topic's by then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from ottla.cluster import nodes
+from ottla.cluster.control_batch import BEING_DELETED
+from ottla.cluster.moves import is_moving
+from ottla.controller.term import Term
+from ottla.errors import ErrorCode
+from ottla.ids import TopicPartition
+from ottla.store.api import Delete
+
+logger = logging.getLogger(__name__)
+
+
+class Deletions:
+    """The deletions of one term. `_awaited`: for each topic under way, the replicas that were not reported as gone."""
+
+    def __init__(self, term: Term) -> None:
+        self._term = term
+        self._awaited: dict[str, set[tuple[int, TopicPartition]]] = {}
+
+    async def follow_marks(self) -> None:
+        """Somebody wants topics deleted."""
+        term, office = self._term, self._term.office
+        marked = set(await term.children(nodes.DELETIONS))
+        dropped = marked if not term.settings.deletes_topics else marked - office.topics.keys()
+        await term.write_many({name: Delete(nodes.deletion_path(name)) for name in dropped})
+        for name in sorted(marked - dropped - office.deleting):
+            logger.info("topic %s is to be deleted", name)
+            office.deleting.add(name)
+        await self.resume()
+
+    async def resume(self) -> None:
+        """Goes on with the topics of which every replica can be had."""
+        for name in sorted(self._term.office.deleting - self._awaited.keys()):
+            if self._is_possible(name):
+                self._stop_everywhere(name)
+        # A topic without partitions that anybody holds has nothing to wait for.
+        for name in [name for name, awaited in self._awaited.items() if not awaited]:
+            await self._forget(name)
+
+    def _is_possible(self, name: str) -> bool:
+        office = self._term.office
+        return all(
+            not is_moving(state)
+            and all(office.can_be_had(TopicPartition(name, index), node) for node in state.replicas)
+            for index, state in enumerate(office.topics[name].partitions)
+        )
+
+    def _stop_everywhere(self, name: str) -> None:
+        """Out of the metadata first, so that nobody asks for it any more; then stopped, and then deleted."""
+        term, office = self._term, self._term.office
+        states = dict(enumerate(office.topics[name].partitions))
+        partitions = [TopicPartition(name, index) for index in states]
+        term.batch.update_metadata(office.brokers, partitions)
+        term.send()
+        for deletes in (False, True):
+            for partition in partitions:
+                term.batch.stop(office.state(partition).replicas, partition, BEING_DELETED, deletes=deletes)
+            term.send()
+        self._awaited[name] = {
+            (node, TopicPartition(name, index)) for index, state in states.items() for node in state.replicas
+        }
+
+    async def heard(self, node_id: int, answers: Iterable[tuple[TopicPartition, ErrorCode]]) -> None:
+        """A broker deleted replicas, or could not."""
+        complete = []
+        for partition, code in answers:
+            awaited = self._awaited.get(partition.topic)
+            if awaited is None:
+                continue
+            if code != ErrorCode.NONE:
+                logger.warning("broker %d could not delete %s: %s", node_id, partition, code.name)
+                del self._awaited[partition.topic]  # tried again when something changes
+                continue
+            awaited.discard((node_id, partition))
+            if not awaited:
+                complete.append(partition.topic)
+        for name in complete:
+            await self._forget(name)
+
+    def broker_went(self, node_id: int) -> None:
+        """What it was to delete waits until it is back."""
+        for name, awaited in list(self._awaited.items()):
+            if any(node == node_id for node, _ in awaited):
+                del self._awaited[name]
+
+    async def _forget(self, name: str) -> None:
+        """From the leaves to the mark: whoever resumes finds the mark until nothing else is left."""
+        term = self._term
+        indexes = range(len(term.office.topics[name].partitions))
+        await term.write_many({index: Delete(nodes.state_path(name, index)) for index in indexes})
+        await term.write_many({index: Delete(nodes.partition_path(name, index)) for index in indexes})
+        for path in (
+            nodes.partitions_path(name),
+            nodes.topic_path(name),
+            nodes.config_path("topics", name),
+            nodes.deletion_path(name),
+        ):
+            await term.write(Delete(path))
+        self._awaited.pop(name, None)
+        term.office.forget_topic(name)
+        logger.info("topic %s is deleted", name)

@@ -1,0 +1,109 @@
+"""Changing who leads: a rule is asked for each partition, what it says is written, and then the brokers are told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from ottla.cluster import leadership
+from ottla.cluster.image import PartitionState
+from ottla.cluster.leadership import elect_of_any, elect_preferred
+from ottla.cluster.office import NOT_WRITTEN
+from ottla.controller.term import Term
+from ottla.errors import ErrorCode
+from ottla.ids import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+# Given a partition, its state and the replicas that can be had: its new state, or None to leave it.
+Rule = Callable[[TopicPartition, PartitionState, list[int]], PartitionState | None]
+
+
+async def change(term: Term, partitions: Iterable[TopicPartition], rule: Rule) -> set[TopicPartition]:
+    """Applies a rule until it has nothing more to say or was written; returns the partitions that changed.
+
+    A state that somebody else changed meanwhile is decided about anew: the rule sees the newer one.
+    """
+    changed: set[TopicPartition] = set()
+    left = list(partitions)
+    while left:
+        office = term.office
+        decided = {}
+        for partition in left:
+            state = office.find(partition)
+            if state is None or state.version == NOT_WRITTEN or partition.topic in office.deleting:
+                continue
+            new = rule(partition, state, office.able(partition))
+            if new is not None:
+                decided[partition] = new
+        written = await term.write_states(decided)
+        changed |= written
+        left = [partition for partition in decided if partition not in written]
+    for partition in changed:
+        term.tell_replicas(partition)
+    return changed
+
+
+async def repair(term: Term, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+    """Replicas went or came: one that can be had leads, uncleanly where the topic allows it; no other is in sync."""
+
+    def rule(partition: TopicPartition, state: PartitionState, able: list[int]) -> PartitionState | None:
+        new = leadership.repair(state, able, unclean=term.settings.elects_unclean(partition.topic))
+        if new is not None and new.is_recovering and not state.is_recovering:
+            logger.warning(
+                "%s: broker %d leads without having been in sync; what only %s had is lost",
+                partition,
+                new.leader,
+                list(state.isr),
+            )
+        return new
+
+    return await change(term, partitions, rule)
+
+
+# -- elections that somebody asks for ----------------------------------------------------------------------------------
+
+
+async def elect_by_request(
+    term: Term, partitions: Iterable[TopicPartition], *, unclean: bool
+) -> dict[TopicPartition, ErrorCode]:
+    """ElectLeaders: the preferred leader, or any replica where nobody leads."""
+    outcomes: dict[TopicPartition, ErrorCode] = {}
+    asked = list(partitions)
+
+    def rule(partition: TopicPartition, state: PartitionState, able: list[int]) -> PartitionState | None:
+        if unclean:
+            if state.leader in able:
+                outcomes[partition] = ErrorCode.ELECTION_NOT_NEEDED
+                return None
+            new = elect_of_any(state, able)
+            outcomes[partition] = ErrorCode.NONE if new is not None else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+            return new
+        new = elect_preferred(state, able)
+        if new is None:
+            leads = state.leader == state.replicas[0] and state.leader in able
+            outcomes[partition] = ErrorCode.ELECTION_NOT_NEEDED if leads else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        else:
+            outcomes[partition] = ErrorCode.NONE
+        return new
+
+    for partition in asked:
+        if term.office.find(partition) is None or partition.topic in term.office.deleting:
+            outcomes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await change(term, [each for each in asked if each not in outcomes], rule)
+    return outcomes
+
+
+async def rebalance_leaders(term: Term) -> set[TopicPartition]:
+    """Preferred leaders lead again, for brokers that lead too few of what they should."""
+    office, settings = term.office, term.settings
+    preferred: dict[int, list[TopicPartition]] = {}
+    for partition, state in office.partitions():
+        if partition.topic not in office.deleting and not state.adding and not state.removing:
+            preferred.setdefault(state.replicas[0], []).append(partition)
+    due = []
+    for node_id, partitions in preferred.items():
+        away = [each for each in partitions if office.state(each).leader != node_id]
+        if node_id in office.brokers and 100 * len(away) > settings.imbalance_percent * len(partitions):
+            due += away
+    return await change(term, due, lambda partition, state, able: elect_preferred(state, able))

@@ -1,0 +1,127 @@
+"""Moving partitions to other brokers: the new replicas are added, catch up, take over, and the old ones go.
+
+Each phase is written before the next one begins, into the topic's assignment and the partition's state; a new
+controller resumes from those two.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ottla.cluster import moves, nodes
+from ottla.cluster.image import NO_LEADER, PartitionState
+from ottla.cluster.leadership import elect_of_target
+from ottla.controller.elections import change
+from ottla.controller.term import Term
+from ottla.errors import ApiError, ErrorCode
+from ottla.ids import TopicPartition
+from ottla.store.api import Put, StoreError
+
+logger = logging.getLogger(__name__)
+
+
+async def begin(term: Term, partition: TopicPartition, replicas: Sequence[int]) -> None:
+    """Starts a move, or turns one that is under way; ApiError says why not."""
+    office = term.office
+    state = _known(term, partition)
+    moves.check_replicas(replicas, office.brokers)
+    if not moves.is_moving(state) and tuple(replicas) == state.replicas:
+        return
+    dropped = set(state.adding) - set(replicas)  # of an earlier target that is not to come any more
+    await _write_assignment(term, partition, moves.begin(state, replicas))
+    logger.info("%s moves from %s to %s", partition, list(moves.origin(state)), list(replicas))
+
+    def announce(_: TopicPartition, known: PartitionState, able: list[int]) -> PartitionState:
+        isr = tuple(node for node in known.isr if node not in dropped)
+        return _next_epoch(known, known.leader if known.leader in isr else NO_LEADER, isr or known.isr)
+
+    await change(term, [partition], announce)
+    for node in office.state(partition).adding:
+        if node in office.brokers:
+            term.batch.lead_or_follow([node], partition, is_new=True)
+    _drop(term, partition, dropped)
+    term.send()
+    await complete_if_caught_up(term, partition)
+
+
+async def complete_if_caught_up(term: Term, partition: TopicPartition) -> bool:
+    """Ends a move whose target is in sync; whether it did."""
+    office = term.office
+    state = office.find(partition)
+    if state is None or not (moves.is_moving(state) and moves.has_caught_up(state)):
+        return False
+    target, gone = moves.target(state), state.removing
+
+    def take_over(_: TopicPartition, known: PartitionState, able: list[int]) -> PartitionState | None:
+        elected = elect_of_target(known, target, able)
+        if elected is None:
+            return None  # nobody of the target can be had now; the move goes on when somebody can
+        return replace(elected, isr=tuple(node for node in elected.isr if node in target))
+
+    if not await change(term, [partition], take_over):
+        return False
+    await _write_assignment(term, partition, moves.finish(office.state(partition)))
+    term.tell_replicas(partition)
+    term.send()
+    _drop(term, partition, gone)
+    term.send()
+    logger.info("%s is on %s", partition, list(target))
+    return True
+
+
+async def cancel(term: Term, partition: TopicPartition) -> None:
+    """The partition stays where it was; ApiError if it does not move."""
+    state = _known(term, partition)
+    if not moves.is_moving(state):
+        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{partition} is not being moved")
+    stays, gone = moves.origin(state), state.adding
+    if not set(stays) & set(state.isr):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"none of the replicas {list(stays)} of {partition} is in sync"
+        )
+
+    def stay(_: TopicPartition, known: PartitionState, able: list[int]) -> PartitionState | None:
+        elected = elect_of_target(known, stays, able)
+        return None if elected is None else replace(elected, isr=tuple(node for node in elected.isr if node in stays))
+
+    if not await change(term, [partition], stay):
+        raise ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {partition} that stays can lead it")
+    await _write_assignment(term, partition, moves.cancel(term.office.state(partition)))
+    term.tell_replicas(partition)
+    term.send()
+    _drop(term, partition, gone)
+    term.send()
+
+
+def _known(term: Term, partition: TopicPartition) -> PartitionState:
+    state = term.office.find(partition)
+    if state is None or partition.topic in term.office.deleting:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} does not exist")
+    return state
+
+
+async def _write_assignment(term: Term, partition: TopicPartition, state: PartitionState) -> None:
+    """The whole assignment of the topic, with this partition's changed; known once it is written."""
+    topic = term.office.topics[partition.topic]
+    partitions = list(topic.partitions)
+    partitions[partition.partition] = state
+    changed = replace(topic, partitions=tuple(partitions))
+    result = await term.write(Put(nodes.topic_path(topic.name), nodes.encode_topic(changed)))
+    if isinstance(result, StoreError):
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the move of {partition} was not written: {result}")
+    term.office.set_topic(changed)
+
+
+def _next_epoch(state: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState:
+    return replace(state, leader=leader, isr=isr, leader_epoch=state.leader_epoch + 1, version=state.version + 1)
+
+
+def _drop(term: Term, partition: TopicPartition, gone: Sequence[int] | set[int]) -> None:
+    """Brokers that hold a partition no longer stop it, and then delete it."""
+    epoch = term.office.state(partition).leader_epoch
+    for deletes in (False, True):
+        if gone:
+            term.batch.stop(gone, partition, epoch, deletes=deletes)
+            term.send()

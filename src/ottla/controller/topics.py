@@ -1,0 +1,110 @@
+"""Topics that appear in the store or grow: their partitions get a first state, and their brokers hear of it.
+
+Whoever creates a topic writes its assignment and nothing else; the controller sees it and does the rest. That is also
+what happens to a topic whose creation was cut off by a crash.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from uuid import UUID
+
+from ottla.cluster import nodes
+from ottla.cluster.image import PartitionState, TopicState
+from ottla.cluster.leadership import elect_first
+from ottla.cluster.office import NOT_WRITTEN, unwritten
+from ottla.controller.term import Term
+from ottla.ids import TopicPartition
+from ottla.store.api import Create, Node, NodeExists, Put, StoreError
+
+logger = logging.getLogger(__name__)
+
+NewTopicId = Callable[[], UUID]
+
+
+async def read_topics(term: Term, names: Iterable[str], new_topic_id: NewTopicId) -> list[TopicState]:
+    """Topics with the states of their partitions, as the store has them. One from before there were ids gets one."""
+    topics = []
+    found = await term.get_many({name: nodes.topic_path(name) for name in names})
+    for name, node in found.items():
+        if node is not None:
+            topics.append(await _read_topic(term, name, node, new_topic_id))
+    return topics
+
+
+async def _read_topic(term: Term, name: str, node: Node, new_topic_id: NewTopicId) -> TopicState:
+    assignment = nodes.decode_assignment(nodes.topic_path(name), node.data)
+    partitions = [
+        replace(unwritten(each.replicas), adding=each.adding, removing=each.removing) for each in assignment.partitions
+    ]
+    topic = TopicState(name, assignment.topic_id or new_topic_id(), tuple(partitions))
+    if assignment.topic_id is None:
+        await term.write(Put(nodes.topic_path(name), nodes.encode_topic(topic)))
+    paths = {index: nodes.state_path(name, index) for index in range(len(partitions))}
+    for index, state_node in (await term.get_many(paths)).items():
+        if state_node is not None:
+            before = partitions[index]
+            state = nodes.decode_state(paths[index], state_node.data, before.replicas, state_node.version)
+            partitions[index] = replace(state, adding=before.adding, removing=before.removing)
+    return replace(topic, partitions=tuple(partitions))
+
+
+async def follow_topics(term: Term, new_topic_id: NewTopicId) -> list[str]:
+    """Brings what is known in line with the topics of the store; returns the names of those that are new."""
+    office = term.office
+    names = set(await term.children(nodes.TOPICS))
+    for gone in sorted(office.topics.keys() - names):
+        office.forget_topic(gone)
+    new = await read_topics(term, sorted(names - office.topics.keys()), new_topic_id)
+    for topic in new:
+        logger.info("topic %s is there, with %d partitions", topic.name, len(topic.partitions))
+        office.set_topic(topic)
+    await begin_partitions(term, [TopicPartition(t.name, index) for t in new for index in range(len(t.partitions))])
+    term.send()
+    return [topic.name for topic in new]
+
+
+async def follow_topic(term: Term, name: str, new_topic_id: NewTopicId) -> None:
+    """A topic's assignment changed: it may have more partitions now."""
+    office = term.office
+    known = office.topics.get(name)
+    if known is None or name in office.deleting:
+        return
+    count = len(known.partitions)
+    found = next(iter(await read_topics(term, [name], new_topic_id)), known)
+    if len(found.partitions) <= count:
+        return
+    logger.info("topic %s grows from %d to %d partitions", name, count, len(found.partitions))
+    office.set_topic(replace(known, partitions=known.partitions + found.partitions[count:]))
+    await begin_partitions(term, [TopicPartition(name, index) for index in range(count, len(found.partitions))])
+    term.send()
+
+
+async def begin_partitions(term: Term, partitions: Iterable[TopicPartition]) -> None:
+    """Gives partitions that have no state their first one, as far as one of their brokers is alive."""
+    office = term.office
+    first: dict[TopicPartition, PartitionState] = {}
+    for partition in partitions:
+        state = office.state(partition)
+        able = office.able(partition)
+        if state.version == NOT_WRITTEN and able:
+            new = elect_first(state.replicas, able)
+            first[partition] = replace(new, adding=state.adding, removing=state.removing)
+    if not first:
+        return
+    await term.write_many({name: Create(nodes.partitions_path(name)) for name in {p.topic for p in first}})
+    await term.write_many({partition: Create(nodes.partition_path(*partition)) for partition in first})
+    results = await term.write_many(
+        {
+            partition: Create(nodes.state_path(*partition), nodes.encode_state(state, office.epoch))
+            for partition, state in first.items()
+        }
+    )
+    office.set_states({each: first[each] for each, result in results.items() if not isinstance(result, StoreError)})
+    there = [partition for partition, result in results.items() if isinstance(result, NodeExists)]
+    await term.read_states(there)  # a controller before us was interrupted behind them
+    for partition in first:
+        if office.state(partition).version != NOT_WRITTEN:
+            term.tell_replicas(partition, is_new=True)
