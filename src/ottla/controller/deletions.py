@@ -1,7 +1,8 @@
 """Topics on their way out: marked in the store, taken out of the metadata, stopped and deleted on brokers, forgotten.
 
-Everything can be resumed from the mark alone. A topic of which a replica cannot be had, or that is being moved, waits:
-records of it would come back with that replica, under a name that may be another topic's by then.
+Everything can be resumed from the mark alone. A topic of which a replica cannot be had waits: records of it would come
+back with that replica, under a name that may be another topic's by then. A move that is under way ends with the topic:
+those that are added or removed hold it as the others do.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Iterable
 
 from ottla.cluster import nodes
 from ottla.cluster.control_batch import BEING_DELETED
-from ottla.cluster.moves import is_moving
 from ottla.controller.term import Term
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
@@ -50,9 +50,9 @@ class Deletions:
     def _is_possible(self, name: str) -> bool:
         office = self._term.office
         return all(
-            not is_moving(state)
-            and all(office.can_be_had(TopicPartition(name, index), node) for node in state.replicas)
+            office.can_be_had(TopicPartition(name, index), node)
             for index, state in enumerate(office.topics[name].partitions)
+            for node in state.replicas
         )
 
     def _stop_everywhere(self, name: str) -> None:

@@ -50,7 +50,9 @@ async def complete_if_caught_up(term: Term, partition: TopicPartition) -> bool:
     """Ends a move whose target is in sync; whether it did."""
     office = term.office
     state = office.find(partition)
-    if state is None or not (moves.is_moving(state) and moves.has_caught_up(state)):
+    if state is None or partition.topic in office.deleting:
+        return False
+    if not (moves.is_moving(state) and moves.has_caught_up(state)):
         return False
     target, gone = moves.target(state), state.removing
 
