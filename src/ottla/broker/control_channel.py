@@ -1,0 +1,169 @@
+"""The controller's way to brokers: for each one a queue, a connection, and one request in flight.
+
+A request is sent again until it is answered or the broker is gone, so a broker sees every change in its order. To the
+broker that the controller runs on it is a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from ottla.cluster.control_batch import ControlRequest
+from ottla.cluster.image import BrokerNode
+from ottla.controller.peers import OnAnswer
+from ottla.errors import OttlaError
+from ottla.net.client import (
+    Address,
+    BrokerConnection,
+    ConnectionFailedError,
+    ConnectionOptions,
+    Door,
+    connect,
+    tcp_door,
+)
+from ottla.protocol.messages.replication import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from ottla.runtime.signal import Signal
+
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.1
+RESPONSES: Final[dict[type, type]] = {
+    LeaderAndIsrRequest: LeaderAndIsrResponse,
+    UpdateMetadataRequest: UpdateMetadataResponse,
+    StopReplicaRequest: StopReplicaResponse,
+}
+
+HandleLocally = Callable[[ControlRequest], Awaitable[Any]]
+
+
+class ControlChannels:
+    """Implements `ottla.controller.peers.Peers`."""
+
+    def __init__(
+        self,
+        node_id: int,
+        listener_name: str,
+        handle_locally: HandleLocally,
+        request_timeout_s: float,
+        door: Door = tcp_door,
+    ) -> None:
+        self._node_id = node_id
+        self._listener_name = listener_name
+        self._handle_locally = handle_locally
+        self._options = ConnectionOptions(client_id=str(node_id), request_timeout_s=request_timeout_s)
+        self._door = door
+        self._channels: dict[int, _Channel] = {}
+
+    def add(self, broker: BrokerNode) -> None:
+        self.remove(broker.node_id)
+        if broker.node_id == self._node_id:
+            self._channels[broker.node_id] = _Channel(broker.node_id, _Here(self._handle_locally))
+            return
+        endpoint = broker.endpoints.get(self._listener_name)
+        if endpoint is None:
+            logger.error(
+                "broker %d has no listener %s (inter.broker.listener.name) and cannot be reached",
+                broker.node_id,
+                self._listener_name,
+            )
+            return
+        there = _There(Address(endpoint.host, endpoint.port), self._options, self._door)
+        self._channels[broker.node_id] = _Channel(broker.node_id, there)
+
+    def remove(self, node_id: int) -> None:
+        channel = self._channels.pop(node_id, None)
+        if channel is not None:
+            channel.close()
+
+    def send(self, node_id: int, request: ControlRequest, on_answer: OnAnswer) -> None:
+        channel = self._channels.get(node_id)
+        if channel is not None:
+            channel.send(request, on_answer)
+
+    def close(self) -> None:
+        for node_id in list(self._channels):
+            self.remove(node_id)
+
+
+class _Here:
+    """This broker."""
+
+    def __init__(self, handle: HandleLocally) -> None:
+        self._handle = handle
+
+    async def ask(self, request: ControlRequest) -> Any:
+        return await self._handle(request)
+
+    def close(self) -> None:
+        return
+
+
+class _There:
+    """Another broker; its connection is made when it is needed, and again after a failure."""
+
+    def __init__(self, address: Address, options: ConnectionOptions, door: Door) -> None:
+        self._address = address
+        self._options = options
+        self._door = door
+        self._connection: BrokerConnection | None = None
+
+    async def ask(self, request: ControlRequest) -> Any:
+        if self._connection is None or self._connection.is_closed:
+            self._connection = await connect(self._address, self._options, self._door)
+        return await self._connection.request(request, RESPONSES[type(request)])
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.abort()
+
+
+class _Channel:
+    """What is on its way to one broker."""
+
+    def __init__(self, node_id: int, way: _Here | _There) -> None:
+        self._node_id = node_id
+        self._way = way
+        self._queue: deque[tuple[ControlRequest, OnAnswer]] = deque()
+        self._more = Signal()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"control of broker {node_id}")
+
+    def send(self, request: ControlRequest, on_answer: OnAnswer) -> None:
+        self._queue.append((request, on_answer))
+        self._more.fire()
+
+    def close(self) -> None:
+        self._task.cancel()
+        self._way.close()
+
+    async def _run(self) -> None:
+        while True:
+            while self._queue:
+                request, on_answer = self._queue[0]
+                answer = await self._answer(request)
+                self._queue.popleft()
+                on_answer(answer)
+            await self._more.wait()
+
+    async def _answer(self, request: ControlRequest) -> Any:
+        failures = 0
+        while True:
+            try:
+                return await self._way.ask(request)
+            except ConnectionFailedError as error:
+                failures += 1
+                if failures == 1:
+                    logger.info("broker %d does not answer the controller: %s", self._node_id, error)
+            except OttlaError as error:
+                logger.error("broker %d cannot be told %s: %s", self._node_id, type(request).__name__, error)
+            await asyncio.sleep(RETRY_S)
