@@ -1,0 +1,342 @@
+"""Followers at work: for each leader some tasks, each of which fetches all its partitions in one session.
+
+Records are appended as they come, in the order of the answers, and never decoded. What an answer means is decided by
+`replication.follower`; here it is done to the log, with truncation in a thread, because that waits for the disk. A
+partition that moves to another leader, or is stopped, leaves between two answers: what was asked before is not heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from ottla.errors import ApiError, ErrorCode, OttlaError, StorageError
+from ottla.ids import TopicPartition
+from ottla.net.client import (
+    Address,
+    BrokerConnection,
+    ConnectionFailedError,
+    ConnectionOptions,
+    Door,
+    connect,
+    tcp_door,
+)
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
+from ottla.protocol.messages.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.protocol.wire import ZERO_UUID
+from ottla.replication.fetch_requests import SESSION_ERRORS, FetchKey, FetchPosition, FetchSessionReader
+from ottla.replication.follower import Append, FindPlace, Follower, Ignore, Pause, Stop, Truncate, find_place
+from ottla.runtime.signal import Signal
+
+logger = logging.getLogger(__name__)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+FIRST_TOPIC_ID_VERSION: Final = 13
+
+
+@dataclass(frozen=True, slots=True)
+class FetcherSettings:
+    """What the configuration tells a fetcher."""
+
+    fetch_bytes_max: int
+    response_bytes_max: int
+    min_bytes: int
+    wait_ms_max: int
+    backoff_ms: int
+    request_timeout_s: float
+
+
+class FollowedPartition(Protocol):
+    """What a fetcher does to a partition. `follower` is None when this broker does not follow it any more."""
+
+    @property
+    def name(self) -> TopicPartition: ...
+
+    @property
+    def topic_id(self) -> Any: ...
+
+    @property
+    def follower(self) -> Follower | None: ...
+
+    def append_fetched(self, follower: Follower, data: PartitionData) -> None:
+        """Appends the leader's records and takes its watermarks."""
+        ...
+
+    async def truncate_to_leader(self, follower: Follower, epoch: int, end_offset: int) -> None:
+        """Cuts off what the leader's history does not have."""
+        ...
+
+    async def restart_at(self, follower: Follower, offset: int, *, is_new_start: bool) -> None: ...
+
+    @property
+    def end_offset(self) -> int: ...
+
+
+class Fetchers:
+    """All fetchers of a broker: which partition is fetched by which task."""
+
+    def __init__(
+        self,
+        node_id: int,
+        settings: Callable[[], FetcherSettings],
+        fetcher_count: Callable[[], int],
+        broker_epoch: Callable[[], int],
+        door: Door = tcp_door,
+    ) -> None:
+        self._node_id = node_id
+        self._settings = settings
+        self._fetcher_count = fetcher_count
+        self._broker_epoch = broker_epoch
+        self._door = door
+        self._fetchers: dict[tuple[int, Address, int], _Fetcher] = {}
+        self._places: dict[TopicPartition, _Fetcher] = {}
+
+    def follow(self, partition: FollowedPartition, leader_id: int, address: Address) -> None:
+        """Fetches a partition from this leader from now on, and from no other."""
+        self.leave(partition.name)
+        number = hash_of(partition.name) % max(1, self._fetcher_count())
+        key = (leader_id, address, number)
+        fetcher = self._fetchers.get(key)
+        if fetcher is None:
+            options = ConnectionOptions(
+                client_id=f"broker-{self._node_id}-fetcher-{number}",
+                request_timeout_s=self._settings().request_timeout_s,
+            )
+            fetcher = self._fetchers[key] = _Fetcher(
+                self._node_id, leader_id, address, options, self._settings, self._broker_epoch, self._door
+            )
+        fetcher.add(partition)
+        self._places[partition.name] = fetcher
+
+    def leave(self, name: TopicPartition) -> None:
+        fetcher = self._places.pop(name, None)
+        if fetcher is None:
+            return
+        fetcher.remove(name)
+        if not fetcher.partitions:
+            fetcher.close()
+            self._fetchers = {key: other for key, other in self._fetchers.items() if other is not fetcher}
+
+    def close(self) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+        self._fetchers.clear()
+        self._places.clear()
+
+
+def hash_of(name: TopicPartition) -> int:
+    """The same on every run, so that a simulation can be replayed."""
+    return sum(name.topic.encode()) * 31 + name.partition
+
+
+class _Fetcher:
+    """One task that fetches from one leader."""
+
+    def __init__(
+        self,
+        node_id: int,
+        leader_id: int,
+        address: Address,
+        options: ConnectionOptions,
+        settings: Callable[[], FetcherSettings],
+        broker_epoch: Callable[[], int],
+        door: Door,
+    ) -> None:
+        self._node_id = node_id
+        self._leader_id = leader_id
+        self._address = address
+        self._options = options
+        self._settings = settings
+        self._broker_epoch = broker_epoch
+        self._door = door
+        self._loop = asyncio.get_running_loop()
+        self._session = FetchSessionReader()
+        self._connection: BrokerConnection | None = None
+        self._changed = Signal()
+        self._has_failed = False
+        self.partitions: dict[TopicPartition, FollowedPartition] = {}
+        self._task = self._loop.create_task(self._run(), name=f"fetcher from broker {leader_id}")
+
+    def add(self, partition: FollowedPartition) -> None:
+        self.partitions[partition.name] = partition
+        self._changed.fire()
+
+    def remove(self, name: TopicPartition) -> None:
+        self.partitions.pop(name, None)
+
+    def close(self) -> None:
+        self._task.cancel()
+        if self._connection is not None:
+            self._connection.abort()
+
+    # -- the loop ------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            wanted = self._wanted()
+            if not wanted:
+                await self._changed.wait(self._time_to_next())
+                continue
+            try:
+                await self._fetch(wanted)
+                self._has_failed = False
+            except ConnectionFailedError as error:
+                if not self._has_failed:
+                    self._has_failed = True
+                    logger.info("cannot fetch from broker %d: %s", self._leader_id, error)
+                self._session.failed()
+                await asyncio.sleep(self._settings().backoff_ms / 1000)
+            except OttlaError as error:
+                logger.error("fetching from broker %d failed: %s", self._leader_id, error)
+                self._session.failed()
+                await asyncio.sleep(self._settings().backoff_ms / 1000)
+
+    def _wanted(self) -> dict[FetchKey, FollowedPartition]:
+        now = self._loop.time()
+        return {
+            FetchKey(name.topic, partition.topic_id, name.partition): partition
+            for name, partition in self.partitions.items()
+            if (follower := partition.follower) is not None and follower.is_ready(now)
+        }
+
+    def _time_to_next(self) -> float | None:
+        """Until a partition that pauses goes on."""
+        now = self._loop.time()
+        times = [
+            follower.paused_until - now
+            for partition in self.partitions.values()
+            if (follower := partition.follower) is not None and not follower.is_stopped
+        ]
+        return max(0.0, min(times)) if times else None
+
+    async def _fetch(self, wanted: dict[FetchKey, FollowedPartition]) -> None:
+        connection = await self._connected()
+        positions: dict[FetchKey, FetchPosition] = {}
+        bytes_max = self._settings().fetch_bytes_max
+        for key, partition in wanted.items():
+            follower = partition.follower
+            assert follower is not None
+            positions[key] = follower.position._replace(bytes_max=bytes_max)
+        response = await self._ask(connection, positions)
+        if not self._session.answered(response):
+            if response.error_code not in SESSION_ERRORS:
+                raise ApiError(ErrorCode(response.error_code), f"broker {self._leader_id} refuses to be fetched from")
+            return
+        keys: dict[tuple[object, int], FetchKey] = {}
+        for key in wanted:
+            keys[key.topic, key.partition] = keys[key.topic_id, key.partition] = key
+        for topic in response.responses:
+            name = topic.topic if topic.topic_id == ZERO_UUID else topic.topic_id
+            for data in topic.partitions:
+                asked = keys.get((name, data.partition_index))
+                if asked is not None:
+                    await self._hear(wanted[asked], positions[asked], data)
+
+    async def _connected(self) -> BrokerConnection:
+        if self._connection is None or self._connection.is_closed:
+            self._connection = await connect(self._address, self._options, self._door)
+        return self._connection
+
+    async def _ask(self, connection: BrokerConnection, positions: dict[FetchKey, FetchPosition]) -> FetchResponse:
+        settings = self._settings()
+        part = self._session.next_request(positions)
+        # A leader from before topic ids, or topics without one, are asked by name.
+        version_max = FIRST_TOPIC_ID_VERSION - 1 if any(key.topic_id == ZERO_UUID for key in positions) else None
+        request = FetchRequest(
+            replica_id=self._node_id,
+            replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=self._broker_epoch()),
+            max_wait_ms=settings.wait_ms_max,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.response_bytes_max,
+            session_id=part.session_id,
+            session_epoch=part.session_epoch,
+            topics=part.topics,
+            forgotten_topics_data=part.forgotten,
+        )
+        return await connection.request(request, FetchResponse, version_max=version_max)
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    async def _hear(self, partition: FollowedPartition, asked: FetchPosition, data: PartitionData) -> None:
+        follower = partition.follower
+        if follower is None or self.partitions.get(partition.name) is not partition:
+            return  # it left while the answer was on its way
+        step = follower.hear(asked._replace(bytes_max=follower.position.bytes_max), data)
+        try:
+            match step:
+                case Append():
+                    partition.append_fetched(follower, data)
+                case Truncate(epoch, end_offset):
+                    logger.info("%s: the leader's epoch %d ends at %d; cut there", partition.name, epoch, end_offset)
+                    await partition.truncate_to_leader(follower, epoch, end_offset)
+                case FindPlace():
+                    await self._find_place(partition, follower)
+                case Pause(reason):
+                    logger.debug("%s: %s; asked again in a while", partition.name, reason.name)
+                    self._pause(follower)
+                case Stop(reason):
+                    logger.info("%s: %s; waits for the controller", partition.name, reason.name)
+                    follower.is_stopped = True
+                case Ignore():
+                    pass
+        except StorageError as error:
+            logger.error("%s cannot be followed: %s", partition.name, error)
+            follower.is_stopped = True  # the disk's failure is dealt with where it was found
+        except ApiError as error:
+            logger.warning("%s: %s; asked again in a while", partition.name, error)
+            self._pause(follower)
+
+    def _pause(self, follower: Follower) -> None:
+        follower.paused_until = self._loop.time() + self._settings().backoff_ms / 1000
+
+    async def _find_place(self, partition: FollowedPartition, follower: Follower) -> None:
+        leader_end = await self._leader_offset(partition, follower, LATEST)
+        leader_start = await self._leader_offset(partition, follower, EARLIEST)
+        if partition.follower is not follower:
+            return
+        place = find_place(partition.end_offset, leader_start, leader_end)
+        logger.warning(
+            "%s: the leader has offsets %d to %d and we end at %d; goes on at %d",
+            partition.name,
+            leader_start,
+            leader_end,
+            partition.end_offset,
+            place.offset,
+        )
+        if place.offset == partition.end_offset and not place.is_new_start:
+            self._pause(follower)  # the leader has moved since: ask again, but not in a circle
+            return
+        await partition.restart_at(follower, place.offset, is_new_start=place.is_new_start)
+
+    async def _leader_offset(self, partition: FollowedPartition, follower: Follower, spec: int) -> int:
+        request = ListOffsetsRequest(
+            replica_id=self._node_id,
+            isolation_level=0,
+            topics=[
+                ListOffsetsTopic(
+                    name=partition.name.topic,
+                    partitions=[
+                        ListOffsetsPartition(
+                            partition_index=partition.name.partition,
+                            current_leader_epoch=follower.leader_epoch,
+                            timestamp=spec,
+                        )
+                    ],
+                )
+            ],
+        )
+        connection = await self._connected()
+        response = await connection.request(request, ListOffsetsResponse)
+        answer = response.topics[0].partitions[0]
+        if answer.error_code:
+            raise ApiError(ErrorCode(answer.error_code), f"the leader does not tell where {partition.name} is")
+        return answer.offset
