@@ -107,7 +107,7 @@ class FakeBroker:
                 broker = BrokerNode(self.node_id, {LISTENER: Endpoint(f"host-{self.node_id}", 9092)})
                 try:
                     await store.commit(
-                        Create(nodes.broker_path(self.node_id), nodes.encode_broker(broker), ephemeral=True)
+                        Create(nodes.broker_path(self.node_id), nodes.encode_broker(broker, 0), ephemeral=True)
                     )
                     session_id = store.session.session_id
                 except NodeExists:

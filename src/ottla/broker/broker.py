@@ -234,7 +234,11 @@ class Broker:
         """Registers, takes the controller's office and loads what the store knows."""
         broker_node = BrokerNode(self.node_id, self._endpoints(), self.config.broker_rack, epoch=0)
         await self.store.commit(
-            Create(f"{nodes.BROKER_IDS}/{self.node_id}", nodes.encode_broker(broker_node), ephemeral=True),
+            Create(
+                f"{nodes.BROKER_IDS}/{self.node_id}",
+                nodes.encode_broker(broker_node, self.clock.now_ms()),
+                ephemeral=True,
+            ),
             Create(nodes.CONTROLLER, nodes.encode({"version": 2, "brokerid": self.node_id}), ephemeral=True),
         )
         image = await load_topics(self.store, self.image.with_brokers([broker_node], controller_id=self.node_id))

@@ -117,20 +117,26 @@ def decode(path: str, data: bytes) -> dict[str, Any]:
     return value
 
 
-def encode_broker(broker: BrokerNode) -> bytes:
-    first = next(iter(broker.endpoints.values()))
-    return encode(
-        {
-            "version": 5,
-            "host": first.host,
-            "port": first.port,
-            "jmx_port": -1,
-            "rack": broker.rack,
-            "endpoints": [f"{name}://{end.host}:{end.port}" for name, end in broker.endpoints.items()],
-            "listener_security_protocol_map": {name: end.security_protocol for name, end in broker.endpoints.items()},
-            "features": {},
-        }
-    )
+def encode_broker(broker: BrokerNode, now_ms: int) -> bytes:
+    """`host` and `port` are for readers from before there were listeners: those of the first one without security."""
+    plain = next((end for end in broker.endpoints.values() if end.security_protocol == "PLAINTEXT"), None)
+    value = {
+        "version": 5,
+        "host": plain.host if plain else None,
+        "port": plain.port if plain else -1,
+        "jmx_port": -1,
+        "timestamp": str(now_ms),
+        "endpoints": [f"{name}://{_address(end)}" for name, end in broker.endpoints.items()],
+        "listener_security_protocol_map": {name: end.security_protocol for name, end in broker.endpoints.items()},
+        "features": {},
+    }
+    if broker.rack is not None:
+        value["rack"] = broker.rack
+    return encode(value)
+
+
+def _address(endpoint: Endpoint) -> str:
+    return f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
 
 
 def decode_broker(path: str, data: bytes, node_id: int, epoch: int) -> BrokerNode:

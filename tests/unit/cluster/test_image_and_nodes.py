@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -45,10 +46,15 @@ def test_a_state_is_written_as_kafka_writes_it() -> None:
 
 def test_a_broker_names_its_listeners() -> None:
     broker = BrokerNode(1, {"INTERNAL": Endpoint("h", 9092), "OUT": Endpoint("::1", 9093, "SSL")}, "r")
-    value = nodes.decode("p", nodes.encode_broker(broker))
+    data = nodes.encode_broker(broker, 1000)
+    value = nodes.decode("p", data)
     assert value["endpoints"][0] == "INTERNAL://h:9092"
     assert value["listener_security_protocol_map"] == {"INTERNAL": "PLAINTEXT", "OUT": "SSL"}
-    assert (value["host"], value["port"], value["rack"]) == ("h", 9092, "r")
+    assert (value["host"], value["port"], value["rack"], value["timestamp"]) == ("h", 9092, "r", "1000")
+    assert nodes.decode_broker("p", data, 1, epoch=7) == replace(broker, epoch=7)
+    without = nodes.decode("p", nodes.encode_broker(BrokerNode(1, {"S": Endpoint("h", 1, "SSL")}), 0))
+    assert (without["host"], without["port"]) == (None, -1)
+    assert "rack" not in without
 
 
 @pytest.mark.parametrize(
