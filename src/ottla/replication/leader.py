@@ -127,11 +127,6 @@ class Leader:
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"epoch {current_leader_epoch} is over, it is {self.epoch}")
         raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"epoch {current_leader_epoch} is not known, it is {self.epoch}")
 
-    def check_follower(self, node_id: int) -> None:
-        """Only a replica of this partition may fetch as one, and not the leader from itself."""
-        if node_id == self.node_id or node_id not in self.replicas:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node_id} is no follower of this partition")
-
     def check_append(self, acks: int, min_insync_replicas: int) -> None:
         """With acks=all a record is taken only where enough replicas could take it."""
         if acks == -1 and not self.has_enough_in_sync(min_insync_replicas):
@@ -159,13 +154,13 @@ class Leader:
         self.high_watermark = offset
         return True
 
-    def check_follower(self, node_id: int) -> None:
-        """Only a replica of the partition may fetch as one."""
-        if node_id not in self.followers:
-            raise ApiError(
-                ErrorCode.UNKNOWN_LEADER_EPOCH,  # as Kafka: the follower may know of a reassignment before the leader
-                f"broker {node_id} is no follower; the replicas are {list(self.replicas)}",
-            )
+    def check_follower(self, node_id: int, current_leader_epoch: int) -> None:
+        """Only a replica of this partition may fetch as one, and not the leader from itself."""
+        if node_id in self.followers:
+            return
+        # One that names our epoch may have heard of a move before we did, and asks again.
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
+        raise ApiError(code, f"broker {node_id} is no follower of this partition")
 
     def record_fetch(self, node_id: int, offset: int, log_start_offset: int, now_ms: int) -> bool:
         """A follower fetches from `offset` on; whether that moved the high watermark."""

@@ -8,11 +8,11 @@ take back, and many commits at once cost one sync.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ottla.runtime.clock import SystemClock
 from ottla.store.api import (
     ROOT,
     Node,
@@ -37,10 +37,7 @@ BATCH_COMMITS_MAX = 256
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 DECIDED_AT_ONCE_MAX = 500  # operations, before others have their turn: a few milliseconds
 SESSION_ID = 1  # there is one: the process
-
-
-def wall_time_ms() -> int:
-    return time.time_ns() // 1_000_000
+WALL_CLOCK = SystemClock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,7 @@ class _Commit:
 class LocalStore:
     """Implements `ottla.store.api.Store`; a subclass says how changes become durable."""
 
-    def __init__(self, tree: Tree, now_ms: Callable[[], int] = wall_time_ms) -> None:
+    def __init__(self, tree: Tree, now_ms: Callable[[], int] = WALL_CLOCK.now_ms) -> None:
         self.session = Session(SESSION_ID, SessionState.CONNECTED)
         self._now_ms = now_ms
         self._commit_number = 0

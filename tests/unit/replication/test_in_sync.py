@@ -118,12 +118,15 @@ def test_an_answer_that_is_older_than_what_is_known_changes_nothing() -> None:
     assert (led.isr, led.version) == ((1, 2), 9)
 
 
-def test_only_a_replica_may_fetch_as_one() -> None:
-    leader().check_follower(2)
-    for stranger in (1, 4):
-        with pytest.raises(ApiError) as caught:
-            leader().check_follower(stranger)
-        assert caught.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
+@pytest.mark.parametrize(
+    ("epoch", "code"), [(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER), (5, ErrorCode.UNKNOWN_LEADER_EPOCH)]
+)
+@pytest.mark.parametrize("stranger", [1, 4])
+def test_only_a_follower_may_fetch_as_one(stranger: int, epoch: int, code: ErrorCode) -> None:
+    leader().check_follower(2, epoch)
+    with pytest.raises(ApiError) as caught:
+        leader().check_follower(stranger, epoch)
+    assert caught.value.code == code
 
 
 STEPS = st.one_of(

@@ -12,9 +12,9 @@ import pytest
 
 from ottla.disk import RealDisk
 from ottla.local_cluster.zookeeper import ZooKeeperEnsemble
+from ottla.runtime.clock import SystemClock
 from ottla.store.api import Store
 from ottla.store.embedded import EmbeddedStore
-from ottla.store.local import wall_time_ms
 from ottla.store.memory import MemoryStore
 from ottla.store.zookeeper import ZooKeeperOptions, connect
 from ottla.testing.simulated_ensemble import EnsembleConditions, SimulatedEnsemble
@@ -62,7 +62,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, run: Run[Any]) -> Iter
 
 async def simulated_store() -> Store:
     loop = asyncio.get_running_loop()
-    ensemble = SimulatedEnsemble(loop, Random(1), wall_time_ms, EnsembleConditions(0.0005, 0.005))
+    ensemble = SimulatedEnsemble(loop, Random(1), SystemClock().now_ms, EnsembleConditions(0.0005, 0.005))
     return ensemble.connect("test")
 
 

@@ -201,7 +201,7 @@ class _Reading:
             records=b"",
         )
         if self._follower_id is not None:
-            leader.check_follower(self._follower_id)
+            leader.check_follower(self._follower_id, wish.current_leader_epoch)
         if wish.last_fetched_epoch >= 0 and self._has_diverged(partition, wish, data):
             return data
         if self._follower_id is not None:
