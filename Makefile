@@ -35,7 +35,7 @@ tour: $(STAMP) ## Run a tour of the broker: a million records through a Kafka cl
 	$(BIN)/python examples/broker_tour.py
 
 test: $(STAMP) java check pythons ## Run every test
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/broker tests/crash tests/sim tests/fuzz tests/chaos tests/interop
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/broker tests/crash tests/sim tests/fuzz tests/chaos tests/cluster tests/interop
 	$(BIN)/python -m pytest tests/spark
 
 # Each of them has an environment of its own in build/pythons, kept from one run to the next.

@@ -141,9 +141,7 @@ def decide(view: View, operations: tuple[Operation, ...], author: Author) -> Dec
             return decision
 
 
-def decide_in_steps(
-    view: View, operations: tuple[Operation, ...], author: Author
-) -> Generator[None, None, Decision]:
+def decide_in_steps(view: View, operations: tuple[Operation, ...], author: Author) -> Generator[None, None, Decision]:
     """The same, an operation at a time: there may be ten thousand, and the view must stand still until the last."""
     draft = Draft(view)
     results = []

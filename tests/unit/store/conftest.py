@@ -1,9 +1,7 @@
 """One store of each kind, and a short way to run a coroutine."""
 
 import asyncio
-import shutil
 from collections.abc import Callable, Coroutine, Iterator
-from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -11,17 +9,14 @@ from typing import Any, TypeVar
 import pytest
 
 from ottla.disk import RealDisk
-from ottla.local_cluster.zookeeper import ZooKeeperEnsemble
 from ottla.runtime.clock import SystemClock
 from ottla.store.api import Store
 from ottla.store.embedded import EmbeddedStore
 from ottla.store.memory import MemoryStore
-from ottla.store.zookeeper import ZooKeeperOptions, connect
 from ottla.testing.simulated_ensemble import EnsembleConditions, SimulatedEnsemble
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
-CHROOTS = count()
 
 
 @pytest.fixture
@@ -31,31 +26,17 @@ def run() -> Iterator[Run[Any]]:
         yield runner.run
 
 
-@pytest.fixture(scope="session")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
-    """One real ZooKeeper server for all tests of a run; each test works below a path of its own."""
-    if shutil.which("java") is None:
-        pytest.skip("ZooKeeper runs on Java, which is not installed here")
-    ensemble = ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper"))
-    ensemble.start()
-    yield ensemble
-    ensemble.kill()
-
-
-@pytest.fixture(params=["memory", "embedded", "simulated", pytest.param("zookeeper", marks=pytest.mark.slow)])
+@pytest.fixture(params=["memory", "embedded", "simulated"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, run: Run[Any]) -> Iterator[Store]:
-    """The contract's subject. A store that needs more than this to start adds itself here."""
+    """The contract's subject. ZooKeeper, which takes longer to start, is in tests/cluster."""
     made: Store
     match request.param:
         case "memory":
             made = MemoryStore()
         case "embedded":
             made = EmbeddedStore(RealDisk(), str(tmp_path / "data"))
-        case "simulated":
-            made = run(simulated_store())
         case _:
-            ensemble = request.getfixturevalue("zookeeper")
-            made = run(connect(ZooKeeperOptions(f"{ensemble.connect}/test-{next(CHROOTS)}")))
+            made = run(simulated_store())
     yield made
     run(made.close())
 
