@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from ottla.errors import ApiError, ErrorCode, OttlaError, StorageError
@@ -34,7 +35,10 @@ from ottla.protocol.messages.offsets import (
 from ottla.protocol.wire import ZERO_UUID
 from ottla.replication.fetch_requests import SESSION_ERRORS, FetchKey, FetchPosition, FetchSessionReader
 from ottla.replication.follower import Append, FindPlace, Follower, Ignore, Pause, Stop, Truncate, find_place
+from ottla.runtime.clock import Clock
+from ottla.runtime.offload import Offload
 from ottla.runtime.signal import Signal
+from ottla.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -67,18 +71,14 @@ class FollowedPartition(Protocol):
     @property
     def follower(self) -> Follower | None: ...
 
-    def append_fetched(self, follower: Follower, data: PartitionData) -> None:
-        """Appends the leader's records and takes its watermarks."""
-        ...
+    def append_fetched(self, follower: Follower, data: PartitionData, now_ms: int) -> None: ...
 
-    async def truncate_to_leader(self, follower: Follower, epoch: int, end_offset: int) -> None:
-        """Cuts off what the leader's history does not have."""
-        ...
+    def truncate_to_leader(self, follower: Follower, epoch: int, end_offset: int, now_ms: int) -> None: ...
 
-    async def restart_at(self, follower: Follower, offset: int, *, is_new_start: bool) -> None: ...
+    def restart_at(self, follower: Follower, offset: int, now_ms: int, *, is_new_start: bool) -> None: ...
 
     @property
-    def end_offset(self) -> int: ...
+    def log(self) -> Log: ...
 
 
 class Fetchers:
@@ -90,8 +90,12 @@ class Fetchers:
         settings: Callable[[], FetcherSettings],
         fetcher_count: Callable[[], int],
         broker_epoch: Callable[[], int],
+        clock: Clock,
+        offload: Offload,
         door: Door = tcp_door,
     ) -> None:
+        self._clock = clock
+        self._offload = offload
         self._node_id = node_id
         self._settings = settings
         self._fetcher_count = fetcher_count
@@ -112,7 +116,15 @@ class Fetchers:
                 request_timeout_s=self._settings().request_timeout_s,
             )
             fetcher = self._fetchers[key] = _Fetcher(
-                self._node_id, leader_id, address, options, self._settings, self._broker_epoch, self._door
+                self._node_id,
+                leader_id,
+                address,
+                options,
+                self._settings,
+                self._broker_epoch,
+                self._clock,
+                self._offload,
+                self._door,
             )
         fetcher.add(partition)
         self._places[partition.name] = fetcher
@@ -149,8 +161,12 @@ class _Fetcher:
         options: ConnectionOptions,
         settings: Callable[[], FetcherSettings],
         broker_epoch: Callable[[], int],
+        clock: Clock,
+        offload: Offload,
         door: Door,
     ) -> None:
+        self._clock = clock
+        self._offload = offload
         self._node_id = node_id
         self._leader_id = leader_id
         self._address = address
@@ -274,10 +290,12 @@ class _Fetcher:
         try:
             match step:
                 case Append():
-                    partition.append_fetched(follower, data)
+                    partition.append_fetched(follower, data, self._clock.now_ms())
                 case Truncate(epoch, end_offset):
                     logger.info("%s: the leader's epoch %d ends at %d; cut there", partition.name, epoch, end_offset)
-                    await partition.truncate_to_leader(follower, epoch, end_offset)
+                    await self._offload.in_thread(
+                        partial(partition.truncate_to_leader, follower, epoch, end_offset, self._clock.now_ms())
+                    )
                 case FindPlace():
                     await self._find_place(partition, follower)
                 case Pause(reason):
@@ -303,19 +321,21 @@ class _Fetcher:
         leader_start = await self._leader_offset(partition, follower, EARLIEST)
         if partition.follower is not follower:
             return
-        place = find_place(partition.end_offset, leader_start, leader_end)
+        place = find_place(partition.log.end_offset, leader_start, leader_end)
         logger.warning(
             "%s: the leader has offsets %d to %d and we end at %d; goes on at %d",
             partition.name,
             leader_start,
             leader_end,
-            partition.end_offset,
+            partition.log.end_offset,
             place.offset,
         )
-        if place.offset == partition.end_offset and not place.is_new_start:
+        if place.offset == partition.log.end_offset and not place.is_new_start:
             self._pause(follower)  # the leader has moved since: ask again, but not in a circle
             return
-        await partition.restart_at(follower, place.offset, is_new_start=place.is_new_start)
+        await self._offload.in_thread(
+            partial(partition.restart_at, follower, place.offset, self._clock.now_ms(), is_new_start=place.is_new_start)
+        )
 
     async def _leader_offset(self, partition: FollowedPartition, follower: Follower, spec: int) -> int:
         request = ListOffsetsRequest(

@@ -1,7 +1,7 @@
 """A partition on this broker: its log, its role, its high watermark, and the signal that something moved.
 
-The leader's side of append and read. `moved` fires when a waiting request should look again: records came, the high
-watermark or the log start moved, leadership changed, the partition went away.
+It leads, follows, or does neither until somebody says which. `moved` fires when a waiting request should look again:
+records came, the high watermark or the log start moved, the role changed, the partition went away.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from uuid import UUID
 
 from ottla.errors import ApiError, ErrorCode, OutOfDescriptorsError, StorageError
 from ottla.ids import TopicPartition
+from ottla.protocol.messages.fetch import PartitionData
 from ottla.records.control import EndTransactionMarker
+from ottla.replication.fetch_requests import FetchPosition
+from ottla.replication.follower import Follower, follower_high_watermark, truncation_offset
 from ottla.replication.leader import Leader
 from ottla.runtime.signal import Signal
 from ottla.storage.admission import Admitted
@@ -48,7 +51,17 @@ class Watermarks(NamedTuple):
 class Partition:
     """One replica of a partition, as long as it is on this broker."""
 
-    __slots__ = ("_leader", "_on_disk_failure", "is_gone", "log", "moved", "name", "topic_id")
+    __slots__ = (
+        "_followed_high_watermark",
+        "_follower",
+        "_leader",
+        "_on_disk_failure",
+        "is_gone",
+        "log",
+        "moved",
+        "name",
+        "topic_id",
+    )
 
     def __init__(
         self, name: TopicPartition, topic_id: UUID, log: Log, on_disk_failure: Callable[[Log, StorageError], None]
@@ -58,26 +71,60 @@ class Partition:
         self.log = log
         self._on_disk_failure = on_disk_failure
         self.moved = Signal()
+        # At most one of them: the role.
         self._leader: Leader | None = None
+        self._follower: Follower | None = None
+        self._followed_high_watermark = 0
         self.is_gone = False  # deleted or offline: waiting requests must not wait any longer
 
     # -- role ----------------------------------------------------------------------------------------------------------
 
     def lead(self, leader: Leader) -> None:
         """This broker leads the partition from now on, in the leader's epoch."""
-        self._leader = leader
+        self._leader, self._follower = leader, None
         self.log.assign_epoch(leader.epoch)
         self.moved.fire()
 
+    def follow(self, leader_id: int, leader_epoch: int, high_watermark: int) -> Follower:
+        """This broker follows that leader from now on; `high_watermark` is what it knows to be committed."""
+        follower = Follower(leader_id, leader_epoch, self._position(leader_epoch))
+        self._leader, self._follower = None, follower
+        self._followed_high_watermark = min(high_watermark, self.log.end_offset)
+        self.moved.fire()
+        return follower
+
+    def _position(self, leader_epoch: int) -> FetchPosition:
+        return FetchPosition(
+            self.log.end_offset,
+            leader_epoch,
+            last_fetched_epoch=self.log.epochs.latest,
+            log_start_offset=self.log.log_start_offset,
+        )
+
     def leave(self) -> None:
         """The partition is no longer here."""
-        self._leader = None
+        self._leader = self._follower = None
         self.is_gone = True
         self.moved.fire()
 
     @property
     def is_leader(self) -> bool:
         return self._leader is not None
+
+    @property
+    def follower(self) -> Follower | None:
+        """What this broker does as a follower; None where it is none."""
+        return self._follower
+
+    @property
+    def current_leader(self) -> Leader | None:
+        """The leadership; None where this broker has none."""
+        return self._leader
+
+    @property
+    def high_watermark(self) -> int:
+        """What is known here to be committed, in any role."""
+        return self._followed_high_watermark if self._leader is None else self._leader.high_watermark
 
     @property
     def committed_offset(self) -> int:
@@ -173,6 +220,77 @@ class Partition:
         if leader.record_end(leader.node_id, self.log.end_offset):
             self.log.producers.passed_high_watermark(leader.high_watermark)
         self.moved.fire()
+
+    # -- followers -----------------------------------------------------------------------------------------------------
+
+    def record_fetch(self, node_id: int, offset: int, log_start_offset: int, now_ms: int) -> None:
+        """A follower fetches from `offset` on: it has everything before."""
+        leader = self.leader
+        if leader.record_fetch(node_id, offset, log_start_offset, now_ms):
+            self.log.producers.passed_high_watermark(leader.high_watermark)
+            self.moved.fire()
+
+    def isr_changed(self, leader: Leader, isr: tuple[int, ...], version: int) -> None:
+        """The controller wrote another set of in-sync replicas."""
+        if leader.commit_isr(isr, version):
+            self.log.producers.passed_high_watermark(leader.high_watermark)
+        self.moved.fire()
+
+    def append_fetched(self, follower: Follower, data: PartitionData, now_ms: int) -> None:
+        """Appends the leader's records as they are, and takes its watermarks."""
+        assert self._follower is follower, "what an earlier leader sent is not appended"
+        try:
+            if data.records:
+                self.log.append_as_follower(data.records, now_ms=now_ms)  # type: ignore[arg-type]
+            if data.log_start_offset > self.log.log_start_offset:
+                self.log.advance_log_start(min(data.log_start_offset, self.log.end_offset))
+        except StorageError as error:
+            raise self.disk_failure(error) from error
+        self._settle_follower(follower, data.high_watermark)
+
+    def truncate_to_leader(self, follower: Follower, epoch: int, end_offset: int, now_ms: int) -> None:
+        """Cuts off what the leader's history does not have: its epoch `epoch` ends at `end_offset`."""
+        log = self.log
+        _, own_end = log.epochs.end_of(epoch, log.end_offset)
+        self._cut(follower, max(0, truncation_offset(own_end, end_offset, log.end_offset)), now_ms)
+
+    def restart_at(self, follower: Follower, offset: int, now_ms: int, *, is_new_start: bool) -> None:
+        """Goes on where the leader is: cut back to there, or begun anew there."""
+        if not is_new_start:
+            self._cut(follower, offset, now_ms)
+            return
+        try:
+            self.log.truncate_fully(offset, now_ms=now_ms)
+        except StorageError as error:
+            raise self.disk_failure(error) from error
+        self._followed_high_watermark = offset
+        follower.position = self._position(follower.leader_epoch)
+
+    def _cut(self, follower: Follower, offset: int, now_ms: int) -> None:
+        if offset < self._followed_high_watermark:
+            logger.warning(
+                "%s: records from %d to %d were committed and are cut off: the leader lacks them",
+                self.name,
+                offset,
+                self._followed_high_watermark,
+            )
+        try:
+            self.log.truncate_to(offset, now_ms=now_ms)
+        except StorageError as error:
+            raise self.disk_failure(error) from error
+        self._followed_high_watermark = min(self._followed_high_watermark, self.log.end_offset)
+        follower.position = self._position(follower.leader_epoch)
+
+    def _settle_follower(self, follower: Follower, leader_high_watermark: int) -> None:
+        log = self.log
+        known = follower_high_watermark(leader_high_watermark, log.end_offset, log.log_start_offset)
+        if known > self._followed_high_watermark:
+            self._followed_high_watermark = known
+            log.producers.passed_high_watermark(known)
+        follower.position = self._position(follower.leader_epoch)
+        self.moved.fire()
+
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, upper_offset: int, at_least_one: bool) -> LogSlice | None:
         try:

@@ -296,7 +296,7 @@ class Replicas:
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """What is known to be committed, for the checkpoint."""
-        return {partition.name: partition.leader.high_watermark for partition in self if partition.is_leader}
+        return {partition.name: partition.high_watermark for partition in self}
 
 
 def _made(plan: LogPlan, leader_epoch: int) -> Log:

@@ -1,0 +1,190 @@
+"""Replicas of one partition that lead and follow each other, on real logs: no committed record is ever lost.
+
+The messages between them are calls here; what they say is what Fetch says. Faults between brokers are in tests/sim.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import pytest
+
+from ottla.broker.partition import Partition
+from ottla.config import LogConfig
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.fetch import EpochEndOffset, PartitionData
+from ottla.records import batch
+from ottla.replication.follower import Append, Truncate
+from ottla.replication.leader import Leader
+from ottla.storage.recovery import open_log
+from ottla.testing.disk import SimulatedDisk
+
+NAME = TopicPartition("t", 0)
+NODES = (1, 2, 3)
+LAG_MS = 100
+FETCH_BYTES = 400  # a few batches
+
+
+def partition_on(disk: SimulatedDisk) -> Partition:
+    log = open_log(disk, "/data/t-0", NAME, LogConfig(segment_bytes=600), now_ms=0)
+    return Partition(NAME, UUID(int=1), log, on_disk_failure=lambda log, error: pytest.fail(str(error)))
+
+
+@dataclass
+class Replication:
+    """Three replicas, a controller that writes what it is asked, and what was acknowledged."""
+
+    rng: random.Random
+    partitions: dict[int, Partition] = field(
+        default_factory=lambda: {node: partition_on(SimulatedDisk()) for node in NODES}
+    )
+    epoch: int = 0
+    version: int = 0
+    leader_id: int = 1
+    isr: tuple[int, ...] = NODES
+    now_ms: int = 0
+    sent: int = 0
+    committed: dict[int, bytes] = field(default_factory=dict)  # by offset: a batch that was acknowledged to acks=all
+
+    def __post_init__(self) -> None:
+        self.partitions = {node: partition_on(SimulatedDisk()) for node in NODES}
+        self.elect(1)
+
+    @property
+    def leader(self) -> Partition:
+        return self.partitions[self.leader_id]
+
+    def elect(self, node: int) -> None:
+        """A new epoch: `node`, which is in sync, leads; the others follow."""
+        assert node in self.isr
+        self.epoch += 1
+        self.version += 1
+        self.leader_id = node
+        for other, partition in self.partitions.items():
+            if other == node:
+                partition.lead(
+                    Leader(
+                        node,
+                        self.epoch,
+                        NODES,
+                        self.isr,
+                        end_offset=partition.log.end_offset,
+                        high_watermark=partition.high_watermark,
+                        version=self.version,
+                        now_ms=self.now_ms,
+                    )
+                )
+            else:
+                partition.follow(node, self.epoch, partition.high_watermark)
+
+    def append(self) -> None:
+        self.sent += 1
+        self.leader.append(batch.build(None, [f"record {self.sent}".encode()], self.now_ms), acks=1, now_ms=self.now_ms)
+
+    def fetch(self, node: int) -> None:
+        """One round: the follower asks, the leader answers, the follower does what it says."""
+        partition, led = self.partitions[node], self.leader
+        follower = partition.follower
+        assert follower is not None
+        asked = follower.position
+        answer = self.answer(led, node, asked.offset, asked.last_fetched_epoch, asked.log_start_offset)
+        match follower.hear(asked, answer):
+            case Append(data):
+                partition.append_fetched(follower, data, self.now_ms)
+            case Truncate(epoch, end_offset):
+                before = partition.log.end_offset, partition.log.epochs.latest
+                partition.truncate_to_leader(follower, epoch, end_offset, self.now_ms)
+                # An epoch in which nothing was written may be all that is too much.
+                assert (partition.log.end_offset, partition.log.epochs.latest) < before
+            case step:
+                pytest.fail(f"{step}")
+
+    def answer(self, led: Partition, node: int, offset: int, last_epoch: int, log_start: int) -> PartitionData:
+        log = led.log
+        data = PartitionData(
+            partition_index=0,
+            high_watermark=led.leader.high_watermark,
+            log_start_offset=log.log_start_offset,
+            records=b"",
+        )
+        if last_epoch >= 0:
+            epoch, end_offset = log.epochs.end_of(last_epoch, log.end_offset)
+            if epoch < last_epoch or end_offset < offset:
+                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                return data
+        led.record_fetch(node, offset, log_start, self.now_ms)
+        data.high_watermark = led.leader.high_watermark
+        found = led.read(offset, FETCH_BYTES, upper_offset=log.end_offset, at_least_one=True)
+        if found is not None:
+            data.records = found.records.read()
+        self.note_committed(led)
+        return data
+
+    def note_committed(self, led: Partition) -> None:
+        for header, data in led.log.batches():
+            if header.end_offset <= led.leader.high_watermark:
+                self.committed.setdefault(header.base_offset, data)
+
+    def change_isr(self) -> None:
+        leader = self.leader.leader
+        node = self.rng.choice(NODES)
+        if node in leader.isr:
+            proposal = leader.propose_shrink(self.now_ms, LAG_MS)
+        else:
+            proposal = leader.propose_growth(node, NODES)
+        if proposal is not None:
+            self.version += 1
+            self.isr = proposal.isr
+            self.leader.isr_changed(leader, self.isr, self.version)
+            self.note_committed(self.leader)
+
+    def check(self) -> None:
+        """Whoever leads has every committed batch, and so has everybody in sync as far as it knows them committed."""
+        led = {header.base_offset: data for header, data in self.leader.log.batches()}
+        for offset, data in self.committed.items():
+            assert led[offset] == data, f"offset {offset} is lost in epoch {self.epoch}"
+        for node in NODES:
+            partition = self.partitions[node]
+            for header, data in partition.log.batches():
+                if header.end_offset <= partition.high_watermark:
+                    assert led[header.base_offset] == data, f"replica {node} differs at {header.base_offset}"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_committed_record_is_lost_and_committed_parts_are_equal(seed: int) -> None:
+    rng = random.Random(seed)
+    replication = Replication(rng)
+    for _ in range(120):
+        replication.now_ms += rng.randrange(40)
+        followers = [node for node in NODES if node != replication.leader_id]
+        match rng.randrange(10):
+            case 0 | 1 | 2 | 3:
+                replication.append()
+            case 4 | 5 | 6:
+                replication.fetch(rng.choice(followers))
+            case 7 | 8:
+                replication.change_isr()
+            case 9 if rng.random() < 0.5:
+                replication.elect(rng.choice(replication.isr))
+        replication.check()
+    # Once everybody fetches, all logs are equal.
+    for _ in range(100):
+        for node in NODES:
+            if node != replication.leader_id:
+                replication.fetch(node)
+    logs = [[data for _, data in partition.log.batches()] for partition in replication.partitions.values()]
+    assert logs[0] == logs[1] == logs[2]
+    assert all(p.high_watermark == replication.leader.log.end_offset for p in replication.partitions.values())
+
+
+def test_a_follower_takes_producers_and_epochs_from_what_it_appends() -> None:
+    replication = Replication(random.Random(1))
+    options = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    data = batch.build(None, [b"one", b"two"], 0, **options)  # type: ignore[arg-type]
+    replication.leader.append(data, acks=1, now_ms=0)
+    replication.fetch(2)
+    theirs, ours = replication.leader.log, replication.partitions[2].log
+    assert ours.producers.producers[7] == theirs.producers.producers[7]
+    assert ours.epochs.entries[-1] == theirs.epochs.entries[-1]
