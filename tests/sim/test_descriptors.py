@@ -77,9 +77,10 @@ class Story:
         self.world.run(whole(), seconds=3600, replay=f"Story().play({first}, {count})")
 
     async def _live(self) -> None:
-        await self._until_done(self._create, TOPIC, {"internal.segment.bytes": "300"})
-        await self._until_done(self._create, "short", {"internal.segment.bytes": "300", "retention.bytes": "300"})
-        await self._until_done(self._create, "compacted", {"internal.segment.bytes": "300", "cleanup.policy": "compact"})
+        small = {"internal.segment.bytes": "300"}
+        await self._until_done(self._create, TOPIC, small)
+        await self._until_done(self._create, "short", {**small, "retention.bytes": "300"})
+        await self._until_done(self._create, "compacted", {**small, "cleanup.policy": "compact"})
         for value in VALUES:
             await self._until_done(self._produce, TOPIC, value)
             await self._until_done(self._produce, "short", value)
