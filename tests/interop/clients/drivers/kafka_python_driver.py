@@ -249,7 +249,11 @@ def share_in_group(topic: str, group: str, partitions: int) -> dict[str, list[in
 
 
 class _Polling:
-    """A member in a thread of its own: in version 2.0.2 a poll lasts as long as its rebalance."""
+    """A member in a thread of its own: in version 2.0.2 a poll lasts as long as its rebalance.
+
+    In 3.0.12 a poll that ends in the middle of a join may leave the member spinning in the next one with partitions
+    that it never reads, whatever the broker answers; so polls here are longer than a join.
+    """
 
     def __init__(self, topic: str, group: str) -> None:
         self._place = topic, group
@@ -260,7 +264,7 @@ class _Polling:
     def _poll(self) -> None:
         member = _member(*self._place)
         while not self._is_over.is_set():
-            member.poll(timeout_ms=50)
+            member.poll(timeout_ms=1_000)
             self.owned = set(member.assignment())
         member.close()
 
