@@ -1,8 +1,8 @@
 """What a broker does in the background: retention, flushing, checkpoints, unlinking. Compaction has its own file.
 
-Each is many short pieces of work on the loop, which others have their turn between, with the waiting handed off: what
-syncs, renames and unlinks goes to a thread. A partition that was looked at before a wait may
-be gone after it. A disk that fails takes its directory offline.
+Each is many short pieces of work on the loop, with turns for others between them. What syncs, renames or unlinks goes
+to a thread. A partition that was looked at before a wait may be gone after it. A disk that fails takes its directory
+offline.
 """
 
 from __future__ import annotations
