@@ -152,12 +152,12 @@ def scan_speed(values: list[bytes]) -> dict[str, float]:
 
 def payload(size: int) -> bytes:
     """Text with the repetition of events: it shrinks to a quarter."""
-    dice = random.Random(1)
+    rng = random.Random(1)
     cities = ("Ljubljana", "Praha", "Wien", "Kraków")
     out = bytearray()
     while len(out) < size:
-        event = {"id": dice.randrange(10**6), "user": f"user-{dice.randrange(1000)}", "city": dice.choice(cities)}
-        out += json.dumps({**event, "amount": dice.random()}).encode()
+        event = {"id": rng.randrange(10**6), "user": f"user-{rng.randrange(1000)}", "city": rng.choice(cities)}
+        out += json.dumps({**event, "amount": rng.random()}).encode()
     return bytes(out[:size])
 
 

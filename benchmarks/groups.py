@@ -124,8 +124,8 @@ def _error_of_partition(client: RawClient, index: int) -> int:
 def unloaded(client: RawClient, groups: list[str]) -> int:
     """How many of the groups have no coordinator that answers yet."""
     one = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])]
-    wishes = [OffsetFetchRequestGroup(group_id=group, topics=one) for group in groups]
-    answer = client.ask(OffsetFetchRequest(groups=wishes), 8)
+    entries = [OffsetFetchRequestGroup(group_id=group, topics=one) for group in groups]
+    answer = client.ask(OffsetFetchRequest(groups=entries), 8)
     return sum(bool(group.error_code) for group in answer.groups)
 
 

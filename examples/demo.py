@@ -77,7 +77,7 @@ def errors_into(path: str) -> Iterator[None]:
 class Shop:
     """Makes events and keeps the books: what the pipeline must find."""
 
-    dice: random.Random
+    rng: random.Random
     sent: Counter[str] = field(default_factory=Counter)
     orders: Counter[tuple[datetime, str]] = field(default_factory=Counter)
     cents: Counter[tuple[datetime, str]] = field(default_factory=Counter)
@@ -89,13 +89,13 @@ class Shop:
         """The events of a few seconds: topic, key, value."""
         for topic, count in (("clicks", CLICKS_PER_TICK), ("orders", ORDERS_PER_TICK)):
             for _ in range(count):
-                at = opens + timedelta(milliseconds=self.dice.randrange(TICK_S * 1000))
-                if self.dice.random() < LATE_SHARE:
-                    at -= timedelta(seconds=self.dice.randrange(LATE_MAX_S))
+                at = opens + timedelta(milliseconds=self.rng.randrange(TICK_S * 1000))
+                if self.rng.random() < LATE_SHARE:
+                    at -= timedelta(seconds=self.rng.randrange(LATE_MAX_S))
                     self.sent["late"] += 1
                 self.sent[topic] += 1
                 event = self._click(at) if topic == "clicks" else self._order(at)
-                if self.dice.random() < BROKEN_SHARE:
+                if self.rng.random() < BROKEN_SHARE:
                     yield topic, event["user"], self._break(event)
                 else:
                     self._note(topic, event, at)
@@ -104,7 +104,7 @@ class Shop:
     def too_late(self) -> Iterator[tuple[str, str, bytes | None]]:
         """Orders of the first minute, when the shop has long been past it."""
         for _ in range(TOO_LATE_COUNT):
-            event = self._order(OPENING + timedelta(seconds=self.dice.randrange(60)))
+            event = self._order(OPENING + timedelta(seconds=self.rng.randrange(60)))
             yield "orders", event["user"], json.dumps(event).encode()
 
     def closing(self, at: datetime) -> Iterator[tuple[str, str, bytes | None]]:
@@ -123,25 +123,25 @@ class Shop:
 
     def _order(self, at: datetime) -> dict[str, str | int]:
         return {
-            "order_id": f"o-{self.dice.getrandbits(48):012x}",
-            "user": f"u-{self.dice.randrange(USERS)}",
-            "country": self.dice.choices(COUNTRIES, (5, 4, 3, 2, 1))[0],
-            "cents": self.dice.randrange(500, 20_000),
+            "order_id": f"o-{self.rng.getrandbits(48):012x}",
+            "user": f"u-{self.rng.randrange(USERS)}",
+            "country": self.rng.choices(COUNTRIES, (5, 4, 3, 2, 1))[0],
+            "cents": self.rng.randrange(500, 20_000),
             "at": at.isoformat(),
         }
 
     def _click(self, at: datetime) -> dict[str, str | int]:
         return {
-            "click_id": f"c-{self.dice.getrandbits(48):012x}",
-            "user": f"u-{self.dice.randrange(USERS)}",
-            "campaign": self.dice.choice(CAMPAIGNS),
+            "click_id": f"c-{self.rng.getrandbits(48):012x}",
+            "user": f"u-{self.rng.randrange(USERS)}",
+            "campaign": self.rng.choice(CAMPAIGNS),
             "at": at.isoformat(),
         }
 
     def _break(self, event: dict[str, str | int]) -> bytes | None:
         whole = json.dumps(event).encode()
         without_user = json.dumps({name: value for name, value in event.items() if name != "user"}).encode()
-        value = self.dice.choice([whole[: len(whole) // 2], without_user, b"\xff\xfe not json", b"", None])
+        value = self.rng.choice([whole[: len(whole) // 2], without_user, b"\xff\xfe not json", b"", None])
         self.broken.append(value)
         return value
 

@@ -92,11 +92,11 @@ def test_a_frame_without_a_request_closes_the_connection(connect: Connect) -> No
 
 
 def test_random_bytes_close_the_connection_or_wait_for_more_and_others_go_on(broker: Broker, client: RawClient) -> None:
-    dice = random.Random(7)
+    rng = random.Random(7)
     for _ in range(300):
         with RawClient(broker.bootstrap_servers) as rude:
-            junk = dice.randbytes(dice.randint(1, 300))
-            framed = struct.pack(">i", len(junk)) + junk if dice.random() < 0.7 else junk
+            junk = rng.randbytes(rng.randint(1, 300))
+            framed = struct.pack(">i", len(junk)) + junk if rng.random() < 0.7 else junk
             rude.socket.sendall(framed)
     assert is_served(client)
     wait_until(lambda: connection_count(broker) == 1)

@@ -75,7 +75,7 @@ def test_a_log_that_cannot_be_read_takes_its_groups_out_of_service_and_no_others
 ) -> None:
     settings = {"offsets.topic.num.partitions": "2"}
     with Broker(settings, directory=tmp_path) as broker, prepared(broker) as client:
-        # «a» and «b» are neighbours in Java's eyes: one group for each partition.
+        # "a" and "b" are neighbours in Java's eyes: one group for each partition.
         assert [commit(client, 5, group) for group in ("a", "b")] == [0, 0]
     log = next(file for file in tmp_path.glob(f"{OFFSETS}-1/*.log") if file.stat().st_size)
     content = bytearray(log.read_bytes())
@@ -182,7 +182,7 @@ def test_a_load_that_falls_over_holds_up_no_other_and_is_tried_again_with_the_ne
         coordinator.stop()
 
     with Broker({"offsets.topic.num.partitions": "2"}) as broker, prepared(broker) as client:
-        # «b» is in partition 0, which is loaded first, and «a» in the one behind it.
+        # "b" is in partition 0, which is loaded first, and "a" in the one behind it.
         assert [commit(client, 5, group) for group in ("a", "b")] == [0, 0]
         broker.call(scenario(broker.running))
     told = f"{OFFSETS}-0 cannot be loaded from offset {offset} on"

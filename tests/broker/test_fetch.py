@@ -203,8 +203,8 @@ def test_a_session_tells_only_what_is_new(connect: Connect, new_topic: NewTopic)
     session = reader.ask(fetch(topic, partitions=range(10), session_epoch=0), 12).session_id
     assert session > 0
 
-    def more(epoch: int, **wish: Any) -> Any:
-        request = fetch(topic, session_id=session, session_epoch=epoch, **{"partitions": (), **wish})
+    def more(epoch: int, **entry: Any) -> Any:
+        request = fetch(topic, session_id=session, session_epoch=epoch, **{"partitions": (), **entry})
         return reader.ask(request, 12)
 
     assert more(1).responses == []

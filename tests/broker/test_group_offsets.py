@@ -72,8 +72,8 @@ def test_what_was_committed_in_one_version_is_fetched_in_every_other(
         ]
     for fetch_version in (8, 9, 10):
         by: dict[str, Any] = {"topic_id": topic_id} if fetch_version == 10 else {"name": topic}
-        wish = OffsetFetchRequestGroup(group_id=group, topics=[OffsetFetchRequestTopics(partition_indexes=[0], **by)])
-        (found,) = client.ask(OffsetFetchRequest(groups=[wish]), fetch_version).groups
+        entry = OffsetFetchRequestGroup(group_id=group, topics=[OffsetFetchRequestTopics(partition_indexes=[0], **by)])
+        (found,) = client.ask(OffsetFetchRequest(groups=[entry]), fetch_version).groups
         assert found.topics[0].partitions[0].committed_offset == 5
 
 
@@ -99,16 +99,16 @@ def test_topics_by_id_are_committed_and_fetched_and_unknown_ids_are_named(
     assert codes(client.ask(commit("by-id", "", {0: 3}, topic_id=topic_id), 10)) == [0]
     answer = client.ask(commit("by-id", "", {0: 3}, topic_id=stranger), 10)
     assert (answer.topics[0].topic_id, codes(answer)) == (stranger, [ErrorCode.UNKNOWN_TOPIC_ID])
-    wish = OffsetFetchRequestGroup(
+    entry = OffsetFetchRequestGroup(
         group_id="by-id",
         topics=[OffsetFetchRequestTopics(topic_id=each, partition_indexes=[0]) for each in (stranger, topic_id)],
     )
-    (found,) = client.ask(OffsetFetchRequest(groups=[wish]), 10).groups
+    (found,) = client.ask(OffsetFetchRequest(groups=[entry]), 10).groups
     seen = {each.topic_id: each.partitions[0] for each in found.topics}
     assert seen[topic_id].committed_offset == 3
     assert seen[stranger].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    wish = OffsetFetchRequestGroup(group_id="by-id", topics=None)
-    (found,) = client.ask(OffsetFetchRequest(groups=[wish]), 10).groups
+    entry = OffsetFetchRequestGroup(group_id="by-id", topics=None)
+    (found,) = client.ask(OffsetFetchRequest(groups=[entry]), 10).groups
     assert [each.topic_id for each in found.topics] == [topic_id]
 
 
@@ -144,8 +144,8 @@ def test_several_groups_are_fetched_at_once_and_one_that_nobody_knows_is_empty(
     names = [f"at-once-{number}" for number in range(20)]  # on many partitions of the offsets topic
     for number, name in enumerate(names):
         assert codes(client.ask(commit(name, topic, {0: number}), NEWEST_NAMED)) == [0]
-    wishes = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in [*names, "nobody"]]
-    groups = client.ask(OffsetFetchRequest(groups=wishes), 8).groups
+    entries = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in [*names, "nobody"]]
+    groups = client.ask(OffsetFetchRequest(groups=entries), 8).groups
     assert [group.group_id for group in groups] == [*names, "nobody"]
     assert [group.topics[0].partitions[0].committed_offset for group in groups[:-1]] == list(range(20))
     assert (groups[-1].topics, groups[-1].error_code) == ([], 0)

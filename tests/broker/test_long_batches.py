@@ -23,7 +23,7 @@ CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZST
 
 
 def large(*values: bytes, compression: Compression = Compression.GZIP, **options: Any) -> bytes:
-    """A batch of these values and one that makes it unfold to more than is looked at at once."""
+    """A batch of these values and one that makes it decompress to more than is looked at at once."""
     return one_batch(*values, LARGE, compression=compression, **options)
 
 
@@ -97,8 +97,8 @@ def test_large_and_small_batches_of_one_request_are_answered_in_their_order(
     topic, _ = new_topic(4)
     unsound = bytearray(large(b"x"))
     unsound[-20] ^= 1
-    wishes = [large(b"x"), one_batch(b"y"), bytes(unsound), large(b"z")]
-    answers = client.ask(produce_to_many(topic, enumerate(wishes)), 9).responses[0].partition_responses
+    entries = [large(b"x"), one_batch(b"y"), bytes(unsound), large(b"z")]
+    answers = client.ask(produce_to_many(topic, enumerate(entries)), 9).responses[0].partition_responses
     assert [(answer.index, answer.error_code, answer.base_offset) for answer in answers] == [
         (0, 0, 0),
         (1, 0, 0),

@@ -96,8 +96,8 @@ def test_a_creation_that_nobody_waits_for_goes_on(client: RawClient) -> None:
 
 def test_each_topic_of_a_request_has_its_own_outcome(client: RawClient, new_topic: NewTopic) -> None:
     taken, _ = new_topic()
-    wishes = [creatable("good"), creatable(taken), creatable("b@d"), creatable("twice"), creatable("twice")]
-    answer = client.ask(CreateTopicsRequest(topics=wishes), 7)
+    entries = [creatable("good"), creatable(taken), creatable("b@d"), creatable("twice"), creatable("twice")]
+    answer = client.ask(CreateTopicsRequest(topics=entries), 7)
     assert {one.name: one.error_code for one in answer.topics} == {
         "good": 0,
         taken: ErrorCode.TOPIC_ALREADY_EXISTS,

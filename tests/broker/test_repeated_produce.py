@@ -116,10 +116,10 @@ def test_names_of_more_lengths_than_are_remembered_still_work(
 
 
 def damaged(sound: ProduceRequest) -> ProduceRequest:
-    wish = sound.topic_data[0].partition_data[0]
-    records = bytearray(wish.records or b"")
+    entry = sound.topic_data[0].partition_data[0]
+    records = bytearray(entry.records or b"")
     records[-2] ^= 1
-    wish.records = bytes(records)
+    entry.records = bytes(records)
     return sound
 
 

@@ -68,8 +68,8 @@ def epochs_told(client: RawClient) -> list[int]:
 
 def epoch_end(client: RawClient, epoch: int, *, current: int = -1) -> tuple[int, int, int]:
     """Error, epoch and end of what OffsetForLeaderEpoch says of partition 0 of topic t."""
-    wish = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
-    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[wish])])
+    entry = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[entry])])
     answer = client.ask(request, 4).topics[0].partitions[0]
     return answer.error_code, answer.leader_epoch, answer.end_offset
 

@@ -52,5 +52,5 @@ def test_a_title_is_given_once() -> None:
 
     own.add(hello)
     assert own.titles == ["hello"]
-    with pytest.raises(AssertionError, match="another conversation «hello»"):
+    with pytest.raises(AssertionError, match="another conversation 'hello'"):
         own.add(hello)

@@ -84,8 +84,10 @@ def stable_offset(client: RawClient, topic: str) -> int:
 
 
 def committed_offset(client: RawClient, group: str, topic: str) -> tuple[int, ErrorCode]:
-    wish = OffsetFetchRequestGroup(group_id=group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[0])])
-    answer = client.ask(OffsetFetchRequest(groups=[wish], require_stable=True), 8).groups[0]
+    entry = OffsetFetchRequestGroup(
+        group_id=group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
+    )
+    answer = client.ask(OffsetFetchRequest(groups=[entry], require_stable=True), 8).groups[0]
     found = answer.topics[0].partitions[0]
     return found.committed_offset, ErrorCode(found.error_code)
 
@@ -423,8 +425,8 @@ def test_silent_producers_are_forgotten_and_those_with_open_transactions_are_not
         assert plain(7).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
         def known() -> set[int]:
-            wish = DescribeProducersRequestTopicRequest(name="t", partition_indexes=[0])
-            found = client.ask(DescribeProducersRequest(topics=[wish]), 0).topics[0].partitions[0]
+            entry = DescribeProducersRequestTopicRequest(name="t", partition_indexes=[0])
+            found = client.ask(DescribeProducersRequest(topics=[entry]), 0).topics[0].partitions[0]
             return {one.producer_id for one in found.active_producers}
 
         wait_until(lambda: 900_000 not in known())

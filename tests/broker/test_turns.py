@@ -189,8 +189,8 @@ def test_no_sync_runs_on_the_loop_whatever_the_broker_does(syncs: SyncsOnTheLoop
         producer.end(commit=True)
         partitions = broker.running.replicas.of_topic("expiring")
         wait_until(lambda: partitions[0].log.log_start_offset > 0)
-        wish = DeleteRecordsPartition(partition_index=1, offset=-1)
-        topic = DeleteRecordsTopic(name="expiring", partitions=[wish])
+        entry = DeleteRecordsPartition(partition_index=1, offset=-1)
+        topic = DeleteRecordsTopic(name="expiring", partitions=[entry])
         client.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000), 2)
         doomed = [DeleteTopicState(name="expiring", topic_id=ZERO_UUID)]
         client.ask(DeleteTopicsRequest(topics=doomed, timeout_ms=60_000), 6)

@@ -37,28 +37,28 @@ def end_offset(broker: Broker, topic: str = "t") -> int:
 
 
 def test_random_bytes(broker: Broker, unharmed: Unharmed) -> None:
-    dice = random.Random(3)
+    rng = random.Random(3)
 
     def throw() -> None:
         for _ in range(500):
             with RawClient(broker.bootstrap_servers) as rude:
-                junk = dice.randbytes(dice.randint(0, 2000))
-                rude.socket.sendall(junk if dice.random() < 0.3 else struct.pack(">i", len(junk)) + junk)
+                junk = rng.randbytes(rng.randint(0, 2000))
+                rude.socket.sendall(junk if rng.random() < 0.3 else struct.pack(">i", len(junk)) + junk)
 
     unharmed(broker, throw)
 
 
 def test_requests_with_random_damage(broker: Broker, unharmed: Unharmed) -> None:
-    dice = random.Random(4)
+    rng = random.Random(4)
     before = end_offset(broker)
 
     def throw() -> None:
         for _ in range(500):
             with RawClient(broker.bootstrap_servers) as rude:
-                request = dice.choice([(fetch("t"), 12), (create_topic("x"), 7), (list_offsets("t", -1), 7)])
+                request = rng.choice([(fetch("t"), 12), (create_topic("x"), 7), (list_offsets("t", -1), 7)])
                 frame = bytearray(rude.encoded(*request)[1])
-                for _ in range(dice.randint(1, 4)):
-                    frame[dice.randrange(8, len(frame))] = dice.randrange(256)
+                for _ in range(rng.randint(1, 4)):
+                    frame[rng.randrange(8, len(frame))] = rng.randrange(256)
                 rude.socket.sendall(frame)
                 rude.is_ended(timeout_s=0.02)  # or answered, or parked for years
 
@@ -96,7 +96,7 @@ def test_wrong_checksums(broker: Broker, unharmed: Unharmed) -> None:
 
 
 # As far as a megabyte goes: snappy has no more than 21 to 1.
-UNFOLDED_BYTES = {
+DECOMPRESSED_BYTES = {
     Compression.GZIP: 120 << 20,
     Compression.SNAPPY: 20 << 20,
     Compression.LZ4: 120 << 20,
@@ -105,8 +105,8 @@ UNFOLDED_BYTES = {
 
 
 def bomb(codec: Compression) -> bytes:
-    """A batch of a megabyte or less that unfolds to almost as much as is allowed, and is no record."""
-    packed = bytes(compress(codec, bytes(UNFOLDED_BYTES[codec])))
+    """A batch of a megabyte or less that decompresses to almost as much as is allowed, and is no record."""
+    packed = bytes(compress(codec, bytes(DECOMPRESSED_BYTES[codec])))
     sound = one_batch(b"x")
     header = batch.read_header(sound)
     return bytes(
@@ -128,9 +128,9 @@ def reattributed(records: bytes, codec: Compression) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize("codec", list(UNFOLDED_BYTES))
+@pytest.mark.parametrize("codec", list(DECOMPRESSED_BYTES))
 def test_decompression_bombs(codec: Compression, broker: Broker, unharmed: Unharmed) -> None:
-    """To unfold one takes 0.05 s (snappy) to 0.6 s (gzip): on the broker's loop, the neighbour would wait as long."""
+    """One takes 0.05 s (snappy) to 0.6 s (gzip): on the loop, the neighbour would wait as long."""
     before = end_offset(broker)
     records = reattributed(bomb(codec), codec)
     outcomes: list[Any] = []

@@ -53,7 +53,7 @@ class Process(threading.Thread):
         self.history = history
         self.bootstrap = {"bootstrap.servers": bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 200}
         self.stopping = stopping
-        self.dice = random.Random(f"{SEED} {number}")
+        self.rng = random.Random(f"{SEED} {number}")
         self.failure: BaseException | None = None
 
     def run(self) -> None:
@@ -78,14 +78,14 @@ class Sender(Process):
 
     def step(self) -> None:
         with self.history.operation(self.number) as operation:
-            failed = send_some(self.history, self.producer, operation, self.dice)
+            failed = send_some(self.history, self.producer, operation, self.rng)
             self.producer.flush(90)
             if not failed and all(send.offset is not None for send in operation.sends):
                 operation.succeed()
         time.sleep(0.01)
 
 
-def send_some(history: History, producer: Producer, operation: Operation, dice: random.Random) -> list[KafkaError]:
+def send_some(history: History, producer: Producer, operation: Operation, rng: random.Random) -> list[KafkaError]:
     """Puts one to four values on their way; what fails is in the list by the time of the flush."""
     failed: list[KafkaError] = []
 
@@ -98,8 +98,8 @@ def send_some(history: History, producer: Producer, operation: Operation, dice: 
 
         return note
 
-    for _ in range(dice.randint(1, 4)):
-        value, partition = history.new_value(), dice.randrange(PARTITIONS)
+    for _ in range(rng.randint(1, 4)):
+        value, partition = history.new_value(), rng.randrange(PARTITIONS)
         operation.send(name_of(partition), value)
         producer.produce(TOPIC, b"%d" % value, partition=partition, on_delivery=delivered(value))
     return failed
@@ -190,11 +190,11 @@ class Transactor(Process):
         with self.history.operation(self.number, is_transaction=True) as operation:
             operation.is_new_position, self.is_new = self.is_new, False
             poll_some(self.consumer, operation, 10, 0.05)
-            failed = send_some(self.history, self.producer, operation, self.dice)
+            failed = send_some(self.history, self.producer, operation, self.rng)
             self._end(self.producer, operation, failed)
 
     def _end(self, producer: Producer, operation: Operation, failed: list[KafkaError]) -> None:
-        if self.dice.random() < 0.8:
+        if self.rng.random() < 0.8:
             try:
                 self._insist(lambda: producer.commit_transaction(CALL_S))
                 operation.succeed()
@@ -232,7 +232,7 @@ class Watcher(Process):
         self.consumer = committed_reader(self.bootstrap, self.number)
 
     def step(self) -> None:
-        partition = self.dice.randrange(PARTITIONS)
+        partition = self.rng.randrange(PARTITIONS)
         time.sleep(0.05)
         with self.history.operation(self.number) as operation:
             try:
@@ -246,17 +246,17 @@ class Watcher(Process):
         self.consumer.close()
 
 
-def harm(broker: Broker, dice: random.Random) -> str:
+def harm(broker: Broker, rng: random.Random) -> str:
     """Does one bad thing to the broker, and makes it good again."""
-    what = dice.choice(("kill", "kill", "pause", "restart"))
+    what = rng.choice(("kill", "kill", "pause", "restart"))
     match what:
         case "kill":
             broker.kill()
-            time.sleep(dice.random())
+            time.sleep(rng.random())
             broker.restart()
         case "pause":
             os.kill(broker.pid, signal.SIGSTOP)
-            time.sleep(0.5 + 2 * dice.random())
+            time.sleep(0.5 + 2 * rng.random())
             os.kill(broker.pid, signal.SIGCONT)
         case "restart":
             broker.restart()
@@ -285,7 +285,7 @@ def drain(history: History, bootstrap_servers: str) -> None:
 
 
 def test_what_clients_were_told_is_so(tmp_path: Path) -> None:
-    dice = random.Random(SEED)
+    rng = random.Random(SEED)
     history = History()
     stopping = threading.Event()
     settings = {"transaction.state.log.num.partitions": "3", "offsets.topic.num.partitions": "3"}
@@ -303,8 +303,8 @@ def test_what_clients_were_told_is_so(tmp_path: Path) -> None:
         try:
             deadline = time.monotonic() + RUN_S
             while time.monotonic() < deadline or len(harms) < HARMS_MIN:
-                time.sleep(1 + 2 * dice.random())
-                harms.append(harm(broker, dice))
+                time.sleep(1 + 2 * rng.random())
+                harms.append(harm(broker, rng))
         finally:
             stopping.set()
             for process in processes:
@@ -386,7 +386,7 @@ class Copier(threading.Thread):
 
 
 def test_a_copy_with_its_offsets_has_every_record_once(tmp_path: Path) -> None:
-    dice = random.Random(SEED)
+    rng = random.Random(SEED)
     stopping = threading.Event()
     settings = {
         "transaction.state.log.num.partitions": "3",
@@ -406,8 +406,8 @@ def test_a_copy_with_its_offsets_has_every_record_once(tmp_path: Path) -> None:
         copier.start()
         try:
             for _ in range(6):
-                time.sleep(1 + dice.random())
-                harm(broker, dice)
+                time.sleep(1 + rng.random())
+                harm(broker, rng)
             found = read_target(address)
         finally:
             stopping.set()

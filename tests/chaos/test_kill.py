@@ -125,13 +125,13 @@ def read_all(client: RawClient, partition: int) -> list[tuple[int, bytes]]:
 
 
 def test_idempotent_writers_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
-    dice = random.Random(11)
+    rng = random.Random(11)
     with Broker({"log.segment.bytes": "1048576"}, directory=tmp_path, in_process=False) as broker:
         with RawClient(broker.bootstrap_servers) as client:
             client.ask(create_topic("t", PARTITIONS, config={"internal.segment.bytes": "65536"}), 7)
         with writers_to(broker) as writers:
             for _ in range(KILLS):
-                time.sleep(dice.uniform(0.2, 0.8))
+                time.sleep(rng.uniform(0.2, 0.8))
                 broker.kill()
                 broker.restart()
             time.sleep(0.5)
@@ -150,7 +150,7 @@ def test_idempotent_writers_lose_nothing_and_repeat_nothing(tmp_path: Path) -> N
 
 
 def test_librdkafka_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
-    dice = random.Random(12)
+    rng = random.Random(12)
     broker = Broker(directory=tmp_path, in_process=False).start()
     acknowledged: list[tuple[int, bytes]] = []
     failures: list[KafkaError] = []
@@ -179,7 +179,7 @@ def test_librdkafka_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
         with RawClient(broker.bootstrap_servers) as client:
             client.ask(create_topic("t", PARTITIONS), 7)
         for _ in range(4):
-            deadline = time.monotonic() + dice.uniform(0.3, 0.8)
+            deadline = time.monotonic() + rng.uniform(0.3, 0.8)
             while time.monotonic() < deadline:
                 for _ in range(50):
                     producer.produce("t", b"%d" % sent, partition=sent % PARTITIONS, on_delivery=delivered)
@@ -235,7 +235,7 @@ def test_killed_at_its_start_it_comes_up_the_next_time(tmp_path: Path) -> None:
             answer = client.ask(produce("t", one_batch(b"kept"), partition=partition), 9)
             assert not answer.responses[0].partition_responses[0].error_code
     broker.kill()
-    dice = random.Random(5)
+    rng = random.Random(5)
     for _ in range(6):
         command = [
             sys.executable,
@@ -248,7 +248,7 @@ def test_killed_at_its_start_it_comes_up_the_next_time(tmp_path: Path) -> None:
             str(tmp_path),
         ]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            time.sleep(dice.uniform(0.05, 0.6))
+            time.sleep(rng.uniform(0.05, 0.6))
             process.kill()
     broker.restart()
     try:

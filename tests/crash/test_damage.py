@@ -60,15 +60,15 @@ def open_logs(root: Path) -> Logs:
 
 def write_original(root: Path, *, is_clean: bool) -> Original:
     """Ten segments with producers, transactions and epochs; the end is not flushed where the stop is not clean."""
-    dice = random.Random(4)
+    rng = random.Random(4)
     logs = open_logs(root)
     log = logs.create(NAME, now_ms=START_MS)
     sequence = 0
     for number in range(60):
-        count = dice.randint(1, 5)
-        values = [dice.randbytes(dice.randint(10, 60)) for _ in range(count)]
-        timestamps = [START_MS + 100 * number + dice.randint(-150, 150) for _ in range(count)]
-        options: dict[str, object] = {"compression": dice.choice(list(Compression))}
+        count = rng.randint(1, 5)
+        values = [rng.randbytes(rng.randint(10, 60)) for _ in range(count)]
+        timestamps = [START_MS + 100 * number + rng.randint(-150, 150) for _ in range(count)]
+        options: dict[str, object] = {"compression": rng.choice(list(Compression))}
         if number % 3 == 0:
             options |= {"producer_id": 10, "producer_epoch": 0, "base_sequence": sequence, "is_transactional": True}
             sequence += count
@@ -109,27 +109,27 @@ def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 
-def cut(data: bytearray, dice: random.Random) -> None:
-    del data[dice.randrange(len(data)) | 1 :]
+def cut(data: bytearray, rng: random.Random) -> None:
+    del data[rng.randrange(len(data)) | 1 :]
 
 
-def zero_range(data: bytearray, dice: random.Random) -> None:
-    start = dice.randrange(len(data))
-    end = min(len(data), start + dice.randint(1, 600))
+def zero_range(data: bytearray, rng: random.Random) -> None:
+    start = rng.randrange(len(data))
+    end = min(len(data), start + rng.randint(1, 600))
     data[start:end] = bytes(end - start)
 
 
-def zero_tail(data: bytearray, dice: random.Random) -> None:
-    start = dice.randrange(len(data))
+def zero_tail(data: bytearray, rng: random.Random) -> None:
+    start = rng.randrange(len(data))
     data[start:] = bytes(len(data) - start)
 
 
-def flip_bit(data: bytearray, dice: random.Random) -> None:
-    data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+def flip_bit(data: bytearray, rng: random.Random) -> None:
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
 
 
-def add_garbage(data: bytearray, dice: random.Random) -> None:
-    data += dice.randbytes(dice.randint(1, 300))
+def add_garbage(data: bytearray, rng: random.Random) -> None:
+    data += rng.randbytes(rng.randint(1, 300))
 
 
 DAMAGES: list[Callable[[bytearray, random.Random], None]] = [cut, zero_range, zero_tail, flip_bit, add_garbage]
@@ -141,11 +141,11 @@ def damaged_copies(original: Original, tmp_path: Path, files: list[Path]) -> lis
     for file in files:
         for damage in DAMAGES:
             for seed in range(SEEDS):
-                dice = random.Random(f"{file.name} {damage.__name__} {seed}")
+                rng = random.Random(f"{file.name} {damage.__name__} {seed}")
                 data = bytearray(file.read_bytes())
                 if not data:
                     continue
-                damage(data, dice)
+                damage(data, rng)
                 root = tmp_path / f"{file.name}-{damage.__name__}-{seed}"
                 shutil.copytree(original.root, root)
                 (root / file.relative_to(original.root)).write_bytes(data)

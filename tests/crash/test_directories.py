@@ -40,10 +40,10 @@ class Broker:
     def __init__(self, disk: SimulatedDisk) -> None:
         self.disk = disk
         self.lives: dict[TopicPartition, Life] = {}
-        self.dice = random.Random(5)
+        self.rng = random.Random(5)
 
     def open(self) -> None:
-        self.logs = Logs(self.disk, ROOTS, lambda topic: CONFIG, dice=random.Random(2))
+        self.logs = Logs(self.disk, ROOTS, lambda topic: CONFIG, rng=random.Random(2))
         self.logs.open(START_MS)
 
     def create(self, name: TopicPartition) -> None:
@@ -55,7 +55,7 @@ class Broker:
         log = self.logs.get(name)
         assert log is not None
         for _ in range(times):
-            data = batch.build(None, [self.dice.randbytes(self.dice.randint(20, 90))] * 2, START_MS)
+            data = batch.build(None, [self.rng.randbytes(self.rng.randint(20, 90))] * 2, START_MS)
             expected = bytearray(data)
             batch.stamp(expected, log.end_offset, 0)
             self.lives[name].batches.append(bytes(expected))

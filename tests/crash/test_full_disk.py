@@ -33,7 +33,7 @@ class Full:
         self.disk = disk
         self.root = root
         self.ballast, self.crumbs = f"{root}/ballast", f"{root}/crumbs"
-        self.dice = random.Random(3)
+        self.rng = random.Random(3)
         self.batches: list[bytes] = []
         self.sequence = 0
         self.epoch = 0
@@ -63,10 +63,10 @@ class Full:
         self.disk.unlink(self.crumbs)
 
     def append(self) -> None:
-        count = self.dice.randint(1, 5)
+        count = self.rng.randint(1, 5)
         data = batch.build(
             None,
-            [self.dice.randbytes(200) for _ in range(count)],
+            [self.rng.randbytes(200) for _ in range(count)],
             START_MS + len(self.batches),
             producer_id=1,
             producer_epoch=0,

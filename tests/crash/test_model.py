@@ -82,7 +82,7 @@ class LogModel(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.logs = Logs(self.disk, [ROOT], lambda topic: self.config, dice=random.Random(1))
+        self.logs = Logs(self.disk, [ROOT], lambda topic: self.config, rng=random.Random(1))
         self.logs.open(self.now_ms)
         self.log = self.logs.create(NAME, now_ms=self.now_ms)
 
@@ -113,12 +113,12 @@ class LogModel(RuleBasedStateMachine):
     # -- appending -----------------------------------------------------------------------------------------------------
 
     def build(self, seed: int, count: int, **options: object) -> bytearray:
-        dice = random.Random(seed)
-        self.now_ms += dice.randint(0, 20)
+        rng = random.Random(seed)
+        self.now_ms += rng.randint(0, 20)
         return batch.build(
-            [b"key-%d" % dice.randint(0, 8) for _ in range(count)],
-            [dice.choice([None, dice.randbytes(dice.randint(0, 80))]) for _ in range(count)],
-            [self.now_ms + dice.randint(-100, 10) for _ in range(count)],
+            [b"key-%d" % rng.randint(0, 8) for _ in range(count)],
+            [rng.choice([None, rng.randbytes(rng.randint(0, 80))]) for _ in range(count)],
+            [self.now_ms + rng.randint(-100, 10) for _ in range(count)],
             **options,  # type: ignore[arg-type]
         )
 
@@ -244,9 +244,9 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(seed=seeds, max_bytes=st.integers(1, 3000), at_least_one=st.booleans())
     def read(self, seed: int, max_bytes: int, at_least_one: bool) -> None:
-        dice = random.Random(seed)
-        offset = dice.randint(self.log_start, self.end_offset)
-        upper = dice.choice([None, *(header.end_offset for header in self.headers)])
+        rng = random.Random(seed)
+        offset = rng.randint(self.log_start, self.end_offset)
+        upper = rng.choice([None, *(header.end_offset for header in self.headers)])
         piece = self.log.read(offset, max_bytes, upper_offset=upper, at_least_one=at_least_one)
         bound = self.end_offset if upper is None else upper
         expected = [
@@ -270,9 +270,9 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(seed=seeds)
     def ask_for_aborted_transactions(self, seed: int) -> None:
-        dice = random.Random(seed)
-        start = dice.randint(self.log_start, self.end_offset)
-        upper = dice.randint(start, self.end_offset)
+        rng = random.Random(seed)
+        start = rng.randint(self.log_start, self.end_offset)
+        upper = rng.randint(start, self.end_offset)
         known = self.log.aborted_transactions(start, upper)
         if self.is_compacted or self.log.segments[0].base_offset:
             return

@@ -66,7 +66,7 @@ class Story:
         self.ledger = Ledger()
         self.now_ms = START_MS
         self.epoch = 0
-        self.dice = random.Random(7)
+        self.rng = random.Random(7)
         self.keys = 5
         self.sequences: dict[int, int] = {}
         self.copies: dict[str, list[bytes]] = {}  # of checkpoint files, from earlier times
@@ -77,7 +77,7 @@ class Story:
                 self.copies.setdefault(path, []).append(read_file(self.disk, path))
 
     def open(self) -> None:
-        self.logs = Logs(self.disk, [ROOT], lambda topic: self.config, dice=random.Random(1))
+        self.logs = Logs(self.disk, [ROOT], lambda topic: self.config, rng=random.Random(1))
         self.logs.open(self.now_ms)
         self.log = self.logs.create(NAME, now_ms=self.now_ms)
         self.ledger.exists = True
@@ -86,9 +86,9 @@ class Story:
 
     def batch(self, count: int = 3, **options: object) -> bytearray:
         self.now_ms += 10
-        values = [self.dice.randbytes(self.dice.randint(5, 60)) for _ in range(count)]
-        keys = [b"key-%d" % self.dice.randint(0, self.keys) for _ in range(count)]
-        timestamps = [self.now_ms + self.dice.randint(-50, 5) for _ in range(count)]
+        values = [self.rng.randbytes(self.rng.randint(5, 60)) for _ in range(count)]
+        keys = [b"key-%d" % self.rng.randint(0, self.keys) for _ in range(count)]
+        timestamps = [self.now_ms + self.rng.randint(-50, 5) for _ in range(count)]
         return batch.build(keys, values, timestamps, **options)  # type: ignore[arg-type]
 
     def append(self, count: int = 3, **options: object) -> None:
@@ -212,7 +212,7 @@ class Story:
 
 
 def recover(disk: SimulatedDisk, story: Story) -> tuple[Logs, Log | None]:
-    logs = Logs(disk, [ROOT], lambda topic: story.config, dice=random.Random(1))
+    logs = Logs(disk, [ROOT], lambda topic: story.config, rng=random.Random(1))
     logs.open(story.now_ms)
     assert all(directory.is_online for directory in logs.directories)
     assert not logs.unreadable
@@ -278,22 +278,22 @@ def is_checkpoint(path: str) -> bool:
     return path.endswith(("-checkpoint", SNAPSHOT_SUFFIX, CLEAN_SHUTDOWN_FILE, checkpoints.CHECKSUMS))
 
 
-def disturb(disk: SimulatedDisk, story: Story, dice: random.Random) -> str:
+def disturb(disk: SimulatedDisk, story: Story, rng: random.Random) -> str:
     """Loses or damages a checkpoint file, or brings it back from an earlier time; which one."""
-    path = dice.choice(sorted({*story.copies, *(path for path in disk.walk(ROOT) if is_checkpoint(path))}))
+    path = rng.choice(sorted({*story.copies, *(path for path in disk.walk(ROOT) if is_checkpoint(path))}))
     content = read_file(disk, path) if disk.exists(path) else b""
-    kind = dice.choice(["lost", "earlier", "earliest", "digit", "cut", "zeros"])
+    kind = rng.choice(["lost", "earlier", "earliest", "digit", "cut", "zeros"])
     if not disk.is_directory(os.path.dirname(path)):
         return ""
     if kind == "lost":
         disk.unlink(path)
     elif kind in ("earlier", "earliest") and path in story.copies:
-        content = story.copies[path][0] if kind == "earliest" else dice.choice(story.copies[path])
+        content = story.copies[path][0] if kind == "earliest" else rng.choice(story.copies[path])
     elif kind == "digit" and (digits := [at for at, byte in enumerate(content) if chr(byte).isdigit()]):
-        at = dice.choice(digits)
-        content = content[:at] + dice.choice("0123456789").encode() + content[at + 1 :]
+        at = rng.choice(digits)
+        content = content[:at] + rng.choice("0123456789").encode() + content[at + 1 :]
     elif kind == "cut":
-        content = content[: dice.randrange(len(content) + 1)]
+        content = content[: rng.randrange(len(content) + 1)]
     else:
         content = bytes(len(content))
     if kind != "lost":
@@ -656,16 +656,16 @@ def test_nothing_flushed_is_lost_and_nothing_torn_is_served_wherever_the_disk_st
 @pytest.mark.parametrize("history", HISTORIES)
 def test_no_checkpoint_file_costs_data_whatever_becomes_of_it(history: str) -> None:
     """At every stop something happens to one of them."""
-    dice = random.Random(history)
+    rng = random.Random(history)
     for number, written in stopping_points(history):
         if written not in (0.0, 0.5) or (number % 3 and SEEDS == 1):
             continue
         stopped = play(history, number, written)
-        seed, fates = dice.choice(CRASHES)
-        disk = stopped.disk.kill() if dice.random() < 0.5 else stopped.disk.crash(seed, fates)
+        seed, fates = rng.choice(CRASHES)
+        disk = stopped.disk.kill() if rng.random() < 0.5 else stopped.disk.crash(seed, fates)
         if not any(is_checkpoint(path) for path in disk.walk("/")):
             continue
-        disturbed = disturb(disk, stopped, dice)
+        disturbed = disturb(disk, stopped, rng)
         try:
             _, log = recover(disk, stopped)
             assert log is not None or not stopped.ledger.exists
@@ -680,15 +680,15 @@ def test_no_checkpoint_file_costs_data_whatever_becomes_of_it(history: str) -> N
 @pytest.mark.parametrize("seed", range(20 * SEEDS))
 def test_crashes_one_after_the_other_lose_nothing_that_was_there_after_one_of_them(seed: int) -> None:
     """A process that was killed loses nothing, and what the next one found survives a loss of power."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     story = Story(SimulatedDisk())
     story.open()
     for _ in range(5):
-        for _ in range(dice.randint(0, 15)):
-            dice.choice([story.append, story.append, story.append, story.roll, story.flush, story.checkpoint])()
+        for _ in range(rng.randint(0, 15)):
+            rng.choice([story.append, story.append, story.append, story.roll, story.flush, story.checkpoint])()
         written = list(story.ledger.now)
-        is_killed = dice.random() < 0.5
-        story.disk = story.disk.kill() if is_killed else story.disk.crash(dice.getrandbits(32), dice.choice(CRASHES)[1])
+        is_killed = rng.random() < 0.5
+        story.disk = story.disk.kill() if is_killed else story.disk.crash(rng.getrandbits(32), rng.choice(CRASHES)[1])
         story.open()
         found = audit(story.log)
         assert found == written[: len(found)]
@@ -701,11 +701,11 @@ def test_crashes_one_after_the_other_lose_nothing_that_was_there_after_one_of_th
 
 @pytest.mark.parametrize("history", HISTORIES)
 def test_recovery_that_is_interrupted_anywhere_comes_to_the_same_end(history: str) -> None:
-    dice = random.Random(history)
+    rng = random.Random(history)
     points = list(stopping_points(history))
-    for number, written in sorted(dice.sample(points, min(len(points), 10 * SEEDS))):
+    for number, written in sorted(rng.sample(points, min(len(points), 10 * SEEDS))):
         stopped = play(history, number, written)
-        seed, fates = dice.choice(CRASHES)
+        seed, fates = rng.choice(CRASHES)
         disk = stopped.disk.crash(seed, fates)
         _, log = recover(disk, stopped)
         if log is None:

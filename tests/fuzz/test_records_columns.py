@@ -26,37 +26,37 @@ def exact(data: bytes) -> array[int]:
     return array("B", data)[:]
 
 
-def damaged(dice: random.Random, numbers: list[int]) -> array[int]:
+def damaged(rng: random.Random, numbers: list[int]) -> array[int]:
     """Numbers as int32, sometimes with an odd one among them or cut short."""
     numbers = list(numbers)
-    if numbers and dice.random() < 0.1:
-        numbers[dice.randrange(len(numbers))] = dice.choice(ODD)
+    if numbers and rng.random() < 0.1:
+        numbers[rng.randrange(len(numbers))] = rng.choice(ODD)
     data = array("i", numbers).tobytes()
-    return exact(data[: dice.randrange(len(data) + 1)] if dice.random() < 0.05 else data)
+    return exact(data[: rng.randrange(len(data) + 1)] if rng.random() < 0.05 else data)
 
 
-def offsets_of(dice: random.Random, count: int, length_max: int) -> list[int]:
-    offsets = [dice.choice((0, 0, 3))]
+def offsets_of(rng: random.Random, count: int, length_max: int) -> list[int]:
+    offsets = [rng.choice((0, 0, 3))]
     for _ in range(count):
-        offsets.append(offsets[-1] + dice.randrange(length_max))
+        offsets.append(offsets[-1] + rng.randrange(length_max))
     return offsets
 
 
-def column(dice: random.Random, count: int) -> BinaryColumn:
-    offsets = offsets_of(dice, count, 12)
-    size = offsets[-1] if dice.random() < 0.95 else dice.randrange(offsets[-1] + 1)
-    first_bit = dice.choice((0, 0, 3, 9))
-    bits = exact(dice.randbytes((first_bit + count + 7) // 8 - (dice.random() < 0.05 and count > 0)))
-    validity = bits if dice.random() < 0.5 else None
-    return BinaryColumn(damaged(dice, offsets), exact(dice.randbytes(size)), validity, first_bit)
+def column(rng: random.Random, count: int) -> BinaryColumn:
+    offsets = offsets_of(rng, count, 12)
+    size = offsets[-1] if rng.random() < 0.95 else rng.randrange(offsets[-1] + 1)
+    first_bit = rng.choice((0, 0, 3, 9))
+    bits = exact(rng.randbytes((first_bit + count + 7) // 8 - (rng.random() < 0.05 and count > 0)))
+    validity = bits if rng.random() < 0.5 else None
+    return BinaryColumn(damaged(rng, offsets), exact(rng.randbytes(size)), validity, first_bit)
 
 
-def headers(dice: random.Random, count: int) -> HeadersColumn:
-    offsets = offsets_of(dice, count, 3)
-    keys = column(dice, offsets[-1])
-    if dice.random() < 0.8:
+def headers(rng: random.Random, count: int) -> HeadersColumn:
+    offsets = offsets_of(rng, count, 3)
+    keys = column(rng, offsets[-1])
+    if rng.random() < 0.8:
         keys = keys._replace(validity=None)
-    return HeadersColumn(damaged(dice, offsets), keys, column(dice, offsets[-1]), None, 0)
+    return HeadersColumn(damaged(rng, offsets), keys, column(rng, offsets[-1]), None, 0)
 
 
 def outcome(function, *arguments) -> object:
@@ -72,21 +72,21 @@ def outcome(function, *arguments) -> object:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_columns_that_lie_are_refused_or_used_within_their_bounds(seed):
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     used = 0
     for case in range(CASES):
-        count = dice.randrange(9)
-        keys, values = dice.choice((None, column(dice, count))), column(dice, count)
-        of_rows = headers(dice, count) if dice.random() < 0.4 else None
-        rows = damaged(dice, [dice.randrange(count) for _ in range(dice.randrange(12))]) if count else None
-        rows = rows if dice.random() < 0.7 else None
-        times = T if dice.random() < 0.5 else exact(dice.randbytes(8 * count - (dice.random() < 0.05 and count > 0)))
-        numbers = damaged(dice, [dice.randrange(4) for _ in range(count)])
+        count = rng.randrange(9)
+        keys, values = rng.choice((None, column(rng, count))), column(rng, count)
+        of_rows = headers(rng, count) if rng.random() < 0.4 else None
+        rows = damaged(rng, [rng.randrange(count) for _ in range(rng.randrange(12))]) if count else None
+        rows = rows if rng.random() < 0.7 else None
+        times = T if rng.random() < 0.5 else exact(rng.randbytes(8 * count - (rng.random() < 0.05 and count > 0)))
+        numbers = damaged(rng, [rng.randrange(4) for _ in range(count)])
         calls = {
             "encode_columns": (count, keys, values, times, of_rows, 0, rows),
-            "split_columns": (count, keys, values, of_rows, dice.randrange(90), rows),
-            "partitions_of_column": (count, values, dice.choice((1, 3, 2**31 - 1, 0)), 3),
-            "group_rows": (numbers, dice.choice((4, 4, 3, 0, -1))),
+            "split_columns": (count, keys, values, of_rows, rng.randrange(90), rows),
+            "partitions_of_column": (count, values, rng.choice((1, 3, 2**31 - 1, 0)), 3),
+            "group_rows": (numbers, rng.choice((4, 4, 3, 0, -1))),
         }
         for name, arguments in calls.items():
             ours = outcome(getattr(codec, name), *arguments)

@@ -22,17 +22,17 @@ from ottla.records.layout import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, Compressio
 
 CASES = 300 * int(os.environ.get("OTTLA_FUZZ_CASES", "1000"))
 SEEDS = range(6)
-UNFOLDED_BYTES_MAX = 1 << 20
+DECOMPRESSED_BYTES_MAX = 1 << 20
 T = 1_700_000_000_000
 INTERESTING = (0, 1, 2, 3, 0x7E, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
 
 
-def sound_batch(dice: random.Random, compression: Compression) -> bytes:
-    count = dice.choice((1, 2, 3, 8, 70))
-    keys = [dice.choice((None, b"", b"a", b"b", dice.randbytes(9))) for _ in range(count)]
-    values = [dice.choice((None, b"", dice.randbytes(dice.randrange(90)))) for _ in range(count)]
-    headers = [[("h", dice.choice((None, b"x")))] * dice.choice((0, 0, 0, 1, 3)) for _ in range(count)]
-    times = [T + dice.randrange(-100, 100) for _ in range(count)]
+def sound_batch(rng: random.Random, compression: Compression) -> bytes:
+    count = rng.choice((1, 2, 3, 8, 70))
+    keys = [rng.choice((None, b"", b"a", b"b", rng.randbytes(9))) for _ in range(count)]
+    values = [rng.choice((None, b"", rng.randbytes(rng.randrange(90)))) for _ in range(count)]
+    headers = [[("h", rng.choice((None, b"x")))] * rng.choice((0, 0, 0, 1, 3)) for _ in range(count)]
+    times = [T + rng.randrange(-100, 100) for _ in range(count)]
     return bytes(
         batch.build(
             keys,
@@ -40,42 +40,42 @@ def sound_batch(dice: random.Random, compression: Compression) -> bytes:
             times,
             headers=headers,
             compression=compression,
-            base_offset=dice.choice((0, 5, 2**40)),
-            log_append_time=dice.random() < 0.1,
+            base_offset=rng.choice((0, 5, 2**40)),
+            log_append_time=rng.random() < 0.1,
         )
     )
 
 
-def corpus(dice: random.Random) -> list[bytes]:
-    plain = [sound_batch(dice, Compression.NONE) for _ in range(30)]
-    others = [sound_batch(dice, compression) for compression in Compression for _ in range(6)]
+def corpus(rng: random.Random) -> list[bytes]:
+    plain = [sound_batch(rng, Compression.NONE) for _ in range(30)]
+    others = [sound_batch(rng, compression) for compression in Compression for _ in range(6)]
     marker = control.build_marker(7, 1, control.EndTransactionMarker(True, 3), T)
     return [*plain, *others, bytes(marker), b"".join(plain[:3])]
 
 
-def mutated(dice: random.Random, original: bytes, others: list[bytes]) -> bytearray:
+def mutated(rng: random.Random, original: bytes, others: list[bytes]) -> bytearray:
     data = bytearray(original)
-    for _ in range(dice.choice((1, 1, 1, 2, 4, 8))):
+    for _ in range(rng.choice((1, 1, 1, 2, 4, 8))):
         if not data:
             break
-        at = dice.randrange(len(data))
-        match dice.randrange(7):
+        at = rng.randrange(len(data))
+        match rng.randrange(7):
             case 0:
-                data[at] ^= 1 << dice.randrange(8)
+                data[at] ^= 1 << rng.randrange(8)
             case 1 | 2:
-                data[at] = dice.choice(INTERESTING)
+                data[at] = rng.choice(INTERESTING)
             case 3:
-                data[at : at + 4] = dice.randbytes(4)
+                data[at : at + 4] = rng.randbytes(4)
             case 4:
-                del data[at : at + dice.randrange(1, 9)]
+                del data[at : at + rng.randrange(1, 9)]
             case 5:
-                data[at:at] = dice.randbytes(dice.randrange(1, 9))
+                data[at:at] = rng.randbytes(rng.randrange(1, 9))
             case _:
-                other = dice.choice(others)
-                cut = dice.randrange(len(other))
+                other = rng.choice(others)
+                cut = rng.randrange(len(other))
                 data[at : at + 16] = other[cut : cut + 16]
-    if dice.random() < 0.1:
-        del data[dice.randrange(len(data) + 1) :]
+    if rng.random() < 0.1:
+        del data[rng.randrange(len(data) + 1) :]
     return data
 
 
@@ -94,11 +94,11 @@ def exact(data: bytearray) -> array[int]:
 
 
 def cases(seed: int, count: int) -> Iterator[array[int]]:
-    dice = random.Random(seed)
-    originals = corpus(dice)
+    rng = random.Random(seed)
+    originals = corpus(rng)
     for _ in range(count):
-        data = mutated(dice, dice.choice(originals), originals)
-        yield exact(resealed(data) if dice.random() < 0.6 else data)
+        data = mutated(rng, rng.choice(originals), originals)
+        yield exact(resealed(data) if rng.random() < 0.6 else data)
 
 
 def refusable(function: Callable[..., object], *arguments: object, **options: object) -> bool:
@@ -121,9 +121,9 @@ def header_of(data: array[int]) -> batch.BatchHeader | None:
 def test_damaged_batches_are_refused_or_read(seed):
     refused = 0
     for data in cases(seed, CASES // len(SEEDS)):
-        refused += refusable(batch.check, data, strict=bool(seed % 2), decompressed_bytes_max=UNFOLDED_BYTES_MAX)
+        refused += refusable(batch.check, data, strict=bool(seed % 2), decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
         batch.scan(data)
-        refusable(batch.decode, data, limit=UNFOLDED_BYTES_MAX)
+        refusable(batch.decode, data, limit=DECOMPRESSED_BYTES_MAX)
         refusable(batch.first_at_or_after, data, T)
         refusable(control.read_marker, data)
     assert refused > CASES // len(SEEDS) // 4, "the damage is met"
@@ -170,29 +170,29 @@ def test_the_compiled_core_and_the_reference_judge_damage_alike(seed):
 
 
 @pytest.mark.parametrize("compression", [codec_ for codec_ in Compression if codec_])
-def test_damaged_streams_are_refused_or_unfolded_within_the_cap(compression):
-    dice = random.Random(300 + compression)
+def test_damaged_streams_are_refused_or_decompressed_within_the_cap(compression):
+    rng = random.Random(300 + compression)
     originals = [
         bytes(compress(compression, payload))
-        for payload in (b"", b"x", bytes(5000), dice.randbytes(300), b"some text " * 40, bytes(100_000))
+        for payload in (b"", b"x", bytes(5000), rng.randbytes(300), b"some text " * 40, bytes(100_000))
     ]
     for _ in range(CASES // 8):
-        data = mutated(dice, dice.choice(originals), originals)
+        data = mutated(rng, rng.choice(originals), originals)
         try:
-            unfolded = decompress(compression, exact(data), UNFOLDED_BYTES_MAX)
+            decompressed = decompress(compression, exact(data), DECOMPRESSED_BYTES_MAX)
         except RecordsError:
             continue
-        assert memoryview(unfolded).nbytes <= UNFOLDED_BYTES_MAX
+        assert memoryview(decompressed).nbytes <= DECOMPRESSED_BYTES_MAX
 
 
-def old_message(dice: random.Random, magic: int, compression: Compression) -> bytes:
+def old_message(rng: random.Random, magic: int, compression: Compression) -> bytes:
     def entry(offset: int, value: bytes, attributes: int) -> bytes:
         time = struct.pack(">q", T) if magic else b""
         body = bytes([magic, attributes]) + time + struct.pack(">ii", -1, len(value)) + value
         content = struct.pack(">I", zlib.crc32(body)) + body
         return struct.pack(">qi", offset, len(content)) + content
 
-    inner = b"".join(entry(index, dice.randbytes(20), 0) for index in range(3))
+    inner = b"".join(entry(index, rng.randbytes(20), 0) for index in range(3))
     return entry(2, bytes(compress(compression, inner)), compression) if compression else inner
 
 
@@ -205,25 +205,25 @@ def with_right_crc(data: bytearray) -> bytearray:
 
 
 def test_damaged_old_messages_are_refused_or_converted():
-    dice = random.Random(400)
+    rng = random.Random(400)
     kinds = [(magic, Compression(codec_id)) for magic in (0, 1) for codec_id in range(4)]
-    originals = [old_message(dice, magic, compression) for magic, compression in kinds]
+    originals = [old_message(rng, magic, compression) for magic, compression in kinds]
     for _ in range(CASES // 6):
-        data = mutated(dice, dice.choice(originals), originals)
-        if dice.random() < 0.6:
+        data = mutated(rng, rng.choice(originals), originals)
+        if rng.random() < 0.6:
             data = with_right_crc(data)
-        refusable(legacy.convert_up, exact(data), limit=UNFOLDED_BYTES_MAX)
+        refusable(legacy.convert_up, exact(data), limit=DECOMPRESSED_BYTES_MAX)
         refusable(legacy.magic_of, data)
 
 
 @pytest.mark.parametrize("seed", SEEDS[:2])
 def test_random_bytes_are_refused_or_read(seed):
-    dice = random.Random(500 + seed)
+    rng = random.Random(500 + seed)
     for _ in range(CASES // 4):
-        noise = bytearray(dice.randbytes(dice.randrange(120)))
-        data = exact(resealed(noise) if dice.random() < 0.5 else noise)
-        refusable(batch.check, data, strict=False, decompressed_bytes_max=UNFOLDED_BYTES_MAX)
+        noise = bytearray(rng.randbytes(rng.randrange(120)))
+        data = exact(resealed(noise) if rng.random() < 0.5 else noise)
+        refusable(batch.check, data, strict=False, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
         batch.scan(data)
-        refusable(codec.decode_records, data, dice.randrange(-1, 40), 0, 0, None)
-        refusable(codec.decode_columns, data, dice.randrange(-1, 40), 0, 0, None)
-        refusable(legacy.read, data, limit=UNFOLDED_BYTES_MAX)
+        refusable(codec.decode_records, data, rng.randrange(-1, 40), 0, 0, None)
+        refusable(codec.decode_columns, data, rng.randrange(-1, 40), 0, 0, None)
+        refusable(legacy.read, data, limit=DECOMPRESSED_BYTES_MAX)

@@ -13,7 +13,7 @@ from ottla.records import batch, codec
 from ottla.records.compression import compress
 from ottla.records.layout import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, Compression
 
-UNFOLDED_BYTES = 256 << 20
+DECOMPRESSED_BYTES = 256 << 20
 CAP = 4 << 20
 GROWTH_MAX = 32 << 20
 T = 1_700_000_000_000
@@ -46,7 +46,7 @@ def sealed(header_of: bytearray, section: bytes) -> bytes:
 
 def zeros(compression: Compression) -> bytes:
     """Compressed zeros, in the form that says least about its size."""
-    payload = bytes(UNFOLDED_BYTES)
+    payload = bytes(DECOMPRESSED_BYTES)
     match compression:
         case Compression.LZ4:
             return bytes(lz4.frame.compress(payload, store_size=False))

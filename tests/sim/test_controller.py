@@ -90,7 +90,7 @@ class FakeBroker:
             self.store,
             lambda: SimulatedPeers(self.cluster, self.node_id),
             Settings(),
-            self.cluster.world.dice(f"controller {self.node_id} {ensemble.loop.time()}"),
+            self.cluster.world.rng(f"controller {self.node_id} {ensemble.loop.time()}"),
             lambda: 0,
         )
         self.tasks = [
@@ -259,10 +259,10 @@ class Cluster:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.rng = world.dice("cluster")
+        self.rng = world.rng("cluster")
         self.ensemble = SimulatedEnsemble(
             world.loop,
-            world.dice("ensemble"),
+            world.rng("ensemble"),
             lambda: 0,
             EnsembleConditions(session_timeout_s=2.0, lag_s_max=0.1),
             world.trace,

@@ -14,7 +14,7 @@ from ottla.testing.world import World
 
 def ensemble_of(world: World, **conditions: float) -> SimulatedEnsemble:
     return SimulatedEnsemble(
-        world.loop, world.dice("ensemble"), lambda: 0, EnsembleConditions(**conditions), world.trace
+        world.loop, world.rng("ensemble"), lambda: 0, EnsembleConditions(**conditions), world.trace
     )
 
 
@@ -63,9 +63,9 @@ def test_counters_of_several_clients_lose_nothing_though_connections_break_and_s
         await retried(setup.commit, Create("/counter", b"- 0"))
         await setup.close()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(trouble(world.dice("trouble")))
+            tasks.create_task(trouble(world.rng("trouble")))
             for name in done:
-                tasks.create_task(count(name, world.dice(name)))
+                tasks.create_task(count(name, world.rng(name)))
         entry = ensemble.tree.entry("/counter")
         assert entry is not None
         return int(entry.data.rpartition(b" ")[2])

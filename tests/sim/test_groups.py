@@ -99,7 +99,7 @@ class Member:
         self._process = process
         self._judge = judge
         self._name = f"member-{number}"
-        self._dice: Random = world.dice(self._name)
+        self._rng: Random = world.rng(self._name)
         self._client: WireClient | None = None
         self._member_id = ""
         self.generation = -1
@@ -117,7 +117,7 @@ class Member:
                 self._forget_generation()
                 if self._client is not None:
                     self._client.close()
-                await asyncio.sleep(0.1 + self._dice.random())
+                await asyncio.sleep(0.1 + self._rng.random())
 
     def _forget_generation(self) -> None:
         self.generation, self.partitions = -1, []
@@ -194,10 +194,10 @@ class Member:
         """Commits and reports until the group moves on."""
         offsets = await self._fetch_offsets()
         while True:
-            await asyncio.sleep(self._dice.random())
+            await asyncio.sleep(self._rng.random())
             if self.is_troubled and await self._is_in_trouble():
                 return
-            code = await self._commit(offsets) if self._dice.random() < 0.5 else await self._beat()
+            code = await self._commit(offsets) if self._rng.random() < 0.5 else await self._beat()
             match code:
                 case ErrorCode.NONE:
                     continue
@@ -211,18 +211,18 @@ class Member:
 
     async def _is_in_trouble(self) -> bool:
         """Sometimes the member leaves, dies without a word or sleeps too long; whether it is out of the group."""
-        fate = self._dice.random()
+        fate = self._rng.random()
         if fate < 0.02:
             leaving = [MemberIdentity(member_id=self._member_id)]
             await self._call(LeaveGroupRequest(group_id=GROUP, members=leaving), 3)
             self._member_id = ""
-            await asyncio.sleep(5 * self._dice.random())
+            await asyncio.sleep(5 * self._rng.random())
             return True
         if fate < 0.04:
             self._member_id = ""
             raise Lost
         if fate < 0.06:
-            await asyncio.sleep(2 * SESSION_S * self._dice.random())
+            await asyncio.sleep(2 * SESSION_S * self._rng.random())
         return False
 
     async def _beat(self) -> int:
@@ -232,7 +232,7 @@ class Member:
     async def _commit(self, offsets: dict[int, int]) -> int:
         if not self.partitions:
             return await self._beat()
-        partition = self._dice.choice(self.partitions)
+        partition = self._rng.choice(self.partitions)
         offset = offsets[partition] + 1
         before = self._judge.latest(partition)
         committed = OffsetCommitRequestPartition(
@@ -266,26 +266,26 @@ class Member:
 
 async def trouble(world: World, process: BrokerProcess) -> None:
     """Crashes, stops, a network that loses its way and a clock that is set, again and again."""
-    dice = world.dice("trouble")
+    rng = world.rng("trouble")
     end = world.loop.time() + TROUBLED_S
     while world.loop.time() < end:
-        await asyncio.sleep(8 * dice.random())
-        fate = dice.random()
+        await asyncio.sleep(8 * rng.random())
+        fate = rng.random()
         if fate < 0.3:
             await process.crash()
-            await asyncio.sleep(3 * dice.random())
+            await asyncio.sleep(3 * rng.random())
             await process.start()
         elif fate < 0.5:
             await process.stop()
-            await asyncio.sleep(dice.random())
+            await asyncio.sleep(rng.random())
             await process.start()
         elif fate < 0.8:
-            name = f"member-{dice.randrange(MEMBERS)}"
+            name = f"member-{rng.randrange(MEMBERS)}"
             world.network.cut(name, process.name)
-            await asyncio.sleep(SESSION_S * dice.random())
+            await asyncio.sleep(SESSION_S * rng.random())
             world.network.heal(name, process.name)
         else:
-            process.clock.skew_ms = dice.choice(CLOCK_SKEWS_MS)
+            process.clock.skew_ms = rng.choice(CLOCK_SKEWS_MS)
 
 
 async def connect(world: World, process: BrokerProcess) -> WireClient:

@@ -43,14 +43,14 @@ def test_cancelled_deadlines_do_not_pile_up() -> None:
 
 
 def test_it_does_what_a_plain_table_does() -> None:
-    dice = random.Random(7)
+    rng = random.Random(7)
     timers: Timers[int] = Timers()
     table: dict[int, int] = {}
     for now in range(5000):
-        key = dice.randrange(20)
-        match dice.randrange(3):
+        key = rng.randrange(20)
+        match rng.randrange(3):
             case 0 | 1:
-                table[key] = now + dice.randrange(50)
+                table[key] = now + rng.randrange(50)
                 timers.set(key, table[key])
             case _:
                 table.pop(key, None)

@@ -68,7 +68,7 @@ EMBEDDED_NODE_ID = 1  # of a broker that was given no id and is alone
 DRAIN_S = 10.0
 DELAYED_RETRY_S = 1.0
 NOTIFICATIONS_CHECK_S = 60.0
-LONG_CHECKS_MAX = 2  # batches that are unfolded in threads at once: each may take 128 MB, and a core
+LONG_CHECKS_MAX = 2  # batches that are decompressed in threads at once: each may take 128 MB, and a core
 
 
 class Broker:
@@ -88,7 +88,7 @@ class Broker:
         clock: Clock | None = None,
         offload: Offload | None = None,
         turns: Turns | None = None,
-        dice: random.Random | None = None,
+        rng: random.Random | None = None,
         bind: Bind | None = None,
         open_store: Callable[[Disk, str], Store] = EmbeddedStore,
         on_failure: Callable[[], None] = lambda: None,
@@ -101,14 +101,14 @@ class Broker:
         self.clock = SystemClock() if clock is None else clock
         self.offload = SystemOffload() if offload is None else offload
         self.turns = Turns() if turns is None else turns
-        self.dice = random.Random() if dice is None else dice
+        self.rng = random.Random() if rng is None else rng
         self.loop = asyncio.get_running_loop()
         self._bind = bind
         self._open_store = open_store
         self.is_stopping = False
         self._on_failure = on_failure
         self.image = ClusterImage(cluster_id="")
-        self.fetch_sessions = FetchSessions(self.dice, self.config.max_incremental_fetch_session_cache_slots)
+        self.fetch_sessions = FetchSessions(self.rng, self.config.max_incremental_fetch_session_cache_slots)
         self.advertised = advertised(
             list(HANDLERS), has_two_phase_commit=self.config.transaction_two_phase_commit_enable
         )
@@ -123,7 +123,7 @@ class Broker:
         self.long_checks = asyncio.Semaphore(LONG_CHECKS_MAX)
         self._descriptors = DescriptorTable.of_process()
         self.server = Server(self.loop, server_limits(self.config, self._descriptors), self.turns.timer)
-        self.logs = Logs(self.disk, list(self.config.log_directories), self._topic_config, dice=self.dice)
+        self.logs = Logs(self.disk, list(self.config.log_directories), self._topic_config, rng=self.rng)
         self._tasks = Tasks()
         self._sockets: list[tuple[str, socket.socket]] = []  # one name may have an IPv4 and an IPv6 address
         self._store: Store | None = None
@@ -217,7 +217,7 @@ class Broker:
             # The id is in the metadata before it is in any directory, so the metadata was lost.
             raise metadata_is_missing(*next(iter(owners.items())))
         await create_if_missing(
-            self.store, nodes.CLUSTER_ID, nodes.encode({"version": "1", "id": new_cluster_id(self.dice)})
+            self.store, nodes.CLUSTER_ID, nodes.encode({"version": "1", "id": new_cluster_id(self.rng)})
         )
         node = await self.store.get(nodes.CLUSTER_ID)
         assert node is not None, "just made"
@@ -256,7 +256,7 @@ class Broker:
             lambda image: self.replicas.prepare(image, self.offload, self.turns),
             self.publish,
             lambda: self.replicas.finish(self.offload),
-            self.dice,
+            self.rng,
             self.turns,
             epoch=epoch,
             configs=lambda: self.configs,

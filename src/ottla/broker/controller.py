@@ -64,7 +64,7 @@ class Controller:
         prepare: Callable[[ClusterImage], Awaitable[None]],
         publish: Callable[[ClusterImage], None],
         finish: Callable[[], Awaitable[None]],
-        dice: random.Random,
+        rng: random.Random,
         turns: Turns,
         *,
         epoch: int,
@@ -76,7 +76,7 @@ class Controller:
         self._publish = publish
         self._finish = finish
         self._turns = turns
-        self._dice = dice
+        self._rng = rng
         self._epoch = epoch
         self._configs = configs
         self._change_configs = change_configs
@@ -86,19 +86,19 @@ class Controller:
 
     # -- creating ------------------------------------------------------------------------------------------------------
 
-    async def create_topic(self, wish: NewTopic, *, validate_only: bool = False) -> TopicState:
+    async def create_topic(self, requested: NewTopic, *, validate_only: bool = False) -> TopicState:
         """Creates a topic; ApiError says why not, and nothing is changed then."""
-        (outcome,) = await self.create_topics([wish], validate_only=validate_only)
+        (outcome,) = await self.create_topics([requested], validate_only=validate_only)
         if isinstance(outcome, ApiError):
             raise outcome
         return outcome
 
     async def create_topics(
-        self, wishes: Iterable[NewTopic], *, validate_only: bool = False
+        self, all_requested: Iterable[NewTopic], *, validate_only: bool = False
     ) -> list[TopicState | ApiError]:
         """Creates topics, many of them with one commit and one new image: each, or why it is not created."""
         outcomes: list[TopicState | ApiError] = []
-        waiting = deque(wishes)
+        waiting = deque(all_requested)
         while waiting:
             async with self._lock:
                 outcomes += await self._create_some(waiting, validate_only)
@@ -114,13 +114,13 @@ class Controller:
         while waiting and partition_count < CREATED_TOGETHER_MAX and look_of(waiting[0].name) not in new:
             if pace.is_spent:
                 await pace.give_way()
-            wish = waiting.popleft()
-            resource = ConfigResource(ConfigResourceType.TOPIC, wish.name)
+            requested = waiting.popleft()
+            resource = ConfigResource(ConfigResourceType.TOPIC, requested.name)
             try:
                 # Of several reasons against it Kafka tells the first in this order: name, settings, counts.
-                check_name(self.image, wish.name)
-                config = self._configs().alter(resource, _without_null(wish.config))
-                topic = self._decide(wish)
+                check_name(self.image, requested.name)
+                config = self._configs().alter(resource, _without_null(requested.config))
+                topic = self._decide(requested)
                 configs[resource] = config
                 new[look_of(topic.name)] = topic
                 partition_count += len(topic.partitions)
@@ -137,25 +137,25 @@ class Controller:
         await self._tell(self.image.with_topics(new.values()))
         return outcomes
 
-    def _decide(self, wish: NewTopic) -> TopicState:
-        count, factor = wish.partition_count, wish.replication_factor
-        if not wish.assignments:
+    def _decide(self, requested: NewTopic) -> TopicState:
+        count, factor = requested.partition_count, requested.replication_factor
+        if not requested.assignments:
             settings = self._configs().broker_config()
             count = settings.num_partitions if count == DEFAULT else count
             factor = settings.default_replication_factor if factor == DEFAULT else factor
         return decide_topic(
             self.image,
-            wish.name,
+            requested.name,
             partition_count=count,
             replication_factor=factor,
-            assignments=wish.assignments,
+            assignments=requested.assignments,
             topic_id=self._new_topic_id(),
-            dice=self._dice,
+            rng=self._rng,
         )
 
     def _new_topic_id(self) -> UUID:
         while True:
-            topic_id = UUID(int=self._dice.getrandbits(128), version=4)
+            topic_id = UUID(int=self._rng.getrandbits(128), version=4)
             # Kafka's tools take a leading '-' for an option, so it never makes such an id.
             if topic_id not in self.image.names_by_id and not topic_id_text(topic_id).startswith("-"):
                 return topic_id
@@ -200,9 +200,9 @@ class Controller:
         own = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "this topic is the broker's own to create")
         return {name: _unless_there(created[name]) if name in created else own for name in names}
 
-    async def create_unless_there(self, wish: NewTopic) -> ApiError | None:
+    async def create_unless_there(self, requested: NewTopic) -> ApiError | None:
         """Creates a topic that may be there by now; why not, None where it is."""
-        (outcome,) = await self.create_topics([wish])
+        (outcome,) = await self.create_topics([requested])
         return _unless_there(outcome)
 
     async def create_partitions(
@@ -216,7 +216,7 @@ class Controller:
         """Adds partitions to a topic."""
         async with self._lock:
             topic = self._known(name)
-            grown = decide_more_partitions(self.image, topic, total, assignments, self._dice)
+            grown = decide_more_partitions(self.image, topic, total, assignments, self._rng)
             if not validate_only:
                 operations: list[Operation] = [Put(nodes.topic_path(name), nodes.encode_topic(grown))]
                 operations += await self._new_partitions(grown, range(len(topic.partitions), total))

@@ -113,9 +113,9 @@ class Coordinator(Generic[MachineType]):
 
     async def create_topic(self) -> None:
         """Makes the topic on its first use; ApiError says why it cannot be."""
-        wish = self._new_topic(self._broker.config)
-        factor = min(wish.replication_factor, len(self._broker.image.brokers))
-        error = await self._broker.controller.create_unless_there(replace(wish, replication_factor=factor))
+        requested = self._new_topic(self._broker.config)
+        factor = min(requested.replication_factor, len(self._broker.image.brokers))
+        error = await self._broker.controller.create_unless_there(replace(requested, replication_factor=factor))
         if error is not None:
             raise error
 

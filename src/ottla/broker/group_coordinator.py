@@ -48,7 +48,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
         return self._broker.configs.group_config(group)
 
     def _new_id(self) -> str:
-        return str(UUID(int=self._broker.dice.getrandbits(128), version=4))
+        return str(UUID(int=self._broker.rng.getrandbits(128), version=4))
 
     def follow(self, image: ClusterImage) -> None:
         racks = {**self._racks, **{node.node_id: node.rack for node in image.brokers.values()}}

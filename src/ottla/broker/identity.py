@@ -131,9 +131,9 @@ def check_identity(disk: Disk, directories: Sequence[str], identity: Identity) -
             )
 
 
-def new_cluster_id(dice: random.Random) -> str:
+def new_cluster_id(rng: random.Random) -> str:
     """22 characters of base64, as Kafka makes them; never with a leading '-', which tools take for an option."""
     while True:
-        text = base64.urlsafe_b64encode(dice.randbytes(16)).rstrip(b"=").decode("ascii")
+        text = base64.urlsafe_b64encode(rng.randbytes(16)).rstrip(b"=").decode("ascii")
         if not text.startswith("-"):
             return text

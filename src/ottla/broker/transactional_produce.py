@@ -52,15 +52,15 @@ class TransactionChecks:
         self.candidates: dict[int, Candidate] = {}  # both by the identity of what was asked for a partition
         self.refusals: dict[int, ApiError] = {}
 
-    def check_verdict(self, wish: PartitionProduceData) -> None:
+    def check_verdict(self, entry: PartitionProduceData) -> None:
         """What the coordinator said; ApiError if that was no."""
-        refusal = self.refusals.get(id(wish))
+        refusal = self.refusals.get(id(entry))
         if refusal is not None:
             raise refusal
 
-    def check_log(self, wish: PartitionProduceData) -> None:
+    def check_log(self, entry: PartitionProduceData) -> None:
         """Asked just before the records are appended; ApiError says why they may not be."""
-        candidate = self.candidates.get(id(wish))
+        candidate = self.candidates.get(id(entry))
         if candidate is not None:
             candidate.partition.log.producers.check_verified(
                 *candidate.producer, candidate.sequence, candidate.verification
@@ -68,7 +68,7 @@ class TransactionChecks:
 
 
 def has_transactional_batches(request: ProduceRequest) -> bool:
-    return any(_is_transactional(wish.records) for topic in request.topic_data for wish in topic.partition_data)
+    return any(_is_transactional(entry.records) for topic in request.topic_data for entry in topic.partition_data)
 
 
 def _is_transactional(records: Buffer | None) -> bool:
@@ -88,10 +88,10 @@ def transaction_checks(
     producers = {
         ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
         for header in (
-            batch.read_header(wish.records)
+            batch.read_header(entry.records)
             for topic in request.topic_data
-            for wish in topic.partition_data
-            if wish.records is not None and _is_transactional(wish.records)
+            for entry in topic.partition_data
+            if entry.records is not None and _is_transactional(entry.records)
         )
     }
     transactional_id = request.transactional_id
@@ -123,25 +123,25 @@ def _collect(
     asked: dict[int, TopicPartition] = {}
     now_ms = broker.clock.now_ms()
     for topic in request.topic_data:
-        for wish in topic.partition_data:
-            records = wish.records
+        for entry in topic.partition_data:
+            records = entry.records
             if records is None or not _is_transactional(records):
                 continue
             sequence = batch.read_header(records).base_sequence
             verification = None
             try:
-                partition = broker.replicas.find_named_or_by_id(topic.name, topic.topic_id, wish.index)
+                partition = broker.replicas.find_named_or_by_id(topic.name, topic.topic_id, entry.index)
                 partition.check_leader()
                 states = partition.log.producers
                 if not states.has_open_transaction(*producer):
                     verification = states.begin_verification(
                         *producer, sequence, starts_at_zero=starts_at_zero, now_ms=now_ms
                     )
-                    asked[id(wish)] = partition.name
+                    asked[id(entry)] = partition.name
             except ApiError as error:
-                checks.refusals[id(wish)] = error
+                checks.refusals[id(entry)] = error
                 continue
-            checks.candidates[id(wish)] = Candidate(partition, producer, sequence, verification)
+            checks.candidates[id(entry)] = Candidate(partition, producer, sequence, verification)
     return asked
 
 
@@ -172,6 +172,6 @@ def _as_told_to_producer(verdict: ErrorCode, version: int) -> ErrorCode:
 
 def _refuse_all(checks: TransactionChecks, request: ProduceRequest, code: ErrorCode, why: str) -> TransactionChecks:
     for topic in request.topic_data:
-        for wish in topic.partition_data:
-            checks.refusals[id(wish)] = ApiError(code, f"records of a transaction cannot be taken so: {why}")
+        for entry in topic.partition_data:
+            checks.refusals[id(entry)] = ApiError(code, f"records of a transaction cannot be taken so: {why}")
     return checks

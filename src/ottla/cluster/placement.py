@@ -1,4 +1,4 @@
-"""Which brokers hold which partition. Pure: chance comes as dice.
+"""Which brokers hold which partition. Pure: chance comes as an rng.
 
 Leaders go round the brokers from a random start; the followers of successive rounds are shifted, so that the partitions
 of a dead broker spread over all others. Where racks are known, brokers take turns by rack, and the replicas of a
@@ -21,7 +21,7 @@ def assign(
     brokers: Mapping[int, BrokerNode],
     partition_count: int,
     replication_factor: int,
-    dice: random.Random,
+    rng: random.Random,
     *,
     first_partition: int = 0,
 ) -> list[tuple[int, ...]]:
@@ -36,8 +36,8 @@ def assign(
     racks = {node.node_id: node.rack for node in brokers.values()}
     has_racks = all(rack is not None for rack in racks.values())
     order = _alternating(racks) if has_racks else sorted(brokers)
-    start = dice.randrange(len(order))
-    shift = dice.randrange(len(order))
+    start = rng.randrange(len(order))
+    shift = rng.randrange(len(order))
     assignments = []
     for partition in range(first_partition, first_partition + partition_count):
         if partition > 0 and partition % len(order) == 0:

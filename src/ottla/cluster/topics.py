@@ -15,7 +15,7 @@ from ottla.ids import TOPIC_NAME_LENGTH_MAX, is_valid_topic_name
 if TYPE_CHECKING:
     import random
 
-DEFAULT = -1  # «as the broker's settings say»
+DEFAULT = -1  # "as the broker's settings say"
 PARTITIONS_MAX = 100_000  # of one topic: more would make its metadata larger than a client can take
 
 
@@ -34,7 +34,7 @@ def decide_topic(
     replication_factor: int,
     assignments: Sequence[Assignment],
     topic_id: UUID,
-    dice: random.Random,
+    rng: random.Random,
 ) -> TopicState:
     """The new topic; ApiError says why it cannot be. Counts are real numbers here, defaults are filled in already."""
     check_name(image, name)
@@ -51,7 +51,7 @@ def decide_topic(
             raise ApiError(
                 ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions: must be from 1 to {PARTITIONS_MAX}"
             )
-        replicas = assign(image.brokers, partition_count, replication_factor, dice)
+        replicas = assign(image.brokers, partition_count, replication_factor, rng)
     return TopicState(name, topic_id, tuple(_new_partition(nodes) for nodes in replicas))
 
 
@@ -60,7 +60,7 @@ def decide_more_partitions(
     topic: TopicState,
     total: int,
     assignments: Sequence[Sequence[int]] | None,
-    dice: random.Random,
+    rng: random.Random,
 ) -> TopicState:
     """The topic with `total` partitions; a topic never shrinks."""
     count = len(topic.partitions)
@@ -83,7 +83,7 @@ def decide_more_partitions(
     else:
         if total > PARTITIONS_MAX:
             raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{total} partitions: at most {PARTITIONS_MAX}")
-        added = assign(image.brokers, total - count, factor, dice, first_partition=count)
+        added = assign(image.brokers, total - count, factor, rng, first_partition=count)
     return replace(topic, partitions=topic.partitions + tuple(_new_partition(nodes) for nodes in added))
 
 

@@ -55,7 +55,7 @@ _MEMBER_NAMES_ITSELF: Final = 1
 REGEX_REFRESH_MIN_INTERVAL_MS: Final = 10_000
 
 
-class Wish(NamedTuple):
+class MemberUpdate(NamedTuple):
     """What a member says of itself, in either protocol; None where it says nothing new."""
 
     member_id: str
@@ -73,7 +73,7 @@ class Wish(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """What follows from a wish: the member before and after, and the records."""
+    """What follows from an update: the member before and after, and the records."""
 
     before: ConsumerMember
     after: ConsumerMember
@@ -134,7 +134,7 @@ class ConsumerRequests:
         member, records = self._member_of(group, member_id, request.instance_id, epoch, owned)
         timeout_ms = request.rebalance_timeout_ms
         names = request.subscribed_topic_names
-        wish = Wish(
+        update = MemberUpdate(
             member_id,
             caller.client_id,
             caller.client_host,
@@ -146,7 +146,7 @@ class ConsumerRequests:
             request.server_assignor,
             owned,
         )
-        step = self.advance(group, member, wish, records, now_ms)
+        step = self.advance(group, member, update, records, now_ms)
         config = self._shard.consumer_config(group.group_id)
         self._shard.touch(group.group_id, member_id, config.consumer_session_timeout_ms, now_ms)
         self._watch_revocation(group, step, now_ms)
@@ -245,7 +245,7 @@ class ConsumerRequests:
         self,
         group: ConsumerGroup,
         member: ConsumerMember,
-        wish: Wish,
+        update: MemberUpdate,
         records: list[CoordinatorRecord],
         now_ms: int,
         *,
@@ -258,9 +258,9 @@ class ConsumerRequests:
         """
         group_id = group.group_id
         wall_ms = self._shard.wall_ms(now_ms)
-        replaced = group.static_member(wish.instance_id)
+        replaced = group.static_member(update.instance_id)
         replaced_id = None if replaced is None else replaced.member_id
-        after = _updated(member, wish)
+        after = _updated(member, update)
         step = Step(before=member, after=after, records=records)
         if after is not member or (member.member_id not in group.members and not records):
             records.append(member_record(group_id, after))
@@ -278,7 +278,7 @@ class ConsumerRequests:
                 epoch += 1
                 records.append(group_record(group_id, epoch, known))
         target_epoch = group.assignment_epoch
-        target = group.target.get(replaced_id or wish.member_id, NO_PARTITIONS)
+        target = group.target.get(replaced_id or update.member_id, NO_PARTITIONS)
         if epoch > target_epoch and not may_assign:
             return step
         if epoch > target_epoch:
@@ -290,10 +290,10 @@ class ConsumerRequests:
                 target_epoch = epoch
                 assignment = self._assign(group, _with(group, after, replaced_id), regexes, replaced_id, records)
                 records.append(assignment_epoch_record(group_id, epoch, wall_ms))
-                target = assignment[wish.member_id]
+                target = assignment[update.member_id]
         if reads_others or not after.is_reconciled_to(target_epoch):
             may_have = Target(target, target_epoch, self._ids_of(after, regexes), group.has_owner)
-            step.after = reconcile(after, may_have, wish.owned, reads_others=reads_others)
+            step.after = reconcile(after, may_have, update.owned, reads_others=reads_others)
         if step.after is not after and step.after != after:
             records.append(current_record(group_id, step.after))
         return step
@@ -462,25 +462,25 @@ class ConsumerRequests:
             self._shard.timers.set(key, now_ms + member.rebalance_timeout_ms)
 
 
-def _updated(member: ConsumerMember, wish: Wish) -> ConsumerMember:
+def _updated(member: ConsumerMember, update: MemberUpdate) -> ConsumerMember:
     """The member with what it says of itself; what it does not say stays. Nearly always it says nothing new."""
     changes = {
         name: said
         for name, said in (
-            ("instance_id", wish.instance_id),
-            ("rack_id", wish.rack_id),
-            ("client_id", wish.client_id),
-            ("client_host", wish.client_host),
-            ("rebalance_timeout_ms", wish.rebalance_timeout_ms),
-            ("topics", wish.topics),
-            ("regex", wish.regex),
-            ("server_assignor", wish.server_assignor),
+            ("instance_id", update.instance_id),
+            ("rack_id", update.rack_id),
+            ("client_id", update.client_id),
+            ("client_host", update.client_host),
+            ("rebalance_timeout_ms", update.rebalance_timeout_ms),
+            ("topics", update.topics),
+            ("regex", update.regex),
+            ("server_assignor", update.server_assignor),
         )
         if said is not None and said != getattr(member, name)
     }
-    if not changes and wish.classic == member.classic:
+    if not changes and update.classic == member.classic:
         return member
-    return replace(member, classic=wish.classic, **changes)  # type: ignore[arg-type]
+    return replace(member, classic=update.classic, **changes)  # type: ignore[arg-type]
 
 
 def _match_other_topics(regexes: dict[str, ResolvedRegex], before: dict[str, ResolvedRegex]) -> bool:

@@ -39,7 +39,7 @@ from ottla.groups.consumer_records import (
     metadata_hash,
     target_record,
 )
-from ottla.groups.consumer_requests import ConsumerRequests, Wish
+from ottla.groups.consumer_requests import ConsumerRequests, MemberUpdate
 from ottla.groups.group import Caller, Group, GroupDecision
 from ottla.groups.partitions import NO_PARTITIONS, Partitions, each_partition
 from ottla.groups.shard import Shard, TimerKey, TimerKind
@@ -271,7 +271,7 @@ class Migration:
             return Decision(replies=[(ticket, member_id_required(member_id, caller))])
         member, records = self._joining_member(group, member_id, request)
         subscription = read_whole_subscription(protocols[0][1])
-        wish = Wish(
+        update = MemberUpdate(
             member_id,
             caller.client_id,
             caller.client_host,
@@ -284,7 +284,7 @@ class Migration:
             classic=ClassicDetails(request.session_timeout_ms, protocols),
         )
         is_downgrade = self._is_last_to_go_back(group, request.group_instance_id)
-        step = self._consumer.advance(group, member, wish, records, now_ms, may_assign=not is_downgrade)
+        step = self._consumer.advance(group, member, update, records, now_ms, may_assign=not is_downgrade)
         self._consumer.forget_timers(group.group_id, member_id)
         self._shard.touch(group.group_id, member_id, request.session_timeout_ms, now_ms)
         self._set_timer(TimerKind.SYNC, group, step.after, now_ms)

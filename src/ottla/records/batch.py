@@ -165,7 +165,7 @@ def _section(data: Buffer, position: int, header: BatchHeader, limit: int) -> Bu
 def records_of(
     data: Buffer, position: int = 0, *, header: BatchHeader | None = None, limit: int = DECOMPRESSED_BYTES_MAX
 ) -> Buffer:
-    """The records of the batch at `position`: a view of `data`, or the up to `limit` bytes they unfold to.
+    """The records of the batch at `position`: a view of `data`, or the up to `limit` bytes they decompress to.
 
     `header`: that of the batch, where the caller has read it already.
     """

@@ -1,6 +1,6 @@
 """The codecs of a record batch, each with a cap on what comes out.
 
-A few kilobytes can announce or unfold to gigabytes, so every decompressor is bounded before or while it
+A few kilobytes can announce or decompress to gigabytes, so every decompressor is bounded before or while it
 works: it never holds much more than `limit` bytes. Anything a decompressor refuses becomes a `RecordsError`.
 Which library serves which codec, and why, is in docs/decisions/0003-codec-libraries.md.
 """
@@ -41,11 +41,11 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 _SNAPPY_RATIO_MAX = 32  # a copy of 3 bytes yields at most 64
 
 
-class UnfoldsTooFarError(RecordsError):
-    """The records unfold to more than the caller allows. Nothing else is known to be wrong with them."""
+class DecompressedTooLargeError(RecordsError):
+    """The records decompress to more than the caller allows. Nothing else is known to be wrong with them."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, f"the records unfold to more than the {limit} bytes allowed")
+        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, f"the records decompress to more than the {limit} bytes allowed")
 
 
 def compress(compression: Compression, data: Buffer, level: int | None = None) -> Buffer:
@@ -58,7 +58,7 @@ def compress(compression: Compression, data: Buffer, level: int | None = None) -
 
 
 def decompress(compression: Compression, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """What `data` unfolds to; UnfoldsTooFarError beyond `limit` bytes. Long work leaves other threads running."""
+    """What `data` decompresses to; DecompressedTooLargeError beyond `limit` bytes. Other threads run on."""
     if compression is Compression.NONE:
         return data
     return _DECOMPRESSORS[compression](data, limit)
@@ -85,7 +85,7 @@ class _Gathered:
     def expect(self, size_bytes: int) -> None:
         """Refuses what is announced to be too much, before anything is allocated for it."""
         if size_bytes >= self.room:
-            raise UnfoldsTooFarError(self._limit)
+            raise DecompressedTooLargeError(self._limit)
 
     def take(self, piece: bytes | memoryview) -> None:
         self.expect(len(piece))

@@ -52,10 +52,10 @@ NO_NAMES: Final[Names] = MappingProxyType({})
 
 
 class _Wanted:
-    __slots__ = ("name", "told", "wish")
+    __slots__ = ("entry", "name", "told")
 
-    def __init__(self, wish: FetchPartition, name: str | None) -> None:
-        self.wish = wish
+    def __init__(self, entry: FetchPartition, name: str | None) -> None:
+        self.entry = entry
         # What the topic was called when the reader named it by id; None if nobody knew the id.
         self.name = name
         self.told = NOTHING_TOLD
@@ -74,12 +74,12 @@ class FetchSession:
         self.partitions: OrderedDict[WantedKey, _Wanted] = OrderedDict()
 
     def add(self, request: FetchRequest, names: Names) -> None:
-        for key, wish in wishes(request):
+        for key, entry in entries(request):
             wanted = self.partitions.get(key)
             if wanted is None:
-                self.partitions[key] = _Wanted(wish, names.get(key.topic_id))
+                self.partitions[key] = _Wanted(entry, names.get(key.topic_id))
             else:
-                wanted.wish = wish
+                wanted.entry = entry
 
     def forget(self, request: FetchRequest) -> None:
         for forgotten in request.forgotten_topics_data:
@@ -141,8 +141,8 @@ class FetchPlan:
 class FetchSessions:
     """All sessions of a broker."""
 
-    def __init__(self, dice: random.Random, slots: int = SLOTS_DEFAULT) -> None:
-        self._dice = dice
+    def __init__(self, rng: random.Random, slots: int = SLOTS_DEFAULT) -> None:
+        self._rng = rng
         self.slots = slots
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
         self.evicted_count = 0
@@ -154,12 +154,12 @@ class FetchSessions:
         """Resolves the session of a request; ApiError where the reader and we do not agree on it."""
         if version < 7 or request.session_epoch == FINAL_EPOCH:
             self._sessions.pop(request.session_id, None)
-            return FetchPlan(None, wishes(request), names, is_incremental=False)
+            return FetchPlan(None, entries(request), names, is_incremental=False)
         uses_topic_ids = version >= 13
         if request.session_epoch == INITIAL_EPOCH:
             self._sessions.pop(request.session_id, None)
             session = self._open(request, uses_topic_ids, now_ms, names)
-            return FetchPlan(session, wishes(request), names, is_incremental=False)
+            return FetchPlan(session, entries(request), names, is_incremental=False)
         known = self._sessions.get(request.session_id)
         if known is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} is not known")
@@ -177,17 +177,17 @@ class FetchSessions:
         if not known.partitions:
             del self._sessions[known.session_id]
             # What it names and forgets in one breath is still an answer, to a reader without a session.
-            return FetchPlan(None, wishes(request), names, is_incremental=False)
-        wanted = [(key, wanted.wish) for key, wanted in known.partitions.items()]
+            return FetchPlan(None, entries(request), names, is_incremental=False)
+        wanted = [(key, wanted.entry) for key, wanted in known.partitions.items()]
         return FetchPlan(known, wanted, names, is_incremental=True)
 
     def _open(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int, names: Names) -> FetchSession | None:
         """A new session; None where there is no room, and the reader goes on without."""
         if not self._make_room(now_ms):
             return None
-        session_id = self._dice.randint(1, SESSION_ID_MAX)
+        session_id = self._rng.randint(1, SESSION_ID_MAX)
         while session_id in self._sessions:
-            session_id = self._dice.randint(1, SESSION_ID_MAX)
+            session_id = self._rng.randint(1, SESSION_ID_MAX)
         session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, now_ms)
         session.add(request, names)  # what it forgets as well is not heard: there was nothing before
         return session
@@ -203,11 +203,11 @@ class FetchSessions:
         return True
 
 
-def wishes(request: FetchRequest) -> list[tuple[WantedKey, FetchPartition]]:
+def entries(request: FetchRequest) -> list[tuple[WantedKey, FetchPartition]]:
     """The partitions of a request, in its order; of one that is named twice, the last word counts."""
     wanted = {}
     for topic in request.topics:
         name = topic.topic if topic.topic_id == ZERO_UUID else ""
-        for wish in topic.partitions:
-            wanted[WantedKey(name, topic.topic_id, wish.partition)] = wish
+        for entry in topic.partitions:
+            wanted[WantedKey(name, topic.topic_id, entry.partition)] = entry
     return list(wanted.items())

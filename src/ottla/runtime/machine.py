@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Machine(Protocol):
-    """What is run: see ARCHITECTURE.md, «A decision, end to end».
+    """What is run: see ARCHITECTURE.md, "A decision, end to end".
 
     Every `now_ms` is steady time, and so are deadlines. What a record carries is wall time: `now_ms + wall_ahead_ms`.
     """

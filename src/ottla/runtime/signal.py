@@ -1,4 +1,4 @@
-"""The one way to wait: a signal that says «look again».
+"""The one way to wait: a signal that says "look again".
 
 A waiter checks its condition, waits for any of the signals that could change it, and checks again. A signal carries no
 value and may fire for nothing, so nobody can rely on what it saw before the wait. Firing without waiters costs nothing.

@@ -7,7 +7,7 @@ costs; the rest of what is not becomes a coroutine.
 
     def answers(broker, request) -> Steps[Response]:
         answers = []
-        for wish in request.wishes:
+        for entry in request.entries:
             answers.append(...)
             if len(answers) % STEP == 0:
                 yield

@@ -71,8 +71,8 @@ class Plan:
 def plan(start: Offsets, end: Offsets) -> Plan:
     """What lies between `start` and `end`. It follows from these two alone: a batch that is run again is the same.
 
-    A partition that only `end` has is new and read from its beginning. LATEST in `start` stands for «where the stream
-    begins»: that batch reads nothing of it, and its end is where the next one starts.
+    A partition that only `end` has is new and read from its beginning. LATEST in `start` stands for "where the stream
+    begins": that batch reads nothing of it, and its end is where the next one starts.
     """
     ranges: list[OffsetRange] = []
     losses: list[str] = []

@@ -2,7 +2,7 @@
 
 `records` knows whether a batch is sound; this knows whether the topic wants it: size, timestamps, keys, codec. It
 decides over values and touches nothing but the batch itself, which it may re-stamp, recompress or convert. So it may
-run in any thread, and must for the batches that take long: a few kilobytes can unfold to a hundred megabytes.
+run in any thread, and must for the batches that take long: a few kilobytes can decompress to a hundred megabytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.config import LONG_MAX, LogConfig
 from ottla.errors import ApiError, ErrorCode, RecordsError
 from ottla.ids import NO_TIMESTAMP
 from ottla.records import batch, legacy
-from ottla.records.compression import UnfoldsTooFarError
+from ottla.records.compression import DecompressedTooLargeError
 from ottla.records.layout import (
     ATTRIBUTES_AT,
     COMPRESSION_MASK,
@@ -45,12 +45,12 @@ _CODECS = {
     "zstd": Compression.ZSTD,
 }
 
-# What may be done at once, by somebody whom others wait for. Unfolding so much takes 1 to 7 ms, by codec.
+# What may be done at once, by somebody whom others wait for. Decompressing so much takes 1 to 7 ms, by codec.
 UNFOLDED_AT_ONCE_BYTES_MAX = 2 * 1024 * 1024
 # Of batches that are compressed anew or looked at record by record, which takes ten times as long.
 REWRITTEN_AT_ONCE_BYTES_MAX = 16 * 1024
 # Each message of an old format becomes objects many times its size.
-LEGACY_UNFOLDED_BYTES_MAX = 16 * 1024 * 1024
+LEGACY_DECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
 LEGACY_AT_ONCE_BYTES_MAX = 64 * 1024
 
 # A clock's time and this stay within 64 bits; the largest setting means no bound.
@@ -74,7 +74,7 @@ class TakesLongError(ApiError):
     """The batch may be fine, but to find out takes too long here and now: ask again where nobody waits."""
 
     def __init__(self) -> None:
-        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, "the batch unfolds to more than is looked at at once")
+        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, "the batch decompresses to more than is looked at at once")
 
 
 class Admission:
@@ -126,7 +126,7 @@ class Admission:
                 raise TakesLongError
             try:
                 checked = batch.check(view, decompressed_bytes_max=UNFOLDED_AT_ONCE_BYTES_MAX)
-            except UnfoldsTooFarError:
+            except DecompressedTooLargeError:
                 raise TakesLongError from None
         else:
             checked = batch.check(view)
@@ -171,12 +171,12 @@ class Admission:
             raise _refusal(code, [(record.record_index, _reason(record, now_ms)) for record in refused])
 
     def _is_long_rewrite(self, view: memoryview) -> bool:
-        """Whether the topic asks that a batch is compressed anew or unfolded twice, and the batch is large."""
+        """Whether the topic asks that a batch is compressed anew or decompressed twice, and the batch is large."""
         if len(view) <= REWRITTEN_AT_ONCE_BYTES_MAX:
             return False
         codec = view[ATTRIBUTES_AT + 1] & COMPRESSION_MASK
-        is_unfolded_twice = self._before_max_ms != LONG_MAX and codec != Compression.NONE
-        return is_unfolded_twice or (self._codec is not None and codec != self._codec)
+        is_decompressed_twice = self._before_max_ms != LONG_MAX and codec != Compression.NONE
+        return is_decompressed_twice or (self._codec is not None and codec != self._codec)
 
     def _in_wanted_codec(self, view: memoryview, header: BatchHeader) -> memoryview:
         """The batch under the codec that the topic asks for; as it is where it asks for none."""
@@ -230,12 +230,12 @@ def _put_right(view: memoryview, header: BatchHeader, at_once: bool) -> tuple[me
 
 def _converted_up(messages: memoryview, at_once: bool) -> memoryview:
     if not at_once:
-        return memoryview(legacy.convert_up(messages, limit=LEGACY_UNFOLDED_BYTES_MAX))
+        return memoryview(legacy.convert_up(messages, limit=LEGACY_DECOMPRESSED_BYTES_MAX))
     if len(messages) > LEGACY_AT_ONCE_BYTES_MAX:
         raise TakesLongError
     try:
         return memoryview(legacy.convert_up(messages, limit=LEGACY_AT_ONCE_BYTES_MAX))
-    except UnfoldsTooFarError:
+    except DecompressedTooLargeError:
         raise TakesLongError from None
 
 

@@ -94,7 +94,7 @@ class Log:
         end_offset: int,
         recovery_point: int,
         opened_ms: int,
-        dice: random.Random,
+        rng: random.Random,
     ) -> None:
         self.disk = disk
         self.directory = directory
@@ -107,7 +107,7 @@ class Log:
         self.recovery_point = recovery_point
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
-        self._dice = dice
+        self._rng = rng
         self._doomed: list[tuple[int, Segment]] = []  # deleted, and when their files may go
         # Snapshots and the indexes of sealed segments: written whole, and not known to be durable yet.
         self._unsynced: set[str] = set()
@@ -359,7 +359,7 @@ class Log:
             active.write_indexes(sync=False)
             self.note_unsynced(active.index_paths())
         self.take_snapshot(base_offset)
-        jitter_ms = self._dice.randint(0, self.config.segment_jitter_ms) if self.config.segment_jitter_ms else 0
+        jitter_ms = self._rng.randint(0, self.config.segment_jitter_ms) if self.config.segment_jitter_ms else 0
         segment = Segment.create(
             self.disk,
             self.directory,

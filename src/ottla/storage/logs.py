@@ -148,11 +148,11 @@ class LogPlan:
     config: LogConfig
     topic_id: UUID | None
     now_ms: int
-    dice: random.Random
+    rng: random.Random
 
     def make(self) -> Log:
         path = self.directory.file(str(self.partition))
-        log = open_log(self.disk, path, self.partition, self.config, now_ms=self.now_ms, dice=self.dice)
+        log = open_log(self.disk, path, self.partition, self.config, now_ms=self.now_ms, rng=self.rng)
         if self.topic_id is not None:
             checkpoints.write_topic_id(self.disk, path, self.topic_id)
         return log
@@ -167,12 +167,12 @@ class Logs:
         paths: list[str],
         config_of: Callable[[str], LogConfig],
         *,
-        dice: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         assert paths, "a broker has at least one log directory"
         self._disk = disk
         self._config_of = config_of
-        self._dice = random.Random() if dice is None else dice
+        self._rng = random.Random() if rng is None else rng
         self.directories = [LogDirectory(path) for path in paths]
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         self.unreadable: dict[TopicPartition, CorruptFileError] = {}  # logs that could not be opened, and why
@@ -256,7 +256,7 @@ class Logs:
                     recovery_point=None if recovery_points is None else recovery_points.get(partition, 0),
                     log_start_offset=start_offsets.get(partition, 0),
                     clean_offset=directory.clean_offsets.get(partition, 0),
-                    dice=self._dice,
+                    rng=self._rng,
                     report=report,
                 )
             except CorruptFileError as error:
@@ -422,7 +422,7 @@ class Logs:
             directory = min(online, key=lambda candidate: counts[candidate.path])
             counts[directory.path] += 1
             config = self._config_of(partition.topic)
-            plans.append(LogPlan(self._disk, directory, partition, config, topic_id, now_ms, self._dice))
+            plans.append(LogPlan(self._disk, directory, partition, config, topic_id, now_ms, self._rng))
         return plans
 
     def adopt(self, plan: LogPlan, log: Log) -> None:
@@ -494,7 +494,7 @@ class Logs:
             )
         for directory, owner in zip(holders, owners, strict=True):
             if owner not in accepted:
-                path = directory.file(set_aside_name(partition, self._dice, STRAY_SUFFIX))
+                path = directory.file(set_aside_name(partition, self._rng, STRAY_SUFFIX))
                 logger.warning(
                     "%s belongs to %s, not to %s; it is kept as %s",
                     directory.logs[partition].directory,
@@ -536,7 +536,7 @@ class Logs:
         renames = [
             Rename(
                 log,
-                directory.file(set_aside_name(log.name, self._dice, DELETE_SUFFIX)),
+                directory.file(set_aside_name(log.name, self._rng, DELETE_SUFFIX)),
                 now_ms + log.config.file_delete_delay_ms,
             )
             for log in doomed
@@ -678,7 +678,7 @@ def partition_of(name: str) -> TopicPartition | None:
     return TopicPartition(matched[1], int(matched[2])) if matched else None
 
 
-def set_aside_name(partition: TopicPartition, dice: random.Random, kind: str) -> str:
+def set_aside_name(partition: TopicPartition, rng: random.Random, kind: str) -> str:
     """A name for a directory that is no partition's any more, unlike any other and as long as may be."""
-    suffix = f".{dice.getrandbits(128):032x}{kind}"
+    suffix = f".{rng.getrandbits(128):032x}{kind}"
     return str(partition)[: _FILE_NAME_LENGTH_MAX - len(suffix)] + suffix

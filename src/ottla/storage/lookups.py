@@ -1,9 +1,8 @@
 """Looking into a batch for a time: at once where it is quick, and where it is not, elsewhere and then once more.
 
-A batch of a few kilobytes can unfold to a hundred megabytes. Whoever must not be kept waiting hands over what it knows
-already (`Looked`), gets a `LongLookupError` with the one lookup that takes long, lets a thread run it, and asks again
-with its result. Nothing is kept in between, so whatever happens to the log meanwhile is seen.
-"""
+A batch of a few kilobytes can decompress to a hundred megabytes. Whoever must not be kept waiting hands over what it
+knows already (`Looked`), gets a `LongLookupError` with the one lookup that takes long, lets a thread run it, and asks
+again with its result. Nothing is kept in between, so whatever happens to the log meanwhile is seen."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ottla.records import batch
-from ottla.records.compression import UnfoldsTooFarError
+from ottla.records.compression import DecompressedTooLargeError
 from ottla.records.layout import BatchHeader
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ Looked: TypeAlias = dict[LookupKey, "tuple[int, int] | None"]  # offset and time
 
 @dataclass(frozen=True, slots=True)
 class TimeLookup:
-    """One batch that has to be unfolded. `run` may run in any thread."""
+    """One batch that has to be decompressed. `run` may run in any thread."""
 
     key: LookupKey
     data: Buffer
@@ -43,10 +42,10 @@ class TimeLookup:
 
 
 class LongLookupError(Exception):
-    """The answer is in a batch that takes long to unfold: run the lookup where nobody waits, and ask again."""
+    """The answer is in a batch that takes long to decompress: run the lookup where nobody waits, and ask again."""
 
     def __init__(self, lookup: TimeLookup) -> None:
-        super().__init__("a batch takes long to unfold")
+        super().__init__("a batch takes long to decompress")
         self.lookup = lookup
 
 
@@ -63,5 +62,5 @@ def first_at_or_after(lookup: TimeLookup, looked: Looked | None) -> tuple[int, i
             start_offset=lookup.key.start_offset,
             decompressed_bytes_max=UNFOLDED_AT_ONCE_BYTES_MAX,
         )
-    except UnfoldsTooFarError:
+    except DecompressedTooLargeError:
         raise LongLookupError(lookup) from None

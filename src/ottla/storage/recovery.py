@@ -77,7 +77,7 @@ def open_log(
     recovery_point: int | None = 0,
     log_start_offset: int = 0,
     clean_offset: int = 0,
-    dice: random.Random | None = None,
+    rng: random.Random | None = None,
     report: RecoveryReport | None = None,
 ) -> Log:
     """Opens the log in `directory`, or starts it there.
@@ -85,10 +85,10 @@ def open_log(
     `is_clean`: the last owner closed it in order. `recovery_point`: None where nobody knows it any more. Below
     `clean_offset` it was compacted and may have gaps.
     """
-    dice = random.Random() if dice is None else dice
+    rng = random.Random() if rng is None else rng
     report = RecoveryReport() if report is None else report
     log = _Opening(
-        disk, directory, name, config, now_ms, is_clean, recovery_point, log_start_offset, clean_offset, dice, report
+        disk, directory, name, config, now_ms, is_clean, recovery_point, log_start_offset, clean_offset, rng, report
     ).run()
     if is_clean or recovery_point is None or recovery_point <= log.end_offset:
         return log
@@ -96,7 +96,7 @@ def open_log(
     report.note(f"{name} ends at {log.end_offset}: it was never flushed up to {recovery_point}; checked from its start")
     log.abandon()
     return _Opening(
-        disk, directory, name, config, now_ms, is_clean, None, log_start_offset, clean_offset, dice, report
+        disk, directory, name, config, now_ms, is_clean, None, log_start_offset, clean_offset, rng, report
     ).run()
 
 
@@ -114,7 +114,7 @@ class _Opening:
         recovery_point: int | None,
         log_start_offset: int,
         clean_offset: int,
-        dice: random.Random,
+        rng: random.Random,
         report: RecoveryReport,
     ) -> None:
         self.disk = disk
@@ -126,7 +126,7 @@ class _Opening:
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
         self.clean_offset = clean_offset
-        self.dice = dice
+        self.rng = rng
         self.report = report
         self.segments: list[Segment] = []
         self.epochs_lost = False
@@ -326,7 +326,7 @@ class _Opening:
             # Nothing of a clean log is unflushed; the torn part is flushed once it is taken in.
             recovery_point=end_offset,
             opened_ms=self.now_ms,
-            dice=self.dice,
+            rng=self.rng,
         )
 
     def _learn_epochs(self, log: Log, sealed: list[Segment]) -> None:

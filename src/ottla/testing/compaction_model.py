@@ -117,21 +117,21 @@ class Judge:
 
 
 class History:
-    """One log, driven by a dice."""
+    """One log, driven by random numbers."""
 
     def __init__(self, seed: int) -> None:
-        dice = self.dice = random.Random(seed)
-        self.keys = dice.randint(1, 12)
-        self.map_keys = dice.choice([1, 2, 3, 4, 6, 1000])
-        self.records_max = dice.choice([1, 2, 4])
+        rng = self.rng = random.Random(seed)
+        self.keys = rng.randint(1, 12)
+        self.map_keys = rng.choice([1, 2, 3, 4, 6, 1000])
+        self.records_max = rng.choice([1, 2, 4])
         self.config = LogConfig(
-            segment_bytes=dice.choice([200, 400, 800, 3000]),
-            index_interval_bytes=dice.choice([0, 80, 300]),
-            segment_index_bytes=dice.choice([36, 60, 200]),
+            segment_bytes=rng.choice([200, 400, 800, 3000]),
+            index_interval_bytes=rng.choice([0, 80, 300]),
+            segment_index_bytes=rng.choice([36, 60, 200]),
             cleanup_policy=("compact",),
             min_cleanable_dirty_ratio=0.0,
-            delete_retention_ms=dice.choice([0, 100, 5000]),
-            file_delete_delay_ms=dice.choice([0, 500]),
+            delete_retention_ms=rng.choice([0, 100, 5000]),
+            file_delete_delay_ms=rng.choice([0, 500]),
             max_message_bytes=1000,
         )
         self.disk = SimulatedDisk()
@@ -148,18 +148,18 @@ class History:
         self._open()
 
     def play(self) -> None:
-        dice = self.dice
+        rng = self.rng
         steps = (
-            [self.append] * dice.randint(1, 10)
-            + [self.append_in_transaction] * dice.randint(1, 10)
-            + [self.end_transaction] * dice.randint(3, 15)
-            + [self.roll] * dice.randint(0, 2)
-            + [self.clean] * dice.randint(1, 3)
+            [self.append] * rng.randint(1, 10)
+            + [self.append_in_transaction] * rng.randint(1, 10)
+            + [self.end_transaction] * rng.randint(3, 15)
+            + [self.roll] * rng.randint(0, 2)
+            + [self.clean] * rng.randint(1, 3)
             + [self.delete_records, self.take_copies, self.checkpoint, self.wait, self.stop, self.unlink]
         )
         try:
             for _ in range(STEPS):
-                step = dice.choice(steps)
+                step = rng.choice(steps)
                 self.story.append(step.__name__)
                 step()
                 if step not in (self.append, self.append_in_transaction, self.end_transaction):
@@ -171,14 +171,14 @@ class History:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def _records(self) -> list[tuple[bytes, bytes | None]]:
-        dice = self.dice
+        rng = self.rng
         return [
-            (b"k%d" % dice.randrange(self.keys), None if dice.random() < 0.25 else b"%d" % dice.getrandbits(40))
-            for _ in range(dice.randint(1, self.records_max))
+            (b"k%d" % rng.randrange(self.keys), None if rng.random() < 0.25 else b"%d" % rng.getrandbits(40))
+            for _ in range(rng.randint(1, self.records_max))
         ]
 
     def _append(self, producer_id: int = -1, *, is_transactional: bool = False) -> None:
-        self.now_ms += self.dice.randint(0, 20)
+        self.now_ms += self.rng.randint(0, 20)
         records = self._records()
         epoch, sequence = self._next_of(producer_id)
         data = batch.build(
@@ -212,20 +212,20 @@ class History:
         return (0, 0) if last is None else (last.epoch, last.next_sequence)
 
     def append(self) -> None:
-        self._append(self.dice.choice((-1, -1, *IDEMPOTENT)))
+        self._append(self.rng.choice((-1, -1, *IDEMPOTENT)))
 
     def append_in_transaction(self) -> None:
-        self._append(self.dice.choice(TRANSACTIONAL), is_transactional=True)
+        self._append(self.rng.choice(TRANSACTIONAL), is_transactional=True)
 
     def end_transaction(self) -> None:
         """Now and then with a raised epoch (KIP-890), or without any data here."""
         open_ = [producer_id for producer_id in TRANSACTIONAL if self.judge.is_open(producer_id)]
-        if not open_ and self.dice.random() < 0.8:
+        if not open_ and self.rng.random() < 0.8:
             return
-        producer_id = self.dice.choice(open_ or TRANSACTIONAL)
-        marker = control.EndTransactionMarker(commit=self.dice.random() < 0.5, coordinator_epoch=1)
+        producer_id = self.rng.choice(open_ or TRANSACTIONAL)
+        marker = control.EndTransactionMarker(commit=self.rng.random() < 0.5, coordinator_epoch=1)
         epoch, sequence = self._next_of(producer_id)
-        raised = self.dice.randint(0, 1)
+        raised = self.rng.randint(0, 1)
         appended = self.log.append_marker(
             producer_id, epoch + raised, marker, leader_epoch=self.epoch, now_ms=self.now_ms
         )
@@ -255,7 +255,7 @@ class History:
         self.durable_start = min(self.log_start, self.log.recovery_point)
 
     def wait(self) -> None:
-        self.now_ms += self.dice.choice([50, 200, 10_000])
+        self.now_ms += self.rng.choice([50, 200, 10_000])
 
     def unlink(self) -> None:
         self.now_ms += 1000
@@ -263,9 +263,9 @@ class History:
 
     def delete_records(self) -> None:
         _, _, stable = self.judge.decided(0, self.log.end_offset)
-        self.log_start = self.dice.randint(self.log_start, max(self.log_start, stable))
+        self.log_start = self.rng.randint(self.log_start, max(self.log_start, stable))
         self.log.advance_log_start(self.log_start)
-        if self.dice.random() < 0.5:
+        if self.rng.random() < 0.5:
             self.log.delete_expired(self.now_ms, self.log.end_offset)
 
     def clean(self) -> None:
@@ -282,7 +282,7 @@ class History:
         if job is None:
             return
         self.cleaned_end = max(self.cleaned_end, job.end_offset)
-        if self.dice.random() < 0.2:
+        if self.rng.random() < 0.2:
             self._clean_until_a_stop(job)
         else:
             self._clean(job)
@@ -299,7 +299,7 @@ class History:
         self._check_keys_are_single(result.end_offset)
 
     def _clean_until_a_stop(self, job: CleaningJob) -> None:
-        self.disk.stop_at(len(self.disk.operations) + self.dice.randint(0, 40))
+        self.disk.stop_at(len(self.disk.operations) + self.rng.randint(0, 40))
         try:
             self._clean(job)
         except DiskStopped:
@@ -316,7 +316,7 @@ class History:
                 self.earlier[name] = read_file(self.disk, os.path.join(ROOT, name))
 
     def stop(self) -> None:
-        if self.dice.random() < 0.3:
+        if self.rng.random() < 0.3:
             self.logs.close()
             self.durable_end, self.durable_start = self.log.end_offset, self.log_start
             self.story.append("cleanly")
@@ -326,7 +326,7 @@ class History:
 
     def _come_back(self) -> None:
         """From a kill, which loses nothing, or from a loss of power."""
-        if self.dice.random() < 0.5:
+        if self.rng.random() < 0.5:
             self.disk = self.disk.kill()
             self.durable_end, self.durable_start = self.judge_end, self.log_start
             self.story.append("killed")
@@ -334,8 +334,8 @@ class History:
             self.durable_start = 0  # known to the process alone
             self._reopen(is_sound=is_sound)
         else:
-            fates = self.dice.choice([(Fate.DROPPED,), (Fate.KEPT,), EVERY_FATE])
-            self.disk = self.disk.crash(self.dice.getrandbits(32), fates)
+            fates = self.rng.choice([(Fate.DROPPED,), (Fate.KEPT,), EVERY_FATE])
+            self.disk = self.disk.crash(self.rng.getrandbits(32), fates)
             self.story.append(f"lost power {fates}")
             self._reopen(is_sound=self._disturb())
 
@@ -345,9 +345,9 @@ class History:
 
     def _disturb(self) -> bool:
         """Something happens to a checkpoint file, or nothing."""
-        name = self.dice.choice(CHECKPOINTS)
+        name = self.rng.choice(CHECKPOINTS)
         path = os.path.join(ROOT, name)
-        what = self.dice.choice(["nothing", "lost", "damaged", "earlier"])
+        what = self.rng.choice(["nothing", "lost", "damaged", "earlier"])
         if what == "nothing" or (what == "earlier" and name not in self.earlier):
             return True
         if what == "lost":
@@ -356,7 +356,7 @@ class History:
             content = self.earlier.get(name, b"")
             if what == "damaged":
                 content = read_file(self.disk, path) if self.disk.exists(path) else content
-                content = damaged(content, self.dice)
+                content = damaged(content, self.rng)
             file = self.disk.open(path, create=True, writable=True)
             file.truncate(0)
             file.write(0, content)
@@ -385,7 +385,7 @@ class History:
         self.epoch += 1
 
     def _open(self) -> None:
-        self.logs = Logs(self.disk, [ROOT], lambda topic: self.config, dice=random.Random(1))
+        self.logs = Logs(self.disk, [ROOT], lambda topic: self.config, rng=random.Random(1))
         self.logs.open(self.now_ms)
         self.log: Log = self.logs.create(NAME, now_ms=self.now_ms)
 
@@ -399,7 +399,7 @@ class History:
         committed, aborted, stable = self.judge.decided(log.segments[0].base_offset, log.end_offset)
         if log.last_stable_offset(log.end_offset) != max(stable, log.log_start_offset):
             raise WrongError(f"stable up to {log.last_stable_offset(log.end_offset)}, in fact {stable}")
-        for start in {self.log_start, self.dice.randint(self.log_start, max(self.log_start, stable))}:
+        for start in {self.log_start, self.rng.randint(self.log_start, max(self.log_start, stable))}:
             self._check_committed(start, committed, stable)
         self._check_uncommitted(aborted, stable)
 
@@ -436,7 +436,7 @@ class History:
         """Reads as a client does: a piece at a time, each with the transactions of its own that were aborted."""
         offset = start
         while offset < upper:
-            piece = self.log.read(offset, self.dice.randint(1, 2000), upper_offset=upper)
+            piece = self.log.read(offset, self.rng.randint(1, 2000), upper_offset=upper)
             if piece is None:
                 return
             aborted = self.log.aborted_transactions(offset, piece.upper_offset) if is_committed else []
@@ -481,14 +481,14 @@ def table_of(records: object) -> dict[bytes, bytes]:
     return table
 
 
-def damaged(content: bytes, dice: random.Random) -> bytes:
+def damaged(content: bytes, rng: random.Random) -> bytes:
     """With another digit somewhere, which no format notices, or cut, or of zeros, or empty."""
-    kind = dice.choice(["digit", "digit", "cut", "zeros", "empty"])
+    kind = rng.choice(["digit", "digit", "cut", "zeros", "empty"])
     digits = [at for at, byte in enumerate(content) if chr(byte).isdigit()]
     if kind == "digit" and digits:
         changed = bytearray(content)
-        changed[dice.choice(digits)] = ord(dice.choice("0123456789"))
+        changed[rng.choice(digits)] = ord(rng.choice("0123456789"))
         return bytes(changed)
     if kind == "cut" and content:
-        return content[: dice.randrange(len(content))]
+        return content[: rng.randrange(len(content))]
     return bytes(len(content)) if kind == "zeros" else b""

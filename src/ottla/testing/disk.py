@@ -128,26 +128,26 @@ class _Inode:
             self.durable = bytes(self.content)
             self.changes.clear()
 
-    def after_power_loss(self, fate: Fate, dice: random.Random) -> bytes:
+    def after_power_loss(self, fate: Fate, rng: random.Random) -> bytes:
         if not self.changes or fate is Fate.DROPPED:
             return self.durable
         if fate is Fate.KEPT:
             return bytes(self.content)
         if fate is Fate.CUT:
-            return self._cut(dice)
-        return self._sectors(dice)
+            return self._cut(rng)
+        return self._sectors(rng)
 
-    def _cut(self, dice: random.Random) -> bytes:
+    def _cut(self, rng: random.Random) -> bytes:
         content = bytearray(self.durable)
-        kept = dice.randint(0, len(self.changes) - 1)
+        kept = rng.randint(0, len(self.changes) - 1)
         for change in self.changes[:kept]:
             _apply(change, content)
         torn = self.changes[kept]
         if isinstance(torn, _Write):
-            _apply(_Write(torn.position, torn.data[: dice.randint(0, len(torn.data))]), content)
+            _apply(_Write(torn.position, torn.data[: rng.randint(0, len(torn.data))]), content)
         return bytes(content)
 
-    def _sectors(self, dice: random.Random) -> bytes:
+    def _sectors(self, rng: random.Random) -> bytes:
         """Every sector is as new as the last write or as old as the last sync, zeros where there was nothing then."""
         sizes, smallest = [len(self.durable)], len(self.durable)
         content = bytearray(self.durable)
@@ -155,10 +155,10 @@ class _Inode:
             _apply(change, content)
             sizes.append(len(content))
             smallest = min(smallest, len(content))
-        size = dice.choice(sizes)
+        size = rng.choice(sizes)
         old = self.durable[: min(size, smallest)].ljust(size, b"\0") if size > smallest else self.durable[:size]
         new = bytes(self.content[:size]).ljust(size, b"\0")
-        return b"".join(dice.choice((old, new))[start : start + SECTOR_BYTES] for start in range(0, size, SECTOR_BYTES))
+        return b"".join(rng.choice((old, new))[start : start + SECTOR_BYTES] for start in range(0, size, SECTOR_BYTES))
 
 
 def _apply(change: _Write | _Truncate, content: bytearray) -> None:
@@ -201,23 +201,23 @@ class _Directory:
         self.durable = dict(self.entries)
         self.changes.clear()
 
-    def after_power_loss(self, fates: Sequence[Fate], dice: random.Random) -> _Directory:
-        fate = dice.choice(fates)
+    def after_power_loss(self, fates: Sequence[Fate], rng: random.Random) -> _Directory:
+        fate = rng.choice(fates)
         if fate is Fate.DROPPED:
             kept = 0
         elif fate is Fate.KEPT:
             kept = len(self.changes)
         else:
-            kept = dice.randint(0, len(self.changes))
+            kept = rng.randint(0, len(self.changes))
         names = dict(self.durable)
         for change in self.changes[:kept]:
             change.apply(names)
         survived = _Directory()
         for name, node in names.items():
             if isinstance(node, _Directory):
-                survived.entries[name] = node.after_power_loss(fates, dice)
+                survived.entries[name] = node.after_power_loss(fates, rng)
             else:
-                survived.entries[name] = _Inode(node.after_power_loss(dice.choice(fates), dice), node.modified_ms)
+                survived.entries[name] = _Inode(node.after_power_loss(rng.choice(fates), rng), node.modified_ms)
         survived.sync()
         return survived
 

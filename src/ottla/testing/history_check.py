@@ -53,7 +53,7 @@ class _Facts:
     """What all clients together know."""
 
     senders: dict[int, Operation]  # by value
-    wishes: dict[int, TopicPartition]  # where a value was sent to
+    sent_to: dict[int, TopicPartition]  # where a value was sent to
     read: dict[int, set[Place]]  # where a value was read
     told: dict[int, set[Place]]  # where a value stands, by reads and by answers
     standing: dict[TopicPartition, dict[int, set[int]]]  # values by offset
@@ -65,7 +65,7 @@ class _Facts:
         for operation in operations:
             for send in operation.sends:
                 facts.senders[send.value] = operation
-                facts.wishes[send.value] = send.partition
+                facts.sent_to[send.value] = send.partition
                 if send.offset is not None and operation.outcome is not Outcome.FAILED:
                     facts._note(send.value, Place(send.partition, send.offset))
             for partition, offset, value in operation.reads:
@@ -106,7 +106,7 @@ def _places(facts: _Facts) -> Iterator[Finding]:
             where = sorted((str(place.partition), place.offset) for place in places)
             yield Finding(Anomaly.DUPLICATE, f"{value} stands at {where}")
     for value, places in facts.read.items():
-        if any(place.partition != facts.wishes.get(value) for place in places):
+        if any(place.partition != facts.sent_to.get(value) for place in places):
             yield Finding(Anomaly.UNWRITTEN_READ, f"{value} was read from {sorted(places)}")
 
 

@@ -37,7 +37,7 @@ from ottla.testing.raw_requests import create_topic, one_batch, produce, produce
 from ottla.testing.raw_transactions import RawProducer, find_coordinator
 
 WIDE = "wide"  # has very many partitions
-ZIPPED = "zipped"  # has batches that unfold to many times their size
+ZIPPED = "zipped"  # has batches that decompress to many times their size
 GROUP = "keeper"  # the first of the groups with offsets
 TRANSACTION = "large"
 TIME_MS = 1_700_000_000_000
@@ -54,7 +54,7 @@ class Size:
     groups: int
     offsets_per_group: int
     zipped_batches: int
-    zipped_bytes: int  # that each of them unfolds to
+    zipped_bytes: int  # that each of them decompresses to
     # Of the producer that `Stage` introduces.
     producer_id: int = 0
     producer_epoch: int = 0
@@ -120,7 +120,7 @@ def _list_offsets(topic: str, indexes: range, timestamp: int) -> Any:
     )
 
 
-def _list_unfolding(size: Size) -> Any:
+def _list_decompressing(size: Size) -> Any:
     return _list_offsets(ZIPPED, range(size.zipped_batches), TIME_MS + 1)
 
 
@@ -347,7 +347,7 @@ ROWS = (
     Row("Fetch of every partition", 12, _fetch),
     Row("ListOffsets of very many partitions", 9, lambda size: _list_offsets(WIDE, range(size.names), -1)),
     Row(
-        "ListOffsets by time in batches that unfold",
+        "ListOffsets by time in batches that decompress",
         9,
         lambda size: _list_offsets(ZIPPED, range(size.zipped_batches), TIME_MS + 1),
     ),

@@ -8,7 +8,7 @@ is what they stand on. Time jumps to the next timer when nothing is left to do. 
     loop.run_until_complete(asyncio.sleep(3600))     # returns at once
     assert loop.time() == 3600
 
-With `dice`, sockets that are ready together are told in a random order and some a turn later, which a kernel may
+With `rng`, sockets that are ready together are told in a random order and some a turn later, which a kernel may
 do and rarely does. Callbacks run in the order in which they were registered, because asyncio promises that.
 """
 
@@ -83,9 +83,9 @@ class SimulatedSelector(selectors.BaseSelector):
     A socket says when its state may have changed (`look_at`), so that a thousand idle connections cost nothing.
     """
 
-    def __init__(self, wait: Callable[[float | None], None], dice: Random | None = None) -> None:
+    def __init__(self, wait: Callable[[float | None], None], rng: Random | None = None) -> None:
         self._wait = wait
-        self._dice = dice
+        self._rng = rng
         self._sockets: dict[int, Pollable] = {}
         self._keys = _Keys()
         self._suspects: dict[int, None] = {}  # in order: those that may be ready
@@ -138,15 +138,15 @@ class SimulatedSelector(selectors.BaseSelector):
         ready = self.ready()
         if not ready and timeout != 0:
             self._wait(timeout)
-        return ready if self._dice is None else self._shuffled(ready, self._dice)
+        return ready if self._rng is None else self._shuffled(ready, self._rng)
 
     @staticmethod
     def _shuffled(
-        ready: list[tuple[selectors.SelectorKey, int]], dice: Random
+        ready: list[tuple[selectors.SelectorKey, int]], rng: Random
     ) -> list[tuple[selectors.SelectorKey, int]]:
         """In a random order and not always all; readiness lasts, so the rest comes again."""
-        dice.shuffle(ready)
-        return [event for number, event in enumerate(ready) if number == 0 or dice.random() >= LATE_CHANCE]
+        rng.shuffle(ready)
+        return [event for number, event in enumerate(ready) if number == 0 or rng.random() >= LATE_CHANCE]
 
     def ready(self) -> list[tuple[selectors.SelectorKey, int]]:
         ready = []
@@ -171,8 +171,8 @@ class SimulatedLoop(selector_events.BaseSelectorEventLoop):
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
 
-    def __init__(self, dice: Random | None = None) -> None:
-        self.sockets = SimulatedSelector(self._pass_time, dice)
+    def __init__(self, rng: Random | None = None) -> None:
+        self.sockets = SimulatedSelector(self._pass_time, rng)
         self._now = 0.0
         self._turns_without_time = 0
         self._resolve: Resolver | None = None
@@ -246,7 +246,7 @@ class SimulatedLoop(selector_events.BaseSelectorEventLoop):
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (self._resolve(host), port))]
 
 
-def run(main: Coroutine[Any, Any, Result], *, dice: Random | None = None) -> Result:
+def run(main: Coroutine[Any, Any, Result], *, rng: Random | None = None) -> Result:
     """Runs one coroutine on a loop of its own; what is still running then is cancelled."""
-    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(dice)) as runner:
+    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(rng)) as runner:
         return runner.run(main)

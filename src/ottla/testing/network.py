@@ -9,7 +9,7 @@ that does not read makes `send` take less and then nothing. Beyond that, on requ
 - `Host.kill`: a process ends; its peers see the end of the stream or a reset, because its kernel cleans up;
 - `Host.power_off`: a machine is gone; its peers hear nothing until they speak to it when it is up again.
 
-Everything is a function of what was asked and of the dice. A host has one address; 127.0.0.1 and localhost are the host
+Everything is a function of what was asked and of the rng. A host has one address; 127.0.0.1 and localhost are the host
 itself, and 0.0.0.0 listens there too.
 """
 
@@ -84,7 +84,7 @@ class Link:
     def carry(self, arrive: Callable[[], None], *, not_before: float = 0.0) -> None:
         """Calls `arrive` on the other side; later, if nothing passes now."""
         network, conditions = self.network, self.conditions
-        delay_s = conditions.latency_s + network.dice.random() * conditions.jitter_s
+        delay_s = conditions.latency_s + network.rng.random() * conditions.jitter_s
         network.later(max(network.loop.time(), not_before) + delay_s, lambda: self._arrived(arrive))
 
     def _arrived(self, arrive: Callable[[], None]) -> None:
@@ -135,7 +135,7 @@ class _Pipe:
         self._link.carry(self._arrive, not_before=self._busy_until)
 
     def _arrive(self) -> None:
-        """Something has arrived, and that is what was sent first, however the dice fell: a stream keeps its order."""
+        """Something has arrived, and that is what was sent first, whatever was drawn: a stream keeps its order."""
         if self._segments:
             self._receiver.take(self._segments.popleft())
 
@@ -285,7 +285,7 @@ class SimulatedSocket:
         raise _error(errno.EINPROGRESS)
 
     def _knock(self, host: Host, port: int) -> None:
-        """The wish to connect has arrived at the other host."""
+        """The attempt to connect has arrived at the other host."""
         if self._state is not _State.CONNECTING or self._is_orphan:
             return
         link = self._link
@@ -361,8 +361,8 @@ class SimulatedSocket:
     def _portion(self, count: int) -> int:
         """How much of what a call could move it does move."""
         assert self._link is not None
-        if count > 1 and self._network.dice.random() < self._link.conditions.cut_chance:
-            return self._network.dice.randint(1, count)
+        if count > 1 and self._network.rng.random() < self._link.conditions.cut_chance:
+            return self._network.rng.randint(1, count)
         return count
 
     def recv(self, size: int) -> bytes:
@@ -547,12 +547,12 @@ class SimulatedNetwork:
     def __init__(
         self,
         loop: SimulatedLoop,
-        dice: Random,
+        rng: Random,
         conditions: Conditions | None = None,
         trace: Trace | None = None,
     ) -> None:
         self.loop = loop
-        self.dice = dice
+        self.rng = rng
         self.conditions = Conditions() if conditions is None else conditions  # of links that are made from now on
         self.trace: Trace = trace or (lambda event: None)
         self._hosts: dict[str, Host] = {}

@@ -12,14 +12,14 @@ import socket
 
 FIRST_PORT = 10_000
 LAST_PORT = 32_767  # Linux hands out those above
-_dice = random.SystemRandom()  # not the one that a test may have set: others look for ports at the same time
+_rng = random.SystemRandom()  # not the one that a test may have set: others look for ports at the same time
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """Ports that nobody has now, all different because they are held open together."""
     held: list[socket.socket] = []
     try:
-        for port in _dice.sample(range(FIRST_PORT, LAST_PORT + 1), LAST_PORT + 1 - FIRST_PORT):
+        for port in _rng.sample(range(FIRST_PORT, LAST_PORT + 1), LAST_PORT + 1 - FIRST_PORT):
             if len(held) == count:
                 break
             if (sock := _bound(host, port)) is not None:

@@ -84,7 +84,7 @@ def fetch(
     forgotten: Sequence[int] = (),
 ) -> FetchRequest:
     """A Fetch of some partitions of one topic, all from the same offset; without a session unless told."""
-    wishes = [
+    entries = [
         FetchPartition(
             partition=partition,
             fetch_offset=offset,
@@ -101,7 +101,7 @@ def fetch(
         isolation_level=isolation_level,
         session_id=session_id,
         session_epoch=session_epoch,
-        topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=wishes)] if wishes else [],
+        topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=entries)] if entries else [],
         forgotten_topics_data=[ForgottenTopic(topic=topic, topic_id=topic_id, partitions=list(forgotten))]
         if forgotten
         else [],
@@ -116,21 +116,21 @@ def list_offsets(
     isolation_level: int = 0,
     current_leader_epoch: int = -1,
 ) -> ListOffsetsRequest:
-    wish = ListOffsetsPartition(
+    entry = ListOffsetsPartition(
         partition_index=partition, timestamp=timestamp, current_leader_epoch=current_leader_epoch
     )
     return ListOffsetsRequest(
-        replica_id=-1, isolation_level=isolation_level, topics=[ListOffsetsTopic(name=topic, partitions=[wish])]
+        replica_id=-1, isolation_level=isolation_level, topics=[ListOffsetsTopic(name=topic, partitions=[entry])]
     )
 
 
 def metadata(*topics: str | UUID, auto_create: bool = True, all_topics: bool = False) -> MetadataRequest:
     """Topics by name or by id; none at all unless all are asked for."""
-    wishes = [
+    entries = [
         MetadataRequestTopic(name=None, topic_id=topic) if isinstance(topic, UUID) else MetadataRequestTopic(name=topic)
         for topic in topics
     ]
-    return MetadataRequest(topics=None if all_topics else wishes, allow_auto_topic_creation=auto_create)
+    return MetadataRequest(topics=None if all_topics else entries, allow_auto_topic_creation=auto_create)
 
 
 def create_topic(

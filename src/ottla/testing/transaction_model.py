@@ -1,7 +1,7 @@
 """Transactions in a world of chance: clients, a coordinator that crashes, partitions, and messages that get lost.
 
 The coordinator is the real machine and the partitions keep the real producer states; what lies between them is a seeded
-dice. Requests arrive or not, answers arrive or not, markers are written and not reported, time passes, the wall clock
+rng. Requests arrive or not, answers arrive or not, markers are written and not reported, time passes, the wall clock
 is set forward and back. After each step and at the end the world is asked what must hold:
 
 - a transaction is visible in all of its partitions or in none, as its producer was told;
@@ -102,7 +102,7 @@ class World:
     """Everything that a seed decides about."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.now_ms = 1_000_000
         self.settings = TransactionSettings(transactional_id_expiration_ms=10**12)
         self.wall_ahead_ms = 0
@@ -112,7 +112,7 @@ class World:
         self.shard.loaded(self.now_ms)
         self.coordinator_epoch = 0
         self.partitions = {TopicPartition("t", index): PartitionLog() for index in range(3)}
-        self.clients = [Client(f"tx-{index % 2}", self.dice.choice((1, 2))) for index in range(3)]
+        self.clients = [Client(f"tx-{index % 2}", self.rng.choice((1, 2))) for index in range(3)]
         self.attempts: list[Attempt] = []
         self._next_producer_id = 0
         self._next_value = 0
@@ -126,7 +126,7 @@ class World:
     # -- the coordinator -----------------------------------------------------------------------------------------------
 
     def _carry_out(self, decision: Decision) -> Any:
-        if decision.records and self.dice.random() < 0.03:
+        if decision.records and self.rng.random() < 0.03:
             decision = self.shard.refused(decision, ErrorCode.COORDINATOR_NOT_AVAILABLE, self.now_ms)
         for record in decision.records:
             value = None if record.value is None else encode_value(record.value, record.value_version)
@@ -139,10 +139,10 @@ class World:
 
     def _ask(self, decide: Any, *arguments: Any) -> Any:
         """The answer, unless the question or the answer gets lost on the way."""
-        if self.dice.random() < 0.05:
+        if self.rng.random() < 0.05:
             return LOST
         answer = self._carry_out(decide(*arguments, ASKED, self.now_ms))
-        return LOST if self.dice.random() < 0.05 else answer
+        return LOST if self.rng.random() < 0.05 else answer
 
     def restart_coordinator(self) -> None:
         self.coordinator_epoch += 1
@@ -168,7 +168,7 @@ class World:
     def init(self, client: Client) -> None:
         """A producer begins its life, or a new one under the same transactional id."""
         request = InitProducerIdRequest(
-            transactional_id=client.transactional_id, transaction_timeout_ms=self.dice.choice((500, 60_000))
+            transactional_id=client.transactional_id, transaction_timeout_ms=self.rng.choice((500, 60_000))
         )
         fresh = self._fresh_id(self.shard.wants_producer_id(client.transactional_id))
         answer = self._ask(self.shard.init_producer_id, request, fresh)
@@ -188,7 +188,7 @@ class World:
         producer = client.producer
         if producer is None or client.attempt.wants_commit is not None:
             return
-        name = self.dice.choice(list(self.partitions))
+        name = self.rng.choice(list(self.partitions))
         partition = self.partitions[name]
         added = self._ask(
             self.shard.add_partitions, client.transactional_id, producer, [name], 2 if client.version == 2 else 0
@@ -199,7 +199,7 @@ class World:
         self._next_value += 1
         value = f"v{self._next_value}"
         sequence = client.sequences.get(name, 0)
-        for _ in range(self.dice.choice((1, 1, 2))):  # sent again, as if the first answer had been lost
+        for _ in range(self.rng.choice((1, 1, 2))):  # sent again, as if the first answer had been lost
             try:
                 partition.append(producer, sequence, value)
             except ApiError as error:
@@ -223,7 +223,7 @@ class World:
         if producer is None or (not client.attempt.values and client.version == 1):
             return
         if client.attempt.wants_commit is None:
-            client.attempt.wants_commit = bool(client.attempt.values) and self.dice.random() < 0.7
+            client.attempt.wants_commit = bool(client.attempt.values) and self.rng.random() < 0.7
         request = EndTxnRequest(
             transactional_id=client.transactional_id,
             producer_id=producer.producer_id,
@@ -248,14 +248,14 @@ class World:
     def write_some_markers(self, share: float = 0.5) -> None:
         """Some partitions hear of an end; of those, some are reported."""
         for due in self._carry_out(self.shard.due_markers(ASKED, self.now_ms)):
-            told = [name for name in due.partitions if self.dice.random() < share]
+            told = [name for name in due.partitions if self.rng.random() < share]
             for name in told:
                 try:
                     self.partitions[name].append_marker(due, self.coordinator_epoch)
                 except ApiError as error:
                     if error.code != ErrorCode.INVALID_PRODUCER_EPOCH:
                         raise AssertionError(f"{name} does not take the end of {due}") from error
-            if self.dice.random() < share:
+            if self.rng.random() < share:
                 self._carry_out(self.shard.markers_written(due, told, ASKED, self.now_ms))
 
     def let_time_pass(self, ms: int) -> None:
@@ -269,23 +269,23 @@ class World:
                 assert open_ms < transaction.timeout_ms, f"open for {open_ms} ms: {transaction}"
 
     def set_wall_clock(self) -> None:
-        self.wall_ahead_ms = self.shard.wall_ahead_ms = self.dice.choice(WALL_CLOCKS_MS)
+        self.wall_ahead_ms = self.shard.wall_ahead_ms = self.rng.choice(WALL_CLOCKS_MS)
 
     def use_up_epochs(self) -> None:
         """Brings a transactional id at rest close to the end of its epochs: the log says so."""
-        transaction = self.shard.transaction(self.dice.choice(self.clients).transactional_id)
+        transaction = self.shard.transaction(self.rng.choice(self.clients).transactional_id)
         if transaction is not None and transaction.state in AT_REST and transaction.producer_epoch < 100:
             value = transaction.record().value
             assert value is not None
-            value.producer_epoch = LAST_CLIENT_EPOCH - self.dice.randrange(3)  # type: ignore[attr-defined]
+            value.producer_epoch = LAST_CLIENT_EPOCH - self.rng.randrange(3)  # type: ignore[attr-defined]
             self._carry_out(Decision([CoordinatorRecord(transaction.record().key, value, 1)]))
 
     # -- running and judging -------------------------------------------------------------------------------------------
 
     def step(self) -> None:
         self.steps += 1
-        client = self.dice.choice(self.clients)
-        roll = self.dice.random()
+        client = self.rng.choice(self.clients)
+        roll = self.rng.random()
         if roll < 0.08 or client.producer is None:
             self.init(client)
         elif roll < 0.5:
@@ -295,7 +295,7 @@ class World:
         elif roll < 0.9:
             self.write_some_markers()
         elif roll < 0.94:
-            self.let_time_pass(self.dice.choice((1, 100, 600, 61_000)))
+            self.let_time_pass(self.rng.choice((1, 100, 600, 61_000)))
         elif roll < 0.95:
             self.use_up_epochs()
         elif roll < 0.97:

@@ -105,8 +105,8 @@ class SimulatedClock:
 class SlowOffload:
     """Work that would run in threads or processes takes up to `delay_s`, and happens at some moment of that time."""
 
-    def __init__(self, dice: Random, delay_s: float = 0.0) -> None:
-        self._dice = dice
+    def __init__(self, rng: Random, delay_s: float = 0.0) -> None:
+        self._rng = rng
         self.delay_s = delay_s
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
@@ -119,7 +119,7 @@ class SlowOffload:
         return await self.in_thread(partial(work, *arguments))
 
     async def _wait(self) -> None:
-        await asyncio.sleep(self._dice.random() * self.delay_s / 2)
+        await asyncio.sleep(self._rng.random() * self.delay_s / 2)
 
     async def finish(self) -> None:
         return  # who asked for the rest was cancelled, and it is part of their tasks
@@ -160,7 +160,7 @@ class BrokerProcess:
         self.host = world.network.host(name)
         self.clock = SimulatedClock(world.loop)
         self.disk = SimulatedDisk(now_ms=self.clock.now_ms)
-        self._dice = world.dice(f"{name} crashes")
+        self._rng = world.rng(f"{name} crashes")
         self.properties = {"listeners": f"PLAINTEXT://{name}:{PORT}", "log.dirs": DATA_DIRECTORY, **properties}
         self.disk_delay_s = 0.0
         self.starts = 0
@@ -192,14 +192,14 @@ class BrokerProcess:
         self._broker = await self._inside(self._started())
 
     async def _started(self) -> Broker:
-        offload = SlowOffload(self._world.dice(f"{self.name} disk {self.starts}"), self.disk_delay_s)
+        offload = SlowOffload(self._world.rng(f"{self.name} disk {self.starts}"), self.disk_delay_s)
         broker = Broker(
             self.properties,
             disk=self.disk,
             clock=self.clock,
             offload=offload,
             turns=Turns(counting_timer()),
-            dice=self._world.dice(f"{self.name} {self.starts}"),
+            rng=self._world.rng(f"{self.name} {self.starts}"),
             bind=self.host.bind,
             open_store=partial(EmbeddedStore, run=offload.in_thread),
         )
@@ -242,7 +242,7 @@ class BrokerProcess:
             self.host.kill()
         self._world.loop.cancel_timers(lambda context: context.get(LIFE) is life)
         await self._end(life)
-        self.disk = self.disk.crash(self._dice.getrandbits(32), EVERY_FATE if power_loss else (Fate.KEPT,))
+        self.disk = self.disk.crash(self._rng.getrandbits(32), EVERY_FATE if power_loss else (Fate.KEPT,))
 
     async def _end(self, life: Life) -> None:
         """A real process would just be gone; here its tasks are cancelled, in a world that they cannot change."""
@@ -270,15 +270,15 @@ class World:
 
     def __init__(self, seed: int, conditions: Conditions | None = None) -> None:
         self.seed = seed
-        self.loop = SimulatedLoop(self.dice("schedule"))
+        self.loop = SimulatedLoop(self.rng("schedule"))
         self.trace = Trace(self.loop.time)
-        self.network = SimulatedNetwork(self.loop, self.dice("network"), conditions, self.trace)
+        self.network = SimulatedNetwork(self.loop, self.rng("network"), conditions, self.trace)
         self.failures: list[str] = []
         self.excuses: Callable[[str], bool] = lambda message: False  # errors in the log that a scenario provokes
         self._brokers: dict[str, BrokerProcess] = {}
 
-    def dice(self, purpose: str) -> Random:
-        """Dice for one purpose: how often others throw theirs does not change how these fall."""
+    def rng(self, purpose: str) -> Random:
+        """A generator for one purpose: what others draw does not change what this one gives."""
         return Random(f"{self.seed}/{purpose}")
 
     def broker(self, name: str, properties: Mapping[str, str] | None = None) -> BrokerProcess:

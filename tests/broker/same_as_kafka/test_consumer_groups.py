@@ -107,8 +107,8 @@ def a_consumer_alone(side: GroupSide) -> None:
         side.ask(commit(group, topic, {0: 1}, **{**of_member, "member_id": "two"}), version)
         side.ask(commit(group, topic, {0: 1}), version)
     for member_id, member_epoch in (("one", epoch), ("one", epoch + 5), ("two", epoch), (None, -1), ("", -1)):
-        wish = OffsetFetchRequestGroup(group_id=group, member_id=member_id, member_epoch=member_epoch, topics=None)
-        side.ask(OffsetFetchRequest(groups=[wish]), 9)
+        entry = OffsetFetchRequestGroup(group_id=group, member_id=member_id, member_epoch=member_epoch, topics=None)
+        side.ask(OffsetFetchRequest(groups=[entry]), 9)
     side.ask(delete_offsets(group, {topic: [0]}), 0)
     side.ask(heartbeat(group, epoch, "one"), 4)
     side.ask(beat(group, "one", -1), 1)

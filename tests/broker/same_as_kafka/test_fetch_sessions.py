@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 conversations = Conversations(Side)
 
 
-class Wish(NamedTuple):
+class Wanted(NamedTuple):
     """A partition of a session; without an offset it is forgotten."""
 
     topic: str | UUID
@@ -27,9 +27,9 @@ class Wish(NamedTuple):
     offset: int | None = 0
 
 
-def in_session(session_id: int, epoch: int, *wishes: Wish, max_bytes: int = 1 << 20) -> FetchRequest:
+def in_session(session_id: int, epoch: int, *wanted: Wanted, max_bytes: int = 1 << 20) -> FetchRequest:
     topics, forgotten = [], []
-    for topic, partition, offset in wishes:
+    for topic, partition, offset in wanted:
         named = {"topic": topic, "topic_id": ZERO_UUID} if isinstance(topic, str) else {"topic": "", "topic_id": topic}
         if offset is None:
             forgotten.append(ForgottenTopic(**named, partitions=[partition]))
@@ -63,15 +63,15 @@ def a_session_gives_everybody_a_turn(side: Side) -> None:
         topic = name if version < 13 else topic_id
         for partition in range(4):
             side.ask(produce(name, one_batch(b"x" * 100), partition=partition), 9)
-        opened = side.ask(in_session(0, 0, *(Wish(topic, index) for index in (2, 0, 1)), max_bytes=1), version)
+        opened = side.ask(in_session(0, 0, *(Wanted(topic, index) for index in (2, 0, 1)), max_bytes=1), version)
         session_id = opened.session_id
         for epoch in range(1, 5):
             side.ask(in_session(session_id, epoch, max_bytes=1), version)
         # One asks for what is not there: an error is no turn.
-        side.ask(in_session(session_id, 5, Wish(topic, 0, 9), max_bytes=1), version)
+        side.ask(in_session(session_id, 5, Wanted(topic, 0, 9), max_bytes=1), version)
         for epoch in range(6, 9):
             side.ask(in_session(session_id, epoch, max_bytes=1), version)
-        side.ask(in_session(session_id, 9, Wish(topic, 0), Wish(topic, 3), max_bytes=1), version)
+        side.ask(in_session(session_id, 9, Wanted(topic, 0), Wanted(topic, 3), max_bytes=1), version)
         for epoch in range(10, 14):
             side.ask(in_session(session_id, epoch, max_bytes=1), version)
 
@@ -85,12 +85,19 @@ def a_session_of_topics_in_turn(side: Side) -> None:
             side.ask(produce(name, one_batch(b"v"), partition=partition), 9)
     nobody, unknown = side.name("never"), UUID(int=9)
     for version, first, second, missing in ((12, one, two, nobody), (17, one_id, two_id, unknown)):
-        wishes = [Wish(first, 0), Wish(missing, 0), Wish(second, 0), Wish(first, 7), Wish(first, 1), Wish(second, 1, 9)]
-        side.ask(in_session(0, -1, *wishes), version, note=told)
-        opened = side.ask(in_session(0, 0, *wishes), version, note=told)
+        wanted = [
+            Wanted(first, 0),
+            Wanted(missing, 0),
+            Wanted(second, 0),
+            Wanted(first, 7),
+            Wanted(first, 1),
+            Wanted(second, 1, 9),
+        ]
+        side.ask(in_session(0, -1, *wanted), version, note=told)
+        opened = side.ask(in_session(0, 0, *wanted), version, note=told)
         for epoch in range(1, 3):
             side.ask(in_session(opened.session_id, epoch), version, note=told)
-        side.ask(in_session(opened.session_id, 3, *(Wish(first, index, 1) for index in (0, 1))), version, note=told)
+        side.ask(in_session(opened.session_id, 3, *(Wanted(first, index, 1) for index in (0, 1))), version, note=told)
         side.ask(in_session(opened.session_id, 4), version, note=told)
 
 
@@ -100,10 +107,13 @@ def a_session_that_forgets_what_it_is_asked_to_add(side: Side) -> None:
         name, topic_id = side.new_topic(f"read-{version}", 2)
         topic = name if version < 13 else topic_id
         side.ask(produce(name, one_batch(b"v"), partition=1), 9)
-        session_id = side.ask(in_session(0, 0, Wish(topic, 0)), version).session_id
-        side.ask(in_session(session_id, 1, Wish(topic, 1), Wish(topic, 1, None)), version)
-        side.ask(in_session(session_id, 2, Wish(topic, 0, None), Wish(topic, 1), Wish(topic, 1, None)), version)
-        side.ask(in_session(session_id, 3, Wish(topic, 0)), version)
+        session_id = side.ask(in_session(0, 0, Wanted(topic, 0)), version).session_id
+        side.ask(in_session(session_id, 1, Wanted(topic, 1), Wanted(topic, 1, None)), version)
+        side.ask(
+            in_session(session_id, 2, Wanted(topic, 0, None), Wanted(topic, 1), Wanted(topic, 1, None)),
+            version,
+        )
+        side.ask(in_session(session_id, 3, Wanted(topic, 0)), version)
 
 
 @conversations.add
@@ -113,8 +123,8 @@ def topics_go_under_a_session(side: Side) -> None:
     stays, stays_id = side.new_topic("stays")
     for version in (12, 13, 17):
         topic, other = (name, stays) if version < 13 else (topic_id, stays_id)
-        wishes = [Wish(topic, 0), Wish(other, 0), Wish(topic, 1)]
-        sessions[version] = side.ask(in_session(0, 0, *wishes), version, note=told).session_id
+        wanted = [Wanted(topic, 0), Wanted(other, 0), Wanted(topic, 1)]
+        sessions[version] = side.ask(in_session(0, 0, *wanted), version, note=told).session_id
 
     def look(epoch: int) -> None:
         for version, session_id in sessions.items():
@@ -132,7 +142,7 @@ def topics_go_under_a_session(side: Side) -> None:
     look(4)
     for version, session_id in sessions.items():
         if version >= 13:
-            side.ask(in_session(session_id, 5, Wish(new_id, 0), Wish(topic_id, 0, None)), version, note=told)
+            side.ask(in_session(session_id, 5, Wanted(new_id, 0), Wanted(topic_id, 0, None)), version, note=told)
             side.ask(in_session(session_id, 6), version, note=told)
 
 

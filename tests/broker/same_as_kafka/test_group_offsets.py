@@ -99,12 +99,12 @@ def offsets_are_fetched(side: GroupSide) -> None:
             side.ask(fetch_offsets(version, group, {topic: [0]}, require_stable=True), version)
     wanted = [OffsetFetchRequestTopics(topic_id=each, partition_indexes=[0, 5]) for each in (topic_id, UUID(int=6))]
     for topics in (wanted, wanted[:1], wanted[1:], None, []):
-        wish = OffsetFetchRequestGroup(group_id=group, topics=topics)
+        entry = OffsetFetchRequestGroup(group_id=group, topics=topics)
         other = OffsetFetchRequestGroup(group_id=side.name("unknown"), topics=topics)
-        side.ask(OffsetFetchRequest(groups=[wish, other]), 10, note=in_order)
+        side.ask(OffsetFetchRequest(groups=[entry, other]), 10, note=in_order)
     for member_id, epoch in (("nobody", 3), ("", -1), (None, -1), ("nobody", -1), (None, 4)):
-        wish = OffsetFetchRequestGroup(group_id=group, member_id=member_id, member_epoch=epoch, topics=None)
-        side.ask(OffsetFetchRequest(groups=[wish]), 9, note=in_order)
+        entry = OffsetFetchRequestGroup(group_id=group, member_id=member_id, member_epoch=epoch, topics=None)
+        side.ask(OffsetFetchRequest(groups=[entry]), 9, note=in_order)
     side.ask(OffsetFetchRequest(groups=[]), 8)
 
 

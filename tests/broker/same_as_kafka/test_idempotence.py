@@ -22,8 +22,8 @@ class SequenceSide(Side):
         topic, _ = self.new_topic(name, **config)
         self.ask(produce(topic, one_batch(b"first", keys=[b"k"])), 9, note=lambda answer: "appended")
         partition = DeleteRecordsPartition(partition_index=0, offset=1)
-        wish = DeleteRecordsTopic(name=topic, partitions=[partition])
-        self.ask(DeleteRecordsRequest(topics=[wish], timeout_ms=5000), 2)
+        entry = DeleteRecordsTopic(name=topic, partitions=[partition])
+        self.ask(DeleteRecordsRequest(topics=[entry], timeout_ms=5000), 2)
         return topic
 
     def send(self, topic: str, producer_id: int, epoch: int, sequence: int, *values: bytes, version: int = 9) -> None:

@@ -20,8 +20,8 @@ OFFSETS, TRANSACTIONS, SHARES = "__consumer_offsets", "__transaction_state", "__
 
 
 def _trim(topic: str, partition: int) -> DeleteRecordsRequest:
-    wish = DeleteRecordsPartition(partition_index=partition, offset=-1)
-    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[wish])], timeout_ms=5000)
+    entry = DeleteRecordsPartition(partition_index=partition, offset=-1)
+    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[entry])], timeout_ms=5000)
 
 
 def _codes(answer: Any) -> Any:
@@ -73,8 +73,8 @@ def topics_are_made_and_widened_like_others(side: TransactionSide) -> None:
         side.ask(create_topic(OFFSETS, validate_only=True), version, note=_codes)
         side.ask(create_topic(SHARES, validate_only=True), version, note=_codes)
     for version in (2, 3):
-        wish = CreatePartitionsTopic(name=OFFSETS, count=1, assignments=None)
-        side.ask(CreatePartitionsRequest(topics=[wish], timeout_ms=5000, validate_only=True), version)
+        entry = CreatePartitionsTopic(name=OFFSETS, count=1, assignments=None)
+        side.ask(CreatePartitionsRequest(topics=[entry], timeout_ms=5000, validate_only=True), version)
 
 
 @pytest.mark.parametrize("title", conversations.titles)

@@ -110,7 +110,7 @@ def who_fetches_and_how(side: Side) -> None:
         for replica_id in (0, 1, 77, -1, -2, -99):
             for isolation_level in (0, 1, 2, -1):
                 for offset in (0, 2, 9):
-                    wish = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
+                    entry = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
                     who: dict[str, Any] = {"replica_id": replica_id}
                     if version >= 15:
                         who = {"replica_state": ReplicaState(replica_id=replica_id, replica_epoch=-1)}
@@ -119,7 +119,7 @@ def who_fetches_and_how(side: Side) -> None:
                         max_wait_ms=0,
                         min_bytes=0,
                         isolation_level=isolation_level,
-                        topics=[FetchTopic(**known, partitions=[wish])],
+                        topics=[FetchTopic(**known, partitions=[entry])],
                     )
                     side.ask(request, version, note=refused)
         name = "" if version >= 13 else topic
@@ -146,11 +146,11 @@ def who_asks_for_offsets_and_how(side: Side) -> None:
             for isolation_level in (0, 1, 2, -1) if version >= 2 else (0,):
                 for timestamp in (-1, -2, -3, -7, 0):
                     for epoch in (-2, -1, 0, 5) if version >= 4 else (-1,):
-                        wish = ListOffsetsPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=epoch)
+                        entry = ListOffsetsPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=epoch)
                         request = ListOffsetsRequest(
                             replica_id=replica_id,
                             isolation_level=isolation_level,
-                            topics=[ListOffsetsTopic(name=topic, partitions=[wish])],
+                            topics=[ListOffsetsTopic(name=topic, partitions=[entry])],
                         )
                         side.ask(request, version, note=refused)
     for version in (2, 4):
@@ -167,8 +167,8 @@ def metadata_of_what_has_no_name(side: Side) -> None:
     topic, topic_id = side.new_topic("t")
     never = side.name("never")
 
-    def ask(version: int, *wishes: tuple[str | None, UUID], note: Any = None, **more: bool) -> None:
-        topics = [MetadataRequestTopic(name=name, topic_id=known) for name, known in wishes]
+    def ask(version: int, *entries: tuple[str | None, UUID], note: Any = None, **more: bool) -> None:
+        topics = [MetadataRequestTopic(name=name, topic_id=known) for name, known in entries]
         side.ask(MetadataRequest(topics=topics, **more), version, note=note)
 
     for version in (10, 11, 12, 13):
@@ -187,8 +187,8 @@ def metadata_of_what_has_no_name(side: Side) -> None:
     ask(12, (None, NOBODY), (topic, ZERO_UUID), **asked)
     side.ask(MetadataRequest(topics=[]), 0, note=lambda answer: len(answer.topics) > 0)
     side.ask(MetadataRequest(topics=[]), 4)
-    wish = DescribeProducersRequestTopicRequest(name="no name", partition_indexes=[0])
-    side.ask(DescribeProducersRequest(topics=[wish]), 0)
+    entry = DescribeProducersRequestTopicRequest(name="no name", partition_indexes=[0])
+    side.ask(DescribeProducersRequest(topics=[entry]), 0)
 
 
 @conversations.add

@@ -50,16 +50,16 @@ def epochs_and_their_ends(side: Side) -> None:
     for round_ in range(2):
         for version in (2, 3, 4):
             for current, wanted in ((-1, 0), (0, 0), (-1, 1), (3, 0), (-1, -1)):
-                wish = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=wanted)
+                entry = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=wanted)
                 side.ask(
                     OffsetForLeaderEpochRequest(
-                        replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic, partitions=[wish])]
+                        replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic, partitions=[entry])]
                     ),
                     version,
                 )
-            wish = OffsetForLeaderPartition(partition=3, leader_epoch=0)
+            entry = OffsetForLeaderPartition(partition=3, leader_epoch=0)
             side.ask(
-                OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=topic, partitions=[wish])]), version
+                OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=topic, partitions=[entry])]), version
             )
         if not round_:
             side.ask(produce(topic, one_batch(b"a", b"b")), 9)

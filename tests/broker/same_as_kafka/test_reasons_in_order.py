@@ -47,10 +47,10 @@ def topics_that_cannot_be_in_several_ways(side: Side) -> None:
         side.ask(create_topic(side.name("new"), count, factor, assignments={0: [7]}), 7)
     for count in (1, 0, -1, 10_001):
         for brokers in ([[1]], [[1], [1]], [[7]]):
-            wish = CreatePartitionsTopic(
+            asked = CreatePartitionsTopic(
                 name=topic, count=count, assignments=[CreatePartitionsAssignment(broker_ids=one) for one in brokers]
             )
-            side.ask(CreatePartitionsRequest(topics=[wish], timeout_ms=10_000, validate_only=False), 3)
+            side.ask(CreatePartitionsRequest(topics=[asked], timeout_ms=10_000, validate_only=False), 3)
 
 
 @conversations.add
@@ -67,11 +67,11 @@ def settings_that_cannot_be_in_several_ways(side: Side) -> None:
         [(TOPIC, topic), (UNKNOWN_TYPE, "x")],
         [(GROUP, "")],
     ):
-        wishes = [
+        all_asked = [
             DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
             for kind, name in resources
         ]
-        side.ask(DescribeConfigsRequest(resources=wishes, include_synonyms=True), 4)
+        side.ask(DescribeConfigsRequest(resources=all_asked, include_synonyms=True), 4)
 
 
 @conversations.add
@@ -126,9 +126,9 @@ def records_of_a_compacted_topic_are_not_deleted(side: Side) -> None:
         topic, _ = side.new_topic(policy.replace(",", "-"), cleanup_policy=policy)
         side.client.ask(produce(topic, one_batch(b"a", keys=[b"k"])), 9)
         for offset in (1, 0, 9, -1):
-            wish = DeleteRecordsPartition(partition_index=0, offset=offset)
+            asked = DeleteRecordsPartition(partition_index=0, offset=offset)
             side.ask(
-                DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[wish])], timeout_ms=5000), 2
+                DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[asked])], timeout_ms=5000), 2
             )
 
 

@@ -111,7 +111,7 @@ def repeated_partitions_of_a_fetch(side: Side) -> None:
     side.ask(produce(topic, one_batch(b"a", b"b", b"c")), 9)
     for version in (4, 11, 13):
 
-        def wish(*offsets: tuple[int, int], by_id: bool = version >= 13) -> FetchTopic:
+        def item(*offsets: tuple[int, int], by_id: bool = version >= 13) -> FetchTopic:
             partitions = [
                 FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=10_000)
                 for partition, offset in offsets
@@ -119,10 +119,10 @@ def repeated_partitions_of_a_fetch(side: Side) -> None:
             return FetchTopic(**({"topic_id": topic_id} if by_id else {"topic": topic}), partitions=partitions)
 
         for topics in (
-            [wish((0, 0), (0, 2))],
-            [wish((0, 2), (0, 0))],
-            [wish((0, 3)), wish((1, 0)), wish((0, 0))],
-            [wish((9, 0), (9, 0))],
+            [item((0, 0), (0, 2))],
+            [item((0, 2), (0, 0))],
+            [item((0, 3)), item((1, 0)), item((0, 0))],
+            [item((9, 0), (9, 0))],
         ):
             side.ask(FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics), version)
 
@@ -215,12 +215,12 @@ def repeated_topics_that_are_made_and_deleted(side: Side) -> None:
             request = DeleteTopicsRequest(timeout_ms=1000, topic_names=names)
             side.ask(request, version, note=by_name("responses"))
 
-    def delete(*wishes: str | UUID | None) -> None:
+    def delete(*items: str | UUID | None) -> None:
         topics = [
-            DeleteTopicState(name=None, topic_id=wish)
-            if isinstance(wish, UUID)
-            else DeleteTopicState(name=wish, topic_id=ZERO_UUID)
-            for wish in wishes
+            DeleteTopicState(name=None, topic_id=item)
+            if isinstance(item, UUID)
+            else DeleteTopicState(name=item, topic_id=ZERO_UUID)
+            for item in items
         ]
         side.ask(DeleteTopicsRequest(timeout_ms=1000, topics=topics), 6, note=by_name("responses"))
 
@@ -239,10 +239,10 @@ def repeated_topics_that_are_made_and_deleted(side: Side) -> None:
 def repeated_names_of_configs(side: Side) -> None:
     topic, _ = side.new_topic("t")
 
-    def describe(*wishes: tuple[str, list[str]]) -> None:
+    def describe(*items: tuple[str, list[str]]) -> None:
         resources = [
             DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=keys)
-            for name, keys in wishes
+            for name, keys in items
         ]
         side.ask(DescribeConfigsRequest(resources=resources), 4)
 
@@ -257,9 +257,9 @@ def repeated_names_of_configs(side: Side) -> None:
         changes = [
             IncrementalAlterConfigsRequestAlterableConfig(name="retention.ms", config_operation=0, value="5")
         ] * repeats
-        wish = IncrementalAlterConfigsRequestAlterConfigsResource(resource_type=2, resource_name=topic, configs=changes)
-        side.ask(IncrementalAlterConfigsRequest(resources=[wish, wish], validate_only=False), 1)
-        side.ask(IncrementalAlterConfigsRequest(resources=[wish], validate_only=False), 1)
+        item = IncrementalAlterConfigsRequestAlterConfigsResource(resource_type=2, resource_name=topic, configs=changes)
+        side.ask(IncrementalAlterConfigsRequest(resources=[item, item], validate_only=False), 1)
+        side.ask(IncrementalAlterConfigsRequest(resources=[item], validate_only=False), 1)
     for kinds in ([16, 16], [4, 4, 32], [4, 0], [-1]):
         side.ask(ListConfigResourcesRequest(resource_types=kinds), 1)
 
@@ -276,7 +276,7 @@ def repeated_groups_and_offsets(side: Side) -> None:
     side.ask(DeleteGroupsRequest(groups_names=[group, group]), 2)
     side.ask(DescribeTransactionsRequest(transactional_ids=[group, group]), 0)
 
-    def commit(*wishes: tuple[str, tuple[int, ...]]) -> None:
+    def commit(*items: tuple[str, tuple[int, ...]]) -> None:
         topics = [
             OffsetCommitRequestTopic(
                 name=name,
@@ -285,13 +285,13 @@ def repeated_groups_and_offsets(side: Side) -> None:
                     for place, index in enumerate(indexes)
                 ],
             )
-            for name, indexes in wishes
+            for name, indexes in items
         ]
         for version in (2, 8):
             side.ask(OffsetCommitRequest(group_id=group, topics=topics), version)
 
-    def read(*wishes: tuple[str, list[int]]) -> None:
-        topics = [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in wishes]
+    def read(*items: tuple[str, list[int]]) -> None:
+        topics = [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in items]
         side.ask(OffsetFetchRequest(group_id=group, topics=topics), 5)
 
     commit((topic, (0, 0)))

@@ -142,7 +142,7 @@ def brokers_ask_for_many(side: TransactionSide) -> None:
     topic, _ = side.new_topic("t", 2)
     producer = side.producer("tx")
 
-    def wish(partition: int, **fields: Any) -> AddPartitionsToTxnTransaction:
+    def entry(partition: int, **fields: Any) -> AddPartitionsToTxnTransaction:
         return AddPartitionsToTxnTransaction(
             **{
                 "transactional_id": producer.transactional_id,
@@ -154,14 +154,14 @@ def brokers_ask_for_many(side: TransactionSide) -> None:
         )
 
     for version in (4, 5):
-        side.add_many(version, wish(0, verify_only=True))
-        side.add_many(version, wish(0), wish(0, transactional_id="nobody"))
-        side.add_many(version, wish(0, verify_only=True), wish(0, verify_only=True, transactional_id="nobody"))
-        side.add_many(version, wish(1, verify_only=True))
-        side.add_many(version, wish(0, producer_epoch=9))
-        side.add_many(version, wish(0, producer_epoch=9, verify_only=True))
-        side.add_many(version, wish(0, producer_id=9, verify_only=True))
-        side.add_many(version, wish(9))
+        side.add_many(version, entry(0, verify_only=True))
+        side.add_many(version, entry(0), entry(0, transactional_id="nobody"))
+        side.add_many(version, entry(0, verify_only=True), entry(0, verify_only=True, transactional_id="nobody"))
+        side.add_many(version, entry(1, verify_only=True))
+        side.add_many(version, entry(0, producer_epoch=9))
+        side.add_many(version, entry(0, producer_epoch=9, verify_only=True))
+        side.add_many(version, entry(0, producer_id=9, verify_only=True))
+        side.add_many(version, entry(9))
     side.end(producer, commit=False)
     side.rest(producer)
 

@@ -126,8 +126,8 @@ def step_count(steps: Generator[None, None, Any]) -> int:
 
 def test_offsets_of_many_small_topics_are_listed_in_steps() -> None:
     async def play(scene: Scene) -> None:
-        wish = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)
-        topics = [ListOffsetsTopic(name=name, partitions=[wish]) for name in TOPICS]
+        entry = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)
+        topics = [ListOffsetsTopic(name=name, partitions=[entry]) for name in TOPICS]
         request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)
         assert step_count(begun(scene, list_offsets.handle, request, 7)) >= STEPS_MIN
 

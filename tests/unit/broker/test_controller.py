@@ -92,9 +92,9 @@ def test_defaults_are_the_brokers() -> None:
 def test_validating_and_refusing_leave_no_trace() -> None:
     async def play(world: World) -> None:
         await world.controller.create_topic(NewTopic("t", 1, 1), validate_only=True)
-        for wish in (NewTopic("b d"), NewTopic("t", 0), NewTopic("t", 1, 9), NewTopic("t", config={"x": "y"})):
+        for requested in (NewTopic("b d"), NewTopic("t", 0), NewTopic("t", 1, 9), NewTopic("t", config={"x": "y"})):
             with pytest.raises(ApiError):
-                await world.controller.create_topic(wish)
+                await world.controller.create_topic(requested)
         assert (world.images, await world.store.children(nodes.TOPICS)) == ([], [])
 
     scenario(play)

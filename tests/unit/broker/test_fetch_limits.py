@@ -21,8 +21,8 @@ def test_a_batch_above_all_limits_comes_whole_from_the_first_partition_that_has_
         for partition in range(empty_count, PARTITIONS):
             await scene.ask(produce(topic, large, partition=partition), 9)
         for version in (4, 11):
-            wish = fetch(topic, partitions=range(PARTITIONS), max_bytes=10, partition_max_bytes=10)
-            answers = (await scene.ask(wish, version)).responses[0].partitions
+            entry = fetch(topic, partitions=range(PARTITIONS), max_bytes=10, partition_max_bytes=10)
+            answers = (await scene.ask(entry, version)).responses[0].partitions
             sizes = [len(bytes(answer.records)) for answer in answers]
             assert sizes == [len(large) if number == empty_count else 0 for number in range(PARTITIONS)]
 
@@ -35,11 +35,11 @@ def test_a_partition_that_is_read_to_its_end_does_not_starve_the_next_one() -> N
         large = one_batch(b"x" * 10_000)
         for partition in range(2):
             await scene.ask(produce(topic, large, partition=partition), 9)
-        wishes = [
+        entries = [
             FetchPartition(partition=partition, fetch_offset=1 - partition, partition_max_bytes=10)
             for partition in range(2)
         ]
-        topics = [FetchTopic(topic=topic, partitions=wishes)]
+        topics = [FetchTopic(topic=topic, partitions=entries)]
         answer = await scene.ask(FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=10, topics=topics), 11)
         read_up, waiting = answer.responses[0].partitions
         assert not bytes(read_up.records)
@@ -51,20 +51,20 @@ def test_a_partition_that_is_read_to_its_end_does_not_starve_the_next_one() -> N
 def test_any_limits_are_kept_and_somebody_always_gets_on() -> None:
     """Random logs, offsets and limits, against the rules: whole batches from the offset on, one at least, else what
     fits into the partition's and into the request's limit."""
-    dice = Random(5)
+    rng = Random(5)
 
     async def play(scene: Scene) -> None:
         topic = await scene.new_topic(partitions=PARTITIONS)
         logs: list[list[bytes]] = []
         for partition in range(PARTITIONS):
-            logs.append([one_batch(dice.randbytes(dice.randint(1, 400))) for _ in range(dice.choice([0, 1, 8]))])
+            logs.append([one_batch(rng.randbytes(rng.randint(1, 400))) for _ in range(rng.choice([0, 1, 8]))])
             for records in logs[-1]:
                 await scene.ask(produce(topic, records, partition=partition), 9)
         for _ in range(150):
-            offsets = [dice.randint(0, len(log)) for log in logs]
-            limits = [dice.choice([0, 1, 300, 1000, 1 << 20]) for _ in logs]
-            total = dice.choice([0, 1, 500, 2000, 1 << 20])
-            order = dice.sample(range(PARTITIONS), PARTITIONS)
+            offsets = [rng.randint(0, len(log)) for log in logs]
+            limits = [rng.choice([0, 1, 300, 1000, 1 << 20]) for _ in logs]
+            total = rng.choice([0, 1, 500, 2000, 1 << 20])
+            order = rng.sample(range(PARTITIONS), PARTITIONS)
             topics = [
                 FetchTopic(
                     topic=topic,

@@ -17,10 +17,10 @@ from ottla.testing.scene import Scene, perform
 Entry = tuple[bytes, bytes | None]
 
 
-def as_batches(entries: list[Entry], dice: Random) -> bytes:
+def as_batches(entries: list[Entry], rng: Random) -> bytes:
     data, position = bytearray(), 0
     while position < len(entries):
-        some = entries[position : position + dice.randint(1, 4)]
+        some = entries[position : position + rng.randint(1, 4)]
         data += batch.build([key for key, _ in some], [value for _, value in some], 5, base_offset=position)
         position += len(some)
     return bytes(data)
@@ -36,11 +36,11 @@ def applied(data: bytes) -> list[Entry]:
 @pytest.mark.parametrize("seed", range(20))
 def test_of_each_key_the_last_record_is_applied_where_it_stood(seed: int) -> None:
     """As if the log had been compacted, which keeps the last record of a key in its place and takes those before."""
-    dice = Random(seed)
-    entries = [(b"%d" % dice.randrange(6), dice.choice([None, b"%d" % number])) for number in range(40)]
+    rng = Random(seed)
+    entries = [(b"%d" % rng.randrange(6), rng.choice([None, b"%d" % number])) for number in range(40)]
     last = {key: number for number, (key, _) in enumerate(entries)}
     compacted = [entry for number, entry in enumerate(entries) if last[entry[0]] == number]
-    assert applied(as_batches(entries, dice)) == compacted
+    assert applied(as_batches(entries, rng)) == compacted
 
 
 def test_what_a_transaction_wrote_is_applied_in_its_place_and_ended_by_its_marker() -> None:
@@ -70,8 +70,8 @@ def test_a_coordinator_knows_after_every_restart_what_it_has_answered(crashes: b
             assert not any(one.error_code for one in answer.topics[0].partitions)
             await scene.restart(crashes=crashes)
             await scene.find_coordinator("g", GROUP_KEY)
-            wish = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
-            found = (await scene.ask(wish, 8)).groups[0]
+            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+            found = (await scene.ask(asked, 8)).groups[0]
             assert not found.error_code
             assert {one.partition_index: one.committed_offset for one in found.topics[0].partitions} == committed
 

@@ -297,9 +297,9 @@ def test_a_broker_that_never_comes_back_is_the_end(network, options):
 class NumberedLeader(Leader):
     """A log that minds numbers as a broker does: the last five of a producer are known again, a gap is refused."""
 
-    def __init__(self, dice: random.Random, trouble: float) -> None:
+    def __init__(self, rng: random.Random, trouble: float) -> None:
         super().__init__(self.judge)
-        self.dice = dice
+        self.rng = rng
         self.trouble = trouble
         self.taken: list[tuple[int, int]] = []  # base sequence and count
 
@@ -307,8 +307,8 @@ class NumberedLeader(Leader):
         first, count = header.base_sequence, header.record_count
         if (first, count) in self.taken[-5:]:
             return ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-        if self.dice.random() < self.trouble:
-            return self.dice.choice([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS])
+        if self.rng.random() < self.trouble:
+            return self.rng.choice([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS])
         if count > 40:
             return ErrorCode.MESSAGE_TOO_LARGE
         if self.taken and first != sum(self.taken[-1]):
@@ -319,15 +319,15 @@ class NumberedLeader(Leader):
 
 @pytest.mark.parametrize("seed", range(25))
 def test_whatever_fails_every_record_is_there_once_and_in_order(network, options, seed):
-    dice = random.Random(seed)
-    leader = NumberedLeader(dice, trouble=0.2)
+    rng = random.Random(seed)
+    leader = NumberedLeader(rng, trouble=0.2)
     broker = network.add(1)
     leader.install(broker)
     broker.delay_s = 0.001
 
     def produce(request: ProduceRequest, version: int) -> object:
         # Once in a while the connection breaks, before the broker has the request or after.
-        chance = dice.random()
+        chance = rng.random()
         answer = None if chance < 0.03 else leader.produce(request, version)
         if chance < 0.06:
             for pipe in broker.pipes:
@@ -341,10 +341,10 @@ def test_whatever_fails_every_record_is_there_once_and_in_order(network, options
     async def work(producer: BatchProducer) -> None:
         waiting = []
         for call in range(30):
-            rows = [b"%d-%d" % (call, row) for row in range(dice.choice([1, 5, 60, 200]))]
+            rows = [b"%d-%d" % (call, row) for row in range(rng.choice([1, 5, 60, 200]))]
             sent.extend(rows)
             waiting.append(await producer.send("orders", RecordColumns(rows, timestamps=0)))
-            if dice.random() < 0.3:
+            if rng.random() < 0.3:
                 await waiting[-1].appended()
         for each in waiting:
             await each.appended()

@@ -61,5 +61,5 @@ def test_a_factor_that_cannot_be_is_refused(factor: int) -> None:
     assert caught.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_the_same_dice_give_the_same_places() -> None:
+def test_the_same_seed_gives_the_same_places() -> None:
     assert assign(brokers(5), 10, 3, random.Random(7)) == assign(brokers(5), 10, 3, random.Random(7))

@@ -23,14 +23,14 @@ def image(*topics: str, brokers: int = 3) -> ClusterImage:
     return made
 
 
-def decide(name: str = "t", at: ClusterImage | None = None, **wish: Any) -> TopicState:
-    settings = {"partition_count": 2, "replication_factor": 2, "assignments": (), **wish}
-    return decide_topic(at or image(), name, topic_id=TOPIC_ID, dice=random.Random(1), **settings)
+def decide(name: str = "t", at: ClusterImage | None = None, **requested: Any) -> TopicState:
+    settings = {"partition_count": 2, "replication_factor": 2, "assignments": (), **requested}
+    return decide_topic(at or image(), name, topic_id=TOPIC_ID, rng=random.Random(1), **settings)
 
 
-def refusal(**wish: Any) -> ErrorCode:
+def refusal(**requested: Any) -> ErrorCode:
     with pytest.raises(ApiError) as caught:
-        decide(**wish)
+        decide(**requested)
     return caught.value.code
 
 

@@ -423,13 +423,13 @@ class Driver:
             return reply
         return ErrorCode(reply.error_code) if reply.error_code else reply
 
-    def start(self, member: str = "m1", **wish: Any) -> Any:
+    def start(self, member: str = "m1", **said: Any) -> Any:
         """The first heartbeat of a member."""
-        wish.setdefault("owned", {})
-        wish.setdefault("rebalance_ms", 60_000)
-        if "regex" not in wish:
-            wish.setdefault("topics", ("a",))
-        return self.beat(member, 0, **wish)
+        said.setdefault("owned", {})
+        said.setdefault("rebalance_ms", 60_000)
+        if "regex" not in said:
+            said.setdefault("topics", ("a",))
+        return self.beat(member, 0, **said)
 
     def describe_consumer(self, group: str = "g") -> Any:
         return self.ask(self.machine.consumer_describe, group)

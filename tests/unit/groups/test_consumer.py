@@ -39,10 +39,10 @@ def has(driver: Any, member: str) -> dict[str, set[int]]:
     return {names[topic]: set(found) for topic, found in driver.machine.group("g").members[member].assigned.items()}
 
 
-def pair(driver: Any, **wish: Any) -> tuple[int, int]:
+def pair(driver: Any, **asked: Any) -> tuple[int, int]:
     """Two members that share the topics; their epochs."""
-    driver.start("m1", **wish)
-    driver.start("m2", **wish)
+    driver.start("m1", **asked)
+    driver.start("m2", **asked)
     owned = has(driver, "m1")
     driver.beat("m1", 2, owned=owned)  # learns what to give up
     first = driver.beat("m1", 2, owned=has(driver, "m1")).member_epoch
@@ -113,7 +113,7 @@ def test_a_topic_that_is_not_there_yet_is_assigned_when_it_appears(driver: Any) 
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "asked",
     [
         {"group": " "},
         {"instance": ""},
@@ -127,9 +127,9 @@ def test_a_topic_that_is_not_there_yet_is_assigned_when_it_appears(driver: Any) 
         {"epoch": -2},
     ],
 )
-def test_a_heartbeat_that_says_too_little_is_refused(driver: Any, wish: dict[str, Any]) -> None:
+def test_a_heartbeat_that_says_too_little_is_refused(driver: Any, asked: dict[str, Any]) -> None:
     whole = {"member": "m1", "epoch": 0, "owned": {}, "rebalance_ms": 1000, "topics": ("a",)}
-    assert driver.beat(**{**whole, **wish}) == INVALID
+    assert driver.beat(**{**whole, **asked}) == INVALID
     assert driver.log == []
 
 

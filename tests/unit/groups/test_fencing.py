@@ -63,12 +63,12 @@ def test_every_process_of_a_static_member_before_the_last_is_fenced(driver: Any,
     assert driver.heartbeat(processes[-1], GENERATION, instance="i1") == ErrorCode.NONE
 
 
-def at_epoch(driver: Any, **wish: Any) -> None:
+def at_epoch(driver: Any, **said: Any) -> None:
     """A member of the new protocol alone in its group, in a late epoch."""
-    epoch = driver.start("m1", **wish).member_epoch
+    epoch = driver.start("m1", **said).member_epoch
     while epoch < GENERATION:
         topics = ("a",) if epoch % 2 else ("a", "b")
-        epoch = driver.beat("m1", epoch, topics=topics, owned={"a": {0, 1, 2, 3}}, **wish).member_epoch
+        epoch = driver.beat("m1", epoch, topics=topics, owned={"a": {0, 1, 2, 3}}, **said).member_epoch
 
 
 @pytest.mark.parametrize("epoch", [epoch for epoch in OTHERS if epoch])

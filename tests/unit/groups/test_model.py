@@ -141,7 +141,7 @@ class ConsumerClient:
     def __init__(self, world: World, instance: str | None) -> None:
         self.world = world
         self.instance = instance
-        self.member = f"consumer-{world.dice.getrandbits(64):x}"
+        self.member = f"consumer-{world.rng.getrandbits(64):x}"
         self.epoch = 0
         self.held: set[int] = set()
         self.wanted: set[int] = set()
@@ -152,13 +152,13 @@ class ConsumerClient:
 
     def change_mind(self) -> None:
         """It reads nothing for a while, and reads again."""
-        if not self.is_reading or (not self.world.is_calm and self.world.dice.random() < 0.05):
-            self.is_reading = self.world.is_calm or self.world.dice.random() < 0.3
+        if not self.is_reading or (not self.world.is_calm and self.world.rng.random() < 0.05):
+            self.is_reading = self.world.is_calm or self.world.rng.random() < 0.3
             self.is_full = True
 
     def act(self) -> None:
         self.change_mind()
-        if not self.world.is_calm and self.world.dice.random() < 0.3:
+        if not self.world.is_calm and self.world.rng.random() < 0.3:
             pass  # slow: it keeps what it has for another while
         else:
             self.held = set(self.wanted)
@@ -198,7 +198,7 @@ class ConsumerClient:
 
     def leave(self) -> None:
         """By itself, or an administrator takes it out, by its member id or its instance id."""
-        driver, way = self.world.driver, self.world.dice.randrange(3)
+        driver, way = self.world.driver, self.world.rng.randrange(3)
         if way == 0:
             driver.beat(self.member, -1, instance=self.instance)
         else:
@@ -209,7 +209,7 @@ class World:
     """The shard, the members and the trouble."""
 
     def __init__(self, seed: int, make_driver: Callable[..., Any], kinds: tuple[type, ...], **settings: int) -> None:
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.driver = make_driver(
             **{"initial_rebalance_delay_ms": 500, "consumer_assignment_interval_ms": 200} | settings
         )
@@ -221,42 +221,42 @@ class World:
         self.instances = iter(range(1_000_000))
 
     def loses_a_reply(self) -> bool:
-        return not self.is_calm and self.dice.random() < 0.1
+        return not self.is_calm and self.rng.random() < 0.1
 
     def check_nothing_unknown(self, partitions: set[int]) -> None:
         assert partitions <= set(range(self.driver.topics.topics[TOPIC].partition_count))
 
     def step(self) -> None:
-        dice, driver = self.dice, self.driver
-        driver.refuse = ErrorCode.NOT_COORDINATOR if dice.random() < 0.03 else None
-        match dice.randrange(20):
+        rng, driver = self.rng, self.driver
+        driver.refuse = ErrorCode.NOT_COORDINATOR if rng.random() < 0.03 else None
+        match rng.randrange(20):
             case 0 if len(self.clients) < 7:
-                instance = f"i{next(self.instances)}" if dice.random() < 0.3 else None
-                self.clients.append(dice.choice(self.kinds)(self, instance))
+                instance = f"i{next(self.instances)}" if rng.random() < 0.3 else None
+                self.clients.append(rng.choice(self.kinds)(self, instance))
             case 1 if self.clients:
-                self.clients.pop(dice.randrange(len(self.clients))).leave()
+                self.clients.pop(rng.randrange(len(self.clients))).leave()
             case 2 if self.clients:
-                gone = self.clients.pop(dice.randrange(len(self.clients)))  # dies without a word
-                if gone.instance is not None and dice.random() < 0.7:
+                gone = self.clients.pop(rng.randrange(len(self.clients)))  # dies without a word
+                if gone.instance is not None and rng.random() < 0.7:
                     self.clients.append(type(gone)(self, gone.instance))  # and is started anew
-            case 3 if dice.random() < 0.3:
+            case 3 if rng.random() < 0.3:
                 driver.restart()
-            case 4 if dice.random() < 0.3:
+            case 4 if rng.random() < 0.3:
                 count = driver.topics.topics[TOPIC].partition_count
                 driver.create_topics(**{TOPIC: min(count + 1, 12)})
             case 5:
-                driver.commit_in_transaction({(TOPIC, dice.randrange(5)): dice.randrange(100)}, producer_id=1)
+                driver.commit_in_transaction({(TOPIC, rng.randrange(5)): rng.randrange(100)}, producer_id=1)
             case 6:
-                driver.end_transaction(1, dice.random() < 0.5)
+                driver.end_transaction(1, rng.random() < 0.5)
             case 7:
-                driver.pass_time(dice.choice((3000, 12_000)))
+                driver.pass_time(rng.choice((3000, 12_000)))
             case 8:
-                ahead_ms = dice.choice(WALL_CLOCKS_MS)
+                ahead_ms = rng.choice(WALL_CLOCKS_MS)
                 if not self.has_steady_clock:
                     driver.set_wall_clock(ahead_ms)
             case _ if self.clients:
-                dice.choice(self.clients).act()
-        driver.pass_time(dice.randrange(300))
+                rng.choice(self.clients).act()
+        driver.pass_time(rng.randrange(300))
         self.check()
 
     def check(self) -> None:
@@ -291,7 +291,7 @@ class World:
 
     def check_replay(self) -> None:
         """Reading the log anew gives all that is durable, also where compaction has been at it."""
-        for stretch in (1, self.dice.randrange(2, 50), len(self.driver.log) + 1):
+        for stretch in (1, self.rng.randrange(2, 50), len(self.driver.log) + 1):
             self.check_same(self.driver.machine, self.driver.replayed(stretch))
 
     @staticmethod

@@ -166,10 +166,10 @@ def test_no_pattern_takes_long(pattern: str) -> None:
 
 
 def test_a_pattern_that_would_take_long_over_many_topics_is_refused() -> None:
-    dice = random.Random(1)
+    rng = random.Random(1)
     pattern = TopicPattern("([ab]?.?){120}x")
     with pytest.raises(ApiError, match="too long"):
-        pattern.matching("".join(dice.choices("abcdefgh", k=150)) for _ in range(10_000))
+        pattern.matching("".join(rng.choices("abcdefgh", k=150)) for _ in range(10_000))
 
 
 def test_names_of_another_alphabet_are_held_against_it() -> None:

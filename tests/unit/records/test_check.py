@@ -282,7 +282,7 @@ def test_records_that_do_not_decompress_are_invalid(compression):
 
 
 @pytest.mark.parametrize("compression", [codec_ for codec_ in Compression if codec_])
-def test_records_that_unfold_beyond_the_cap_are_too_large(compression):
+def test_records_that_decompress_beyond_the_cap_are_too_large(compression):
     data = batch.build(None, [bytes(10_000)], T, compression=compression)
     with pytest.raises(RecordsError) as caught:
         batch.check(data, decompressed_bytes_max=9_999)

@@ -71,8 +71,8 @@ def test_keys_go_where_kafka_python_sends_them(keys, count, data):
 
 
 def test_keys_of_any_length_are_read_to_their_end_and_not_beyond(core):
-    dice = random.Random(5)
-    keys = [dice.randbytes(length) for length in range(70)]
+    rng = random.Random(5)
+    keys = [rng.randbytes(length) for length in range(70)]
     expected = [(kafka_murmur2(key) & INT32_MAX) % 997 for key in keys]
     assert numbers_of(core.partitions_of_keys(keys, 997, 0)) == expected
     assert numbers_of(core.partitions_of_column(len(keys), binary(keys), 997, 0)) == expected

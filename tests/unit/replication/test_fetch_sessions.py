@@ -26,8 +26,8 @@ def opened(cache: FetchSessions, partitions: tuple[int, ...] = (0, 1), now_ms: i
     return cache.plan(fetch("t", partitions=partitions, session_epoch=0), 12, now_ms)
 
 
-def more(cache: FetchSessions, session: int, epoch: int, version: int = 12, now_ms: int = 0, **wish: Any) -> FetchPlan:
-    request = fetch("t", session_id=session, session_epoch=epoch, **{"partitions": (), **wish})
+def more(cache: FetchSessions, session: int, epoch: int, version: int = 12, now_ms: int = 0, **entry: Any) -> FetchPlan:
+    request = fetch("t", session_id=session, session_epoch=epoch, **{"partitions": (), **entry})
     return cache.plan(request, version, now_ms)
 
 
@@ -49,7 +49,7 @@ def test_an_incremental_request_wants_what_was_named_before() -> None:
     assert indexes(more(cache, session, 2, partitions=(5,))) == [0, 1, 5]
     assert indexes(more(cache, session, 3, forgotten=(0, 77))) == [1, 5]
     plan = more(cache, session, 4, partitions=(5,), offset=44)
-    assert {key.partition: wish.fetch_offset for key, wish in plan.wanted} == {1: 0, 5: 44}
+    assert {key.partition: entry.fetch_offset for key, entry in plan.wanted} == {1: 0, 5: 44}
 
 
 def test_a_partition_named_twice_is_wanted_once() -> None:
@@ -168,14 +168,14 @@ def test_what_the_first_request_of_a_session_forgets_is_not_heard() -> None:
 
 def test_a_session_remembers_what_a_topic_was_called() -> None:
     cache = sessions()
-    wish = {"topic_id": TOPIC_ID, "partitions": (0,)}
-    plan = cache.plan(fetch("", session_epoch=0, **wish), 13, 0, {TOPIC_ID: "t"})
+    entry = {"topic_id": TOPIC_ID, "partitions": (0,)}
+    plan = cache.plan(fetch("", session_epoch=0, **entry), 13, 0, {TOPIC_ID: "t"})
     ((key, _),) = plan.wanted
     assert plan.name_of(key) == "t"
     later = cache.plan(fetch("", session_id=plan.session_id, session_epoch=1, partitions=()), 13, 0, {})
     assert later.name_of(key) == "t"
-    assert cache.plan(fetch("", **wish), 13, 0, {}).name_of(key) is None
-    assert cache.plan(fetch("", **wish), 13, 0, {TOPIC_ID: "t"}).name_of(key) == "t"
+    assert cache.plan(fetch("", **entry), 13, 0, {}).name_of(key) is None
+    assert cache.plan(fetch("", **entry), 13, 0, {TOPIC_ID: "t"}).name_of(key) == "t"
 
 
 def test_epochs_start_again_behind_the_last() -> None:

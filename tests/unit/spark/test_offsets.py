@@ -92,7 +92,7 @@ def test_large_ranges_are_cut_first() -> None:
     assert [(part.partition, part.size) for part in parts] == [(A, 300), (A, 300), (A, 300), (B, 100)]
 
 
-def test_without_wishes_a_partition_is_a_task() -> None:
+def test_without_a_minimum_of_tasks_a_partition_is_a_task() -> None:
     assert split([OffsetRange(A, 0, 5), OffsetRange(B, 2, 2)]) == [OffsetRange(A, 0, 5)]
 
 

@@ -57,7 +57,7 @@ class Home:
             is_clean=is_clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
-            dice=random.Random(seed),
+            rng=random.Random(seed),
             report=self.report,
         )
         self._opened.append(log)

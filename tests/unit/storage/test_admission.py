@@ -16,7 +16,7 @@ from ottla.records.control import EndTransactionMarker, build_marker
 from ottla.records.layout import CRC_AT, HEADER_BYTES, MAX_TIMESTAMP_AT
 from ottla.storage.admission import (
     LEGACY_AT_ONCE_BYTES_MAX,
-    LEGACY_UNFOLDED_BYTES_MAX,
+    LEGACY_DECOMPRESSED_BYTES_MAX,
     RECORD_ERRORS_MAX,
     REWRITTEN_AT_ONCE_BYTES_MAX,
     UNFOLDED_AT_ONCE_BYTES_MAX,
@@ -448,7 +448,7 @@ def takes_long(data: Any, **settings: Any) -> bool:
 
 
 @pytest.mark.parametrize("codec", UNFOLDING)
-def test_at_once_a_batch_unfolds_so_far_and_no_further(codec: Compression) -> None:
+def test_at_once_a_batch_is_decompressed_so_far_and_no_further(codec: Compression) -> None:
     around = 2 * UNFOLDED_AT_ONCE_BYTES_MAX - len(batch.records_of(of(bytes(UNFOLDED_AT_ONCE_BYTES_MAX))))
     assert not takes_long(of(bytes(around), compression=codec))
     assert takes_long(of(bytes(around + 1), compression=codec))
@@ -493,5 +493,5 @@ def test_old_messages_are_converted_at_once_only_where_they_are_few() -> None:
     assert takes_long(message(1, None, bytes(LEGACY_AT_ONCE_BYTES_MAX)))
 
 
-def test_old_messages_that_unfold_to_megabytes_of_objects_are_refused() -> None:
-    assert refusal(wrapped(LEGACY_UNFOLDED_BYTES_MAX + 1)).code == ErrorCode.MESSAGE_TOO_LARGE
+def test_old_messages_that_decompress_to_megabytes_of_objects_are_refused() -> None:
+    assert refusal(wrapped(LEGACY_DECOMPRESSED_BYTES_MAX + 1)).code == ErrorCode.MESSAGE_TOO_LARGE

@@ -67,7 +67,7 @@ class Broker:
         self._opened: list[Logs] = []
 
     def open(self, paths: list[str] | None = None, **options: Any) -> Logs:
-        logs = Logs(self.disk, paths or self.paths, lambda topic: self.config, dice=random.Random(0), **options)
+        logs = Logs(self.disk, paths or self.paths, lambda topic: self.config, rng=random.Random(0), **options)
         self._opened.append(logs)
         logs.open(NOW)
         return logs
@@ -519,7 +519,7 @@ def test_a_start_that_is_cut_off_anywhere_leaves_checkpoints_that_are_believed()
     """Also its own first writing of them: what stood before is known until what comes is whole."""
 
     def opened(disk: SimulatedDisk) -> Logs:
-        logs = Logs(disk, ["/data"], lambda topic: LogConfig(), dice=random.Random(1))
+        logs = Logs(disk, ["/data"], lambda topic: LogConfig(), rng=random.Random(1))
         logs.open(NOW)
         return logs
 

@@ -484,20 +484,20 @@ def test_a_snapshot_that_lies_about_its_count_is_reported() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_sequences_go_on_across_the_wrap_as_if_there_were_none(seed: int) -> None:
     """Beside a count that never wraps: what comes next, what came before and what does not fit are the same."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     known = ProducerStates()
     total = SEQUENCE_MAX + 1
-    count_so_far = total - dice.randint(1, 8)
+    count_so_far = total - rng.randint(1, 8)
     sent: list[tuple[int, int]] = []  # (the first count, how many), of those that are remembered
     offset = 0
     for _ in range(40):
-        count = dice.randint(1, 5)
+        count = rng.randint(1, 5)
         if sent:
-            first, again = dice.choice(sent)
+            first, again = rng.choice(sent)
             duplicate = known.check(data(first % total, count=again))
             assert duplicate is not None, f"{again} from {first} came before"
             assert duplicate.first_sequence == first % total
-            skipped = count_so_far + dice.randint(1, 3)
+            skipped = count_so_far + rng.randint(1, 3)
             assert refusal(known, data(skipped % total, count=count)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         following = data(count_so_far % total, count=count, offset=offset)
         assert known.check(following) is None
@@ -505,7 +505,7 @@ def test_sequences_go_on_across_the_wrap_as_if_there_were_none(seed: int) -> Non
         sent = [*sent, (count_so_far, count)][-BATCHES_REMEMBERED:]
         offset, count_so_far = offset + count, count_so_far + count
         assert known.producers[7].last_sequence == (count_so_far - 1) % total
-        if dice.random() < 0.2:  # a restart remembers the last batch alone
+        if rng.random() < 0.2:  # a restart remembers the last batch alone
             known.load(known.snapshot(), offset, "snapshot")
             sent = sent[-1:]
 

@@ -88,7 +88,7 @@ def test_a_circle_of_callbacks_in_which_time_stands_still_is_an_error() -> None:
         run(main())
 
 
-def test_callbacks_run_in_the_order_in_which_they_came_whatever_the_dice() -> None:
+def test_callbacks_run_in_the_order_in_which_they_came_whatever_is_drawn() -> None:
     async def main() -> list[int]:
         seen: list[int] = []
 
@@ -100,7 +100,7 @@ def test_callbacks_run_in_the_order_in_which_they_came_whatever_the_dice() -> No
         await asyncio.gather(*(note(number) for number in range(10)))
         return seen
 
-    assert run(main(), dice=Random(1)) == [*range(10)] * 3
+    assert run(main(), rng=Random(1)) == [*range(10)] * 3
 
 
 def test_the_timers_of_one_owner_can_be_cancelled_and_others_stay() -> None:

@@ -74,7 +74,7 @@ def test_bytes_arrive_in_order_in_both_directions_whatever_the_pieces(seed: int)
     play(scenario, seed, Conditions(cut_chance=0.5, jitter_s=0.05, buffer_bytes=7_000))
 
 
-def test_the_same_dice_give_the_same_trace_and_others_another() -> None:
+def test_the_same_seed_gives_the_same_trace_and_others_another() -> None:
     async def scenario(network: SimulatedNetwork) -> None:
         client, server = await connected(network)
         await network.loop.sock_sendall(client, bytes(10_000))
@@ -279,8 +279,8 @@ def test_a_machine_without_power_says_nothing_until_it_is_up_and_spoken_to() -> 
     play(scenario)
 
 
-def test_sockets_that_are_ready_together_are_told_in_the_order_of_the_dice() -> None:
-    def order(dice: Random | None) -> list[int]:
+def test_sockets_that_are_ready_together_are_told_in_the_order_that_is_drawn() -> None:
+    def order(rng: Random | None) -> list[int]:
         seen: list[int] = []
 
         async def main() -> None:
@@ -302,7 +302,7 @@ def test_sockets_that_are_ready_together_are_told_in_the_order_of_the_dice() -> 
             server.recv(1)
             loop.remove_reader(server)
 
-        run(main(), dice=dice)
+        run(main(), rng=rng)
         return seen
 
     assert order(None) == [*range(10)]

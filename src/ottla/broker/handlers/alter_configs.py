@@ -29,8 +29,8 @@ Decide = Callable[[DynamicConfigs], dict[str, str]]
 async def handle(broker: Broker, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
     """Replaces all that a resource sets."""
 
-    def decision(wish: Any) -> Decide:
-        return partial(_replace, _resource(wish), wish.configs)
+    def decision(asked: Any) -> Decide:
+        return partial(_replace, _resource(asked), asked.configs)
 
     return AlterConfigsResponse(responses=await _change(broker, request, decision))
 
@@ -49,15 +49,15 @@ async def handle_incremental(
 ) -> IncrementalAlterConfigsResponse:
     """Sets, deletes, appends and subtracts single settings."""
 
-    def decision(wish: Any) -> Decide:
-        wanted = [ConfigChange(entry.name, entry.config_operation, entry.value) for entry in wish.configs]
-        return lambda configs: configs.incremental_alter(_resource(wish), wanted)
+    def decision(asked: Any) -> Decide:
+        wanted = [ConfigChange(entry.name, entry.config_operation, entry.value) for entry in asked.configs]
+        return lambda configs: configs.incremental_alter(_resource(asked), wanted)
 
     return IncrementalAlterConfigsResponse(responses=await _change(broker, request, decision))
 
 
-def _resource(wish: Any) -> ConfigResource:
-    return ConfigResource(wish.resource_type, wish.resource_name)
+def _resource(asked: Any) -> ConfigResource:
+    return ConfigResource(asked.resource_type, asked.resource_name)
 
 
 async def _change(
@@ -66,18 +66,18 @@ async def _change(
     decision: Callable[[Any], Decide],
 ) -> list[AlterConfigsResourceResponse]:
     """Changes one resource after the other; each is judged by what the one before has left."""
-    wishes: list[Any] = list(request.resources)
+    all_asked: list[Any] = list(request.resources)
     counts: Counter[ConfigResource] = Counter()
-    async for wish in broker.turns.over(wishes):
-        counts[_resource(wish)] += 1
+    async for asked in broker.turns.over(all_asked):
+        counts[_resource(asked)] += 1
     responses = []
-    async for wish in broker.turns.over(wishes):
-        resource = _resource(wish)
+    async for asked in broker.turns.over(all_asked):
+        resource = _resource(asked)
         answer = AlterConfigsResourceResponse(resource_type=resource.type, resource_name=resource.name)
         try:
             if counts[resource] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "a resource is named more than once")
-            change = broker.controller.change_config(resource, decision(wish), validate_only=request.validate_only)
+            change = broker.controller.change_config(resource, decision(asked), validate_only=request.validate_only)
             await asyncio.shield(change)
         except ApiError as error:
             answer.error_code, answer.error_message = error.code, error.message or None

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 async def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
     counts = Counter(topic.name for topic in request.topics)
     results = []
-    async for name, wish in broker.turns.over({topic.name: topic for topic in request.topics}.items()):
+    async for name, entry in broker.turns.over({topic.name: topic for topic in request.topics}.items()):
         try:
             if counts[name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {name} is named more than once")
-            assignments = None if wish.assignments is None else [one.broker_ids for one in wish.assignments]
+            assignments = None if entry.assignments is None else [one.broker_ids for one in entry.assignments]
             await asyncio.shield(
-                broker.controller.create_partitions(name, wish.count, assignments, validate_only=request.validate_only)
+                broker.controller.create_partitions(name, entry.count, assignments, validate_only=request.validate_only)
             )
             results.append(CreatePartitionsTopicResult(name=name))
         except ApiError as error:

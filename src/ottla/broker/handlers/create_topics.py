@@ -31,20 +31,22 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: Context)
     counts = Counter(topic.name for topic in request.topics)
     too_many = _partition_count(broker, request) > PARTITIONS_MAX
     outcomes: dict[str, TopicState | ApiError] = {}
-    wishes: list[CreatableTopic] = []
+    all_requested: list[CreatableTopic] = []
     new: list[NewTopic] = []
-    async for wish in broker.turns.over(request.topics):
-        if counts[wish.name] > 1:
+    async for requested in broker.turns.over(request.topics):
+        if counts[requested.name] > 1:
             continue
-        wishes.append(wish)
+        all_requested.append(requested)
         try:
             if too_many:
                 raise ApiError(ErrorCode.POLICY_VIOLATION, f"a request may ask for {PARTITIONS_MAX} partitions in all")
-            new.append(_new_topic(wish))
+            new.append(_new_topic(requested))
         except ApiError as error:
-            outcomes[wish.name] = error
+            outcomes[requested.name] = error
     outcomes.update(zip((topic.name for topic in new), await _create(broker, new, request), strict=True))
-    results = [_result(broker, outcomes[wish.name], wish) async for wish in broker.turns.over(wishes)]
+    results = [
+        _result(broker, outcomes[requested.name], requested) async for requested in broker.turns.over(all_requested)
+    ]
     repeated = ApiError(ErrorCode.INVALID_REQUEST, "the topic is asked for more than once")
     results += [_failed(name, repeated) for name, count in counts.items() if count > 1]
     return CreateTopicsResponse(topics=results)
@@ -67,7 +69,9 @@ async def _create(broker: Broker, new: list[NewTopic], request: CreateTopicsRequ
     if request.timeout_ms <= 0 and not request.validate_only:
         # The caller does not wait; what it started goes on all the same, unless it cannot be.
         outcomes = await broker.controller.create_topics(new, validate_only=True)
-        possible = [wish for wish, outcome in zip(new, outcomes, strict=True) if isinstance(outcome, TopicState)]
+        possible = [
+            requested for requested, outcome in zip(new, outcomes, strict=True) if isinstance(outcome, TopicState)
+        ]
         broker.in_background("create topics", _in_background(broker, possible))
         late = ApiError(ErrorCode.REQUEST_TIMED_OUT, "the topic is being created")
         return [late if isinstance(outcome, TopicState) else outcome for outcome in outcomes]
@@ -78,21 +82,21 @@ async def _in_background(broker: Broker, new: list[NewTopic]) -> None:
     await broker.controller.create_topics(new)
 
 
-def _new_topic(wish: CreatableTopic) -> NewTopic:
+def _new_topic(requested: CreatableTopic) -> NewTopic:
     return NewTopic(
-        wish.name,
-        wish.num_partitions,
-        wish.replication_factor,
-        [Assignment(assignment.partition_index, assignment.broker_ids) for assignment in wish.assignments],
-        {entry.name: entry.value for entry in wish.configs},
+        requested.name,
+        requested.num_partitions,
+        requested.replication_factor,
+        [Assignment(assignment.partition_index, assignment.broker_ids) for assignment in requested.assignments],
+        {entry.name: entry.value for entry in requested.configs},
     )
 
 
-def _result(broker: Broker, topic: TopicState | ApiError, wish: CreatableTopic) -> CreatableTopicResult:
+def _result(broker: Broker, topic: TopicState | ApiError, requested: CreatableTopic) -> CreatableTopicResult:
     if isinstance(topic, ApiError):
-        return _failed(wish.name, topic)
+        return _failed(requested.name, topic)
     resource = ConfigResource(ConfigResourceType.TOPIC, topic.name)
-    config = {entry.name: entry.value for entry in wish.configs if entry.value is not None}
+    config = {entry.name: entry.value for entry in requested.configs if entry.value is not None}
     entries = broker.configs.replaced(resource, config).describe_topic(topic.name)
     return CreatableTopicResult(
         name=topic.name,

@@ -24,11 +24,11 @@ NO_OFFSET = -1
 @in_turns
 def handle(broker: Broker, request: DeleteRecordsRequest, context: Context) -> Steps[DeleteRecordsResponse]:
     # Of a partition that is named twice the last word counts.
-    wishes: dict[str, dict[int, int]] = {}
+    entries: dict[str, dict[int, int]] = {}
     for topic in request.topics:
-        wishes.setdefault(topic.name, {}).update((wish.partition_index, wish.offset) for wish in topic.partitions)
+        entries.setdefault(topic.name, {}).update((entry.partition_index, entry.offset) for entry in topic.partitions)
     topics = []
-    for name, offsets in wishes.items():
+    for name, offsets in entries.items():
         results = []
         for index, offset in offsets.items():
             results.append(_result(broker, name, index, offset))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
 
 
-class Wish(NamedTuple):
+class TopicToDelete(NamedTuple):
     """A topic as the request names it."""
 
     name: str | None
@@ -24,28 +24,28 @@ class Wish(NamedTuple):
 
 
 async def handle(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
-    wishes = [Wish(topic.name, topic.topic_id) for topic in request.topics]
-    wishes += [Wish(name, ZERO_UUID) for name in request.topic_names]
-    by_topic: dict[object, list[Wish]] = {}
-    async for wish in broker.turns.over(wishes):
-        by_topic.setdefault(_topic_of(broker.image, wish), []).append(wish)
+    entries = [TopicToDelete(topic.name, topic.topic_id) for topic in request.topics]
+    entries += [TopicToDelete(name, ZERO_UUID) for name in request.topic_names]
+    by_topic: dict[object, list[TopicToDelete]] = {}
+    async for entry in broker.turns.over(entries):
+        by_topic.setdefault(_topic_of(broker.image, entry), []).append(entry)
     responses = [await _delete(broker, same) async for same in broker.turns.over(by_topic.values())]
     return DeleteTopicsResponse(responses=responses)
 
 
-def _topic_of(image: ClusterImage, wish: Wish) -> object:
-    """The same for two wishes that mean the same topic, be it by name or by id."""
-    if wish.name is not None and wish.topic_id != ZERO_UUID:
-        return wish
-    return wish.name if wish.topic_id == ZERO_UUID else image.names_by_id.get(wish.topic_id, wish.topic_id)
+def _topic_of(image: ClusterImage, entry: TopicToDelete) -> object:
+    """The same for two entries that mean the same topic, be it by name or by id."""
+    if entry.name is not None and entry.topic_id != ZERO_UUID:
+        return entry
+    return entry.name if entry.topic_id == ZERO_UUID else image.names_by_id.get(entry.topic_id, entry.topic_id)
 
 
-async def _delete(broker: Broker, wishes: list[Wish]) -> DeletableTopicResult:
-    """The one answer to all wishes that mean a topic; if there are several, it stays."""
-    name = next((wish.name for wish in wishes if wish.name is not None), None)
-    topic_id = next((wish.topic_id for wish in wishes if wish.topic_id != ZERO_UUID), ZERO_UUID)
+async def _delete(broker: Broker, entries: list[TopicToDelete]) -> DeletableTopicResult:
+    """The one answer to all entries that mean a topic; if there are several, it stays."""
+    name = next((entry.name for entry in entries if entry.name is not None), None)
+    topic_id = next((entry.topic_id for entry in entries if entry.topic_id != ZERO_UUID), ZERO_UUID)
     try:
-        if len(wishes) > 1:
+        if len(entries) > 1:
             raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named more than once")
         name = _name(broker, name, topic_id)
         if not broker.config.delete_topic_enable:

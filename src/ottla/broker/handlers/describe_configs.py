@@ -32,26 +32,26 @@ Shared = dict[tuple[int, str, frozenset[str]], list[DescribeConfigsResourceResul
 
 @in_turns
 def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> Steps[DescribeConfigsResponse]:
-    if not all(wish.resource_type in RESOURCE_TYPES for wish in request.resources):
-        return DescribeConfigsResponse(results=[_refused(wish) for wish in request.resources])
+    if not all(asked.resource_type in RESOURCE_TYPES for asked in request.resources):
+        return DescribeConfigsResponse(results=[_refused(asked) for asked in request.resources])
     image, configs = broker.image, broker.configs  # one view for the whole answer, however many turns it takes
     shared: Shared = {}
     room = AnswerRoom()
     results = []
-    for wish in request.resources:
-        results.append(_result(image, configs, wish, request, context.version, shared))
+    for asked in request.resources:
+        results.append(_result(image, configs, asked, request, context.version, shared))
         room.take(len(results[-1].configs))
         yield
     return DescribeConfigsResponse(results=results)
 
 
-def _refused(wish: DescribeConfigsResource) -> DescribeConfigsResult:
+def _refused(asked: DescribeConfigsResource) -> DescribeConfigsResult:
     """As in Kafka a type of resources that there is none of fails the whole request."""
     return DescribeConfigsResult(
         error_code=ErrorCode.INVALID_REQUEST,
         error_message="a resource of the request has an unknown type",
-        resource_type=wish.resource_type,
-        resource_name=wish.resource_name,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
         configs=[],
     )
 
@@ -59,26 +59,26 @@ def _refused(wish: DescribeConfigsResource) -> DescribeConfigsResult:
 def _result(
     image: ClusterImage,
     configs: DynamicConfigs,
-    wish: DescribeConfigsResource,
+    asked: DescribeConfigsResource,
     request: DescribeConfigsRequest,
     version: int,
     shared: Shared,
 ) -> DescribeConfigsResult:
-    resource = ConfigResource(wish.resource_type, wish.resource_name)
+    resource = ConfigResource(asked.resource_type, asked.resource_name)
     try:
         if resource.type == ConfigResourceType.TOPIC and resource.name not in image.topics:
             if not is_valid_topic_name(resource.name):
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{resource.name!r} is no topic name")
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.name} does not exist")
-        entries = _entries(configs, resource, wish.configuration_keys, request, version, shared)
+        entries = _entries(configs, resource, asked.configuration_keys, request, version, shared)
         error_code, message = ErrorCode.NONE, None
     except ApiError as error:
         entries, error_code, message = [], error.code, error.message or None
     return DescribeConfigsResult(
         error_code=error_code,
         error_message=message,
-        resource_type=wish.resource_type,
-        resource_name=wish.resource_name,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
         configs=entries,
     )
 

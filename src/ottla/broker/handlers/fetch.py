@@ -62,7 +62,7 @@ def _refused(request: FetchRequest, version: int, code: ErrorCode) -> FetchRespo
         session_id=0,
         responses=[
             FetchableTopicResponse(
-                topic=topic.topic, partitions=[_failed(wish.partition, code) for wish in topic.partitions]
+                topic=topic.topic, partitions=[_failed(entry.partition, code) for entry in topic.partitions]
             )
             for topic in topics
         ],
@@ -111,8 +111,8 @@ class _Reading:
 
     def answer(self) -> Steps[Any]:
         """The response, or where there is not enough to tell yet a coroutine that waits for more."""
-        for key, wish in self._plan.wanted:
-            self._results.append(self._look(key, wish))
+        for key, entry in self._plan.wanted:
+            self._results.append(self._look(key, entry))
             if len(self._results) % STEP == 0:
                 yield
         if self._is_enough() or self._request.max_wait_ms <= 0 or self._broker.is_stopping:
@@ -156,7 +156,7 @@ class _Reading:
         """Whether what was read is worth answering: enough bytes, or an error."""
         return self._has_error or not self._plan.wanted or self._bytes_read >= self._request.min_bytes
 
-    def _look(self, key: WantedKey, wish: FetchPartition, place: int | None = None) -> PartitionData:
+    def _look(self, key: WantedKey, entry: FetchPartition, place: int | None = None) -> PartitionData:
         """Reads what there is of one partition, and notes what the answer holds then."""
         try:
             partition = self._find(key)
@@ -166,10 +166,10 @@ class _Reading:
             else:
                 self._read_from[place] = read_from
             bytes_left = max(0, self._bytes_max - self._bytes_read)
-            data = self._read(partition, wish, bytes_left, is_first=self._bytes_read == 0)
+            data = self._read(partition, entry, bytes_left, is_first=self._bytes_read == 0)
         except ApiError as error:
             code = self._of_topic_that_went(key) if error.code == ErrorCode.UNKNOWN_TOPIC_ID else error.code
-            data = _failed(wish.partition, code)
+            data = _failed(entry.partition, code)
             self._has_error = True
         self._bytes_read += _size_of(data)
         self._has_error = self._has_error or data.diverging_epoch is not None
@@ -188,12 +188,12 @@ class _Reading:
         is_there = self._broker.image.partition(TopicPartition(name, key.partition)) is not None
         return ErrorCode.INCONSISTENT_TOPIC_ID if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def _read(self, partition: Partition, wish: FetchPartition, bytes_left: int, *, is_first: bool) -> PartitionData:
+    def _read(self, partition: Partition, entry: FetchPartition, bytes_left: int, *, is_first: bool) -> PartitionData:
         leader = partition.leader
-        leader.check_epoch(max(NO_EPOCH, wish.current_leader_epoch))  # here every negative one does not say
+        leader.check_epoch(max(NO_EPOCH, entry.current_leader_epoch))  # here every negative one does not say
         high_watermark, last_stable_offset, log_start_offset = partition.watermarks
         data = PartitionData(
-            partition_index=wish.partition,
+            partition_index=entry.partition,
             high_watermark=high_watermark,
             last_stable_offset=last_stable_offset,
             log_start_offset=log_start_offset,
@@ -201,18 +201,18 @@ class _Reading:
             records=b"",
         )
         if self._follower_id is not None:
-            leader.check_follower(self._follower_id, wish.current_leader_epoch)
-        if wish.last_fetched_epoch >= 0 and self._has_diverged(partition, wish, data):
+            leader.check_follower(self._follower_id, entry.current_leader_epoch)
+        if entry.last_fetched_epoch >= 0 and self._has_diverged(partition, entry, data):
             return data
         if self._follower_id is not None:
             upper_offset = partition.log.end_offset
         else:
             is_committed_only = self._request.isolation_level == READ_COMMITTED
             upper_offset = last_stable_offset if is_committed_only else high_watermark
-        max_bytes = min(wish.partition_max_bytes, bytes_left)
-        is_negative = wish.partition_max_bytes < 0 or self._request.max_bytes < 0
+        max_bytes = min(entry.partition_max_bytes, bytes_left)
+        is_negative = entry.partition_max_bytes < 0 or self._request.max_bytes < 0
         found = partition.read(
-            wish.fetch_offset,
+            entry.fetch_offset,
             max_bytes,
             upper_offset=upper_offset,
             at_least_one=is_negative or (is_first and self._at_least_one),
@@ -227,7 +227,7 @@ class _Reading:
         if data.aborted_transactions is not None:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in partition.aborted_transactions(wish.fetch_offset, found.upper_offset)
+                for aborted in partition.aborted_transactions(entry.fetch_offset, found.upper_offset)
             ]
         data.records = found.records
         return data
@@ -243,14 +243,14 @@ class _Reading:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Fetch {version} cannot carry batches of format 2")
 
     @staticmethod
-    def _has_diverged(partition: Partition, wish: FetchPartition, data: PartitionData) -> bool:
+    def _has_diverged(partition: Partition, entry: FetchPartition, data: PartitionData) -> bool:
         """The reader's last epoch ended earlier here than where it reads: it must go back (KIP-595)."""
-        epoch, end_offset = partition.log.epochs.end_of(wish.last_fetched_epoch, partition.log.end_offset)
+        epoch, end_offset = partition.log.epochs.end_of(entry.last_fetched_epoch, partition.log.end_offset)
         if epoch < 0:
             raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition.name} knows nothing of epoch {wish.last_fetched_epoch}"
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition.name} knows nothing of epoch {entry.last_fetched_epoch}"
             )
-        if epoch >= wish.last_fetched_epoch and end_offset >= wish.fetch_offset:
+        if epoch >= entry.last_fetched_epoch and end_offset >= entry.fetch_offset:
             return False
         data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         return True

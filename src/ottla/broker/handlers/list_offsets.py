@@ -44,10 +44,10 @@ NOT_FOUND = Found(-1, -1, -1)
 
 
 class Unfinished(NamedTuple):
-    """An answer that waits for a batch to be unfolded in a thread."""
+    """An answer that waits for a batch to be decompressed in a thread."""
 
     topic: str
-    wish: ListOffsetsPartition
+    entry: ListOffsetsPartition
     answer: ListOffsetsPartitionResponse
     lookup: TimeLookup
 
@@ -59,19 +59,19 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Ste
     looked_at = 0  # of all topics together: most have few partitions
     for topic in request.topics:
         partitions = answers.setdefault(topic.name, {})
-        for wish in topic.partitions:
-            index = wish.partition_index
+        for entry in topic.partitions:
+            index = entry.partition_index
             try:
                 if index in partitions:  # then it is answered once, and not with an offset
                     raise ApiError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
                 check_isolation(request.isolation_level)
-                _check_timestamp(wish.timestamp, context.version)
+                _check_timestamp(entry.timestamp, context.version)
                 partition = broker.replicas.find(topic.name, index)
-                found = _find(partition, wish, request, {})
+                found = _find(partition, entry, request, {})
                 partitions[index] = _answer(index, found, context.version)
             except LongLookupError as error:
                 partitions[index] = ListOffsetsPartitionResponse(partition_index=index)
-                unfinished.append(Unfinished(topic.name, wish, partitions[index], error.lookup))
+                unfinished.append(Unfinished(topic.name, entry, partitions[index], error.lookup))
             except ApiError as error:
                 partitions[index] = ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
             looked_at += 1
@@ -93,16 +93,16 @@ async def _finished(
     response: ListOffsetsResponse,
     unfinished: list[Unfinished],
 ) -> ListOffsetsResponse:
-    """Unfolds batches in a thread, one at a time, and looks again at the log as it is then."""
-    for topic, wish, answer, first in unfinished:
+    """Decompresses batches in a thread, one at a time, and looks again at the log as it is then."""
+    for topic, entry, answer, first in unfinished:
         lookup: TimeLookup | None = first
         looked: Looked = {}
         while lookup is not None:
             async with broker.long_checks:
                 looked[lookup.key] = await broker.offload.in_thread(lookup.run)
             try:
-                partition = broker.replicas.find(topic, wish.partition_index)
-                found = _find(partition, wish, request, looked)
+                partition = broker.replicas.find(topic, entry.partition_index)
+                found = _find(partition, entry, request, looked)
                 _fill(answer, found, context.version)
                 lookup = None
             except LongLookupError as error:
@@ -133,11 +133,11 @@ def _check_timestamp(timestamp: int, version: int) -> None:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"ListOffsets {version} does not know timestamp {timestamp}")
 
 
-def _find(partition: Partition, wish: ListOffsetsPartition, request: ListOffsetsRequest, looked: Looked) -> Found:
-    partition.leader.check_epoch(wish.current_leader_epoch)
+def _find(partition: Partition, entry: ListOffsetsPartition, request: ListOffsetsRequest, looked: Looked) -> Found:
+    partition.leader.check_epoch(entry.current_leader_epoch)
     log = partition.log
     upper_offset = log.end_offset if request.replica_id >= 0 else partition.upper_offset(request.isolation_level)
-    match wish.timestamp:
+    match entry.timestamp:
         case -1:
             # Asked for by the epoch of the end, so that a reader can notice a truncation.
             return Found(upper_offset, -1, partition.leader.epoch)
@@ -146,7 +146,7 @@ def _find(partition: Partition, wish: ListOffsetsPartition, request: ListOffsets
         case -5 | -6:
             return NOT_FOUND  # nothing is tiered
         case _:
-            return _find_by_time(partition, wish.timestamp, upper_offset, looked)
+            return _find_by_time(partition, entry.timestamp, upper_offset, looked)
 
 
 def _find_by_time(partition: Partition, timestamp: int, upper_offset: int, looked: Looked) -> Found:

@@ -57,8 +57,8 @@ def handle(broker: Broker, request: MetadataRequest, context: Context) -> Steps[
     if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
         return _created(broker, request, context, topics, list(missing))
     answers = []
-    for wish in topics:
-        answers.append((yield from _answer(image, wish)))
+    for entry in topics:
+        answers.append((yield from _answer(image, entry)))
         if len(answers) % STEP == 0:
             yield
     return _response(broker, request, context, answers)
@@ -102,24 +102,24 @@ async def _created(
     return _response(broker, request, context, answers)
 
 
-def _answer(image: ClusterImage, wish: MetadataRequestTopic) -> Steps[MetadataResponseTopic]:
+def _answer(image: ClusterImage, entry: MetadataRequestTopic) -> Steps[MetadataResponseTopic]:
     try:
-        return (yield from _known(image, _find(image, wish)))
+        return (yield from _known(image, _find(image, entry)))
     except ApiError as error:
-        name = wish.name if wish.topic_id == ZERO_UUID else None
-        return MetadataResponseTopic(error_code=error.code, name=name, topic_id=wish.topic_id, partitions=[])
+        name = entry.name if entry.topic_id == ZERO_UUID else None
+        return MetadataResponseTopic(error_code=error.code, name=name, topic_id=entry.topic_id, partitions=[])
 
 
-def _find(image: ClusterImage, wish: MetadataRequestTopic) -> TopicState:
-    if wish.topic_id != ZERO_UUID:
-        topic = image.topic_by_id(wish.topic_id)
+def _find(image: ClusterImage, entry: MetadataRequestTopic) -> TopicState:
+    if entry.topic_id != ZERO_UUID:
+        topic = image.topic_by_id(entry.topic_id)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         return topic
-    assert wish.name is not None, "a topic without name and id is refused before"
-    if not is_valid_topic_name(wish.name):
+    assert entry.name is not None, "a topic without name and id is refused before"
+    if not is_valid_topic_name(entry.name):
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    topic = image.topics.get(wish.name)
+    topic = image.topics.get(entry.name)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return topic

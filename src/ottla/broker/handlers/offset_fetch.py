@@ -141,7 +141,7 @@ def _without_offset(index: int, code: ErrorCode) -> OffsetFetchResponsePartition
 
 
 def _of_one_group(
-    wish: OffsetFetchRequestGroup, version: int, answers: Sequence[OffsetFetchResponseGroup]
+    entry: OffsetFetchRequestGroup, version: int, answers: Sequence[OffsetFetchResponseGroup]
 ) -> OffsetFetchResponse:
     """The answer of the versions that ask for one group."""
     (answer,) = answers
@@ -152,7 +152,7 @@ def _of_one_group(
                 name=topic.name,
                 partitions=[_without_offset(index, ErrorCode(answer.error_code)) for index in topic.partition_indexes],
             )
-            for topic in wish.topics or ()
+            for topic in entry.topics or ()
         ]
     return OffsetFetchResponse(
         topics=[

@@ -26,18 +26,18 @@ def handle(
     topics = []
     for topic in request.topics:
         partitions = []
-        for wish in topic.partitions:
-            partitions.append(_answer(broker, topic.topic, wish))
+        for entry in topic.partitions:
+            partitions.append(_answer(broker, topic.topic, entry))
             yield
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _answer(broker: Broker, topic: str, wish: OffsetForLeaderPartition) -> EpochEndOffset:
+def _answer(broker: Broker, topic: str, entry: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = broker.replicas.find(topic, wish.partition)
-        partition.leader.check_epoch(wish.current_leader_epoch)
-        epoch, end_offset = partition.log.epochs.end_of(wish.leader_epoch, partition.log.end_offset)
-        return EpochEndOffset(partition=wish.partition, leader_epoch=epoch, end_offset=end_offset)
+        partition = broker.replicas.find(topic, entry.partition)
+        partition.leader.check_epoch(entry.current_leader_epoch)
+        epoch, end_offset = partition.log.epochs.end_of(entry.leader_epoch, partition.log.end_offset)
+        return EpochEndOffset(partition=entry.partition, leader_epoch=epoch, end_offset=end_offset)
     except ApiError as error:
-        return EpochEndOffset(partition=wish.partition, error_code=error.code)
+        return EpochEndOffset(partition=entry.partition, error_code=error.code)

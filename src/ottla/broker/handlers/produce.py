@@ -70,7 +70,7 @@ class Unchecked(NamedTuple):
     """A batch that is checked in a thread, and the answer that waits for it."""
 
     partition: Partition
-    wish: PartitionProduceData
+    item: PartitionProduceData
     records: bytearray
     answer: PartitionProduceResponse
 
@@ -95,12 +95,12 @@ def handle(
 
 def _named_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
     """Every partition once: of one that is named again, what is named last, as Kafka does."""
-    wishes: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
+    items: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
     for topic in topics:
-        wishes.setdefault((topic.name, topic.topic_id), {}).update((wish.index, wish) for wish in topic.partition_data)
+        items.setdefault((topic.name, topic.topic_id), {}).update((item.index, item) for item in topic.partition_data)
     return [
         TopicProduceData(name=name, topic_id=topic_id, partition_data=list(of_topic.values()))
-        for (name, topic_id), of_topic in wishes.items()
+        for (name, topic_id), of_topic in items.items()
     ]
 
 
@@ -109,9 +109,9 @@ def _all_refused(request: ProduceRequest) -> ProduceResponse | None:
     refusal = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "records of a transaction need its id")
     responses = []
     for topic in _named_once(request.topic_data):
-        answers = [PartitionProduceResponse(index=wish.index, base_offset=NO_OFFSET) for wish in topic.partition_data]
-        for answer, wish in zip(answers, topic.partition_data, strict=True):
-            refuse(answer, refusal, wish.records, NO_OFFSET)
+        answers = [PartitionProduceResponse(index=item.index, base_offset=NO_OFFSET) for item in topic.partition_data]
+        for answer, item in zip(answers, topic.partition_data, strict=True):
+            refuse(answer, refusal, item.records, NO_OFFSET)
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     response = ProduceResponse(responses=responses)
     if request.acks == 0:
@@ -123,9 +123,9 @@ def _all_refused(request: ProduceRequest) -> ProduceResponse | None:
 def _keep_records(request: ProduceRequest, context: Context) -> None:
     """The bytes of a request may stand in a buffer that the next bytes overwrite: waiting takes a copy."""
     for topic in request.topic_data:
-        for wish in topic.partition_data:
-            if wish.records is not None:
-                wish.records = context.connection.kept(memoryview(wish.records))
+        for item in topic.partition_data:
+            if item.records is not None:
+                item.records = context.connection.kept(memoryview(item.records))
 
 
 async def _append_later(
@@ -166,18 +166,18 @@ def _appended(
     uncommitted: list[Waiting] = []
     for topic in request.topic_data:
         partitions = []
-        for wish in topic.partition_data:
-            answer = PartitionProduceResponse(index=wish.index, base_offset=NO_OFFSET)
+        for item in topic.partition_data:
+            answer = PartitionProduceResponse(index=item.index, base_offset=NO_OFFSET)
             log_start_offset = NO_OFFSET
             try:
                 partition = (
-                    broker.replicas.find(topic.name, wish.index)
+                    broker.replicas.find(topic.name, item.index)
                     if version < FIRST_TOPIC_ID_VERSION
-                    else broker.replicas.find_by_id(topic.topic_id, wish.index)
+                    else broker.replicas.find_by_id(topic.topic_id, item.index)
                 )
-                records = _checked_request(wish, version)
+                records = _checked_request(item, version)
                 if checks is not None:
-                    checks.check_verdict(wish)
+                    checks.check_verdict(item)
                 if acks not in (-1, 0, 1):
                     raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: must be 0, 1 or -1 (all)")
                 if partition.name.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
@@ -186,13 +186,13 @@ def _appended(
                     )
                 log_start_offset = partition.log.log_start_offset
                 if checks is not None:
-                    checks.check_log(wish)
+                    checks.check_log(item)
                 appended = partition.append(records, acks=acks, now_ms=now_ms)
                 _accept(answer, partition, appended, acks, uncommitted)
             except TakesLongError:
-                unchecked.append(Unchecked(partition, wish, bytearray(records), answer))
+                unchecked.append(Unchecked(partition, item, bytearray(records), answer))
             except ApiError as error:
-                refuse(answer, error, wish.records, log_start_offset)
+                refuse(answer, error, item.records, log_start_offset)
             partitions.append(answer)
             if gives_way:
                 yield
@@ -208,9 +208,9 @@ def _appended(
     return _with_leaders(broker, context, response) if version >= 10 else response
 
 
-def _checked_request(wish: PartitionProduceData, version: int) -> Buffer:
+def _checked_request(item: PartitionProduceData, version: int) -> Buffer:
     """The records for a partition, if a request of this version may carry them so."""
-    records = wish.records
+    records = item.records
     if not records:
         raise RecordsError(ErrorCode.INVALID_RECORD, "there are no records for this partition")
     if version >= FIRST_BATCH_VERSION and len(records) > ATTRIBUTES_AT:
@@ -234,13 +234,13 @@ async def _checked(
 ) -> ProduceResponse | None:
     """Appends the batches that take long, each once a thread has found it sound."""
     acks = request.acks
-    for partition, wish, records, answer in unchecked:
+    for partition, item, records, answer in unchecked:
         try:
             async with broker.long_checks:
                 admit = partial(partition.log.admission.admit, records, broker.clock.now_ms())
                 admitted = await broker.offload.in_thread(admit)
             if checks is not None:
-                checks.check_log(wish)  # a marker may have come meanwhile
+                checks.check_log(item)  # a marker may have come meanwhile
             appended = partition.append_admitted(admitted, acks=acks, now_ms=broker.clock.now_ms())
             _accept(answer, partition, appended, acks, uncommitted)
         except ApiError as error:

@@ -30,11 +30,11 @@ Waiting = list[tuple[WrittenMarker, WritableTxnMarkerPartitionResult]]
 def handle(broker: Broker, request: WriteTxnMarkersRequest, context: Context) -> Steps[Any]:
     response = WriteTxnMarkersResponse(markers=[])
     uncommitted: Waiting = []
-    for wish in request.markers:
-        producer = ProducerIdAndEpoch(wish.producer_id, wish.producer_epoch)
-        marker = EndTransactionMarker(wish.transaction_result, wish.coordinator_epoch)
+    for entry in request.markers:
+        producer = ProducerIdAndEpoch(entry.producer_id, entry.producer_epoch)
+        marker = EndTransactionMarker(entry.transaction_result, entry.coordinator_epoch)
         topics = []
-        for topic in wish.topics:
+        for topic in entry.topics:
             results = []
             for index in topic.partition_indexes:
                 yield
@@ -42,14 +42,14 @@ def handle(broker: Broker, request: WriteTxnMarkersRequest, context: Context) ->
                 results.append(result)
                 name = TopicPartition(topic.name, index)
                 try:
-                    written = write_marker(broker, name, producer, marker, wish.transaction_version)
+                    written = write_marker(broker, name, producer, marker, entry.transaction_version)
                 except ApiError as error:
                     result.error_code = error.code
                     continue
                 if not written.is_committed:
                     uncommitted.append((written, result))
             topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
-        response.markers.append(WritableTxnMarkerResult(producer_id=wish.producer_id, topics=topics))
+        response.markers.append(WritableTxnMarkerResult(producer_id=entry.producer_id, topics=topics))
     return _committed(broker, response, uncommitted) if uncommitted else response
 
 

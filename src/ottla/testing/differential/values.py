@@ -64,7 +64,7 @@ BROKER_CONFIGS: Final = ("log.retention.ms", "num.io.threads", "message.max.byte
 
 
 class Subjects:
-    """What one request speaks about, and the dice."""
+    """What one request speaks about, and its random numbers."""
 
     def __init__(self, rng: Random, version: int, sequences: dict[tuple[str | None, str, int], int]) -> None:
         self.rng = rng

@@ -25,7 +25,7 @@ class Conversations(Generic[SomeSide]):
     def add(self, play: Callable[[SomeSide], None]) -> Callable[[SomeSide], None]:
         """A decorator: the name of the function is the title."""
         title = play.__name__.replace("_", " ")
-        assert title not in self._plays, f"there is another conversation «{title}»"
+        assert title not in self._plays, f"there is another conversation '{title}'"
         self._plays[title] = play
         return play
 
@@ -41,6 +41,6 @@ class Conversations(Generic[SomeSide]):
                 self._plays[title](side)
             transcripts.append(side.transcript.lines)
         theirs, ours = transcripts
-        assert theirs, f"«{title}» says nothing"
+        assert theirs, f"'{title}' says nothing"
         if difference := first_difference(theirs, ours):
-            raise AssertionError(f"«{title}», {difference}")
+            raise AssertionError(f"'{title}', {difference}")

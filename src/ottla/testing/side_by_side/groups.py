@@ -43,5 +43,5 @@ class GroupSide(Side):
 def wait_for_group_coordinator(client: RawClient, group: str) -> None:
     """Until there is one and it has loaded: Kafka makes the topic and has its client ask again."""
     find_coordinator(client, group, GROUP_KEY)
-    wish = OffsetFetchRequestGroup(group_id=group, topics=None)
-    wait_until(lambda: not client.ask(OffsetFetchRequest(groups=[wish]), 8).groups[0].error_code)
+    entry = OffsetFetchRequestGroup(group_id=group, topics=None)
+    wait_until(lambda: not client.ask(OffsetFetchRequest(groups=[entry]), 8).groups[0].error_code)

@@ -170,8 +170,8 @@ class TransactionSide(Side):
         self.note("markers", version, epoch, self.id(marker.producer_id), sorted(codes))
 
     def producers(self, topic: str) -> None:
-        wish = DescribeProducersRequestTopicRequest(name=topic, partition_indexes=[0])
-        partition = self.client.ask(DescribeProducersRequest(topics=[wish]), 0).topics[0].partitions[0]
+        entry = DescribeProducersRequestTopicRequest(name=topic, partition_indexes=[0])
+        partition = self.client.ask(DescribeProducersRequest(topics=[entry]), 0).topics[0].partitions[0]
         self.note(
             "producers",
             sorted(
@@ -199,9 +199,9 @@ class TransactionSide(Side):
         self.note("offsets", version, name_of(answer.topics[0].partitions[0].error_code))
 
     def committed(self, topic: str, *, stable: bool) -> None:
-        wish = OffsetFetchRequestGroup(
+        entry = OffsetFetchRequestGroup(
             group_id=self.name("group"), topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
         )
-        answer = self.client.ask(OffsetFetchRequest(groups=[wish], require_stable=stable), 8).groups[0]
+        answer = self.client.ask(OffsetFetchRequest(groups=[entry], require_stable=stable), 8).groups[0]
         found = answer.topics[0].partitions[0]
         self.note("committed", stable, found.committed_offset, name_of(found.error_code))

@@ -79,7 +79,7 @@ class Actor:
     def __init__(self, soak: Soak, name: str) -> None:
         self.soak = soak
         self.name = name
-        self.dice = soak.world.dice(name)
+        self.rng = soak.world.rng(name)
         self.connection_count = 0
         self._host = soak.world.network.host(name)
         self._client: WireClient | None = None
@@ -94,7 +94,7 @@ class Actor:
         self.close()
 
     async def think(self) -> None:
-        await asyncio.sleep(self.dice.uniform(0.001, 0.1))
+        await asyncio.sleep(self.rng.uniform(0.001, 0.1))
 
     async def act(self) -> None:
         raise NotImplementedError
@@ -119,7 +119,7 @@ class Actor:
 
     def _patience_s(self) -> float:
         """Some hang up while they send, while they are served or while they are answered."""
-        return self.dice.uniform(0, HASTY_S) if self.dice.random() < self.haste else CALL_TIMEOUT_S
+        return self.rng.uniform(0, HASTY_S) if self.rng.random() < self.haste else CALL_TIMEOUT_S
 
     async def connected(self) -> WireClient:
         if self._client is None:

@@ -55,19 +55,19 @@ class Admin(Actor):
     """Makes topics, changes and deletes some; after an unclear answer it looks what there is."""
 
     async def think(self) -> None:
-        await asyncio.sleep(self.dice.uniform(0.05, 1.0))
+        await asyncio.sleep(self.rng.uniform(0.05, 1.0))
 
     async def act(self) -> None:
-        topic = self.soak.topics.get(name := self.dice.choice(TOPICS))
+        topic = self.soak.topics.get(name := self.rng.choice(TOPICS))
         climate = self.soak.climate
         try:
             if topic is None:
                 await self._create(name)
-            elif self.dice.random() < 0.2:
+            elif self.rng.random() < 0.2:
                 await self._delete(topic)
-            elif climate.adds_partitions and self.dice.random() < 0.4 and topic.partition_count < PARTITIONS_MAX:
+            elif climate.adds_partitions and self.rng.random() < 0.4 and topic.partition_count < PARTITIONS_MAX:
                 await self._add_partition(topic)
-            elif climate.alters_configs and self.dice.random() < 0.7:
+            elif climate.alters_configs and self.rng.random() < 0.7:
                 await self._alter_topic(topic)
             elif climate.alters_configs:
                 await self._alter_broker()
@@ -84,17 +84,17 @@ class Admin(Actor):
             raise Disconnected
 
     async def _create(self, name: str) -> None:
-        settings = self.soak.climate.topic_settings(self.dice)
-        wish = CreatableTopic(
+        settings = self.soak.climate.topic_settings(self.rng)
+        item = CreatableTopic(
             name=name,
-            num_partitions=self.dice.randint(1, 3),
+            num_partitions=self.rng.randint(1, 3),
             replication_factor=1,
             assignments=[],
             configs=[CreatableTopicConfig(name=name, value=value) for name, value in settings.items()],
         )
         asked_at, licence = self.soak.time(), licence_of(settings)
         with self.soak.ledger.licences.asking(name, licence):
-            (result,) = (await self.call(CreateTopicsRequest(topics=[wish]), 7)).topics
+            (result,) = (await self.call(CreateTopicsRequest(topics=[item]), 7)).topics
             # There already: an earlier attempt arrived after we looked.
             self._check(result.error_code, asked_at, ErrorCode.TOPIC_ALREADY_EXISTS)
         self.soak.ledger.licences.grant(result.topic_id, licence)
@@ -112,19 +112,19 @@ class Admin(Actor):
 
     async def _add_partition(self, topic: Topic) -> None:
         asked_at = self.soak.time()
-        wish = CreatePartitionsTopic(name=topic.name, count=topic.partition_count + 1, assignments=None)
-        request = CreatePartitionsRequest(topics=[wish], timeout_ms=1000, validate_only=False)
+        item = CreatePartitionsTopic(name=topic.name, count=topic.partition_count + 1, assignments=None)
+        request = CreatePartitionsRequest(topics=[item], timeout_ms=1000, validate_only=False)
         (result,) = (await self.call(request, 3)).results
         # Too many already: an earlier attempt arrived after we looked.
         self._check(result.error_code, asked_at, ErrorCode.INVALID_PARTITIONS, *(GONE if topic.is_doomed else ()))
         topic.partition_count += 1
 
     async def _alter_topic(self, topic: Topic) -> None:
-        setting = self.soak.climate.changed_topic_setting(self.dice)
+        setting = self.soak.climate.changed_topic_setting(self.rng)
         await self._alter(ConfigResourceType.TOPIC, topic.name, setting, (topic.name, topic.topic_id), topic)
 
     async def _alter_broker(self) -> None:
-        setting = self.soak.climate.changed_broker_setting(self.dice)
+        setting = self.soak.climate.changed_broker_setting(self.rng)
         await self._alter(ConfigResourceType.BROKER, "", setting, (EVERYTHING, EVERYTHING), None)
 
     async def _alter(
@@ -137,14 +137,14 @@ class Admin(Actor):
     ) -> None:
         name, value = setting
         entry = IncrementalAlterConfigsRequestAlterableConfig(name=name, config_operation=SET, value=value)
-        wish = IncrementalAlterConfigsRequestAlterConfigsResource(
+        item = IncrementalAlterConfigsRequestAlterConfigsResource(
             resource_type=kind, resource_name=resource, configs=[entry]
         )
         asked_at, licence = self.soak.time(), licence_of({name: value})
         while_asked, from_now_on = scopes
         settings = self.soak.settings if topic is None else topic.settings
         with self.soak.ledger.licences.asking(while_asked, licence), settings.asking(name, value):
-            request = IncrementalAlterConfigsRequest(resources=[wish], validate_only=False)
+            request = IncrementalAlterConfigsRequest(resources=[item], validate_only=False)
             (result,) = (await self.call(request, 1)).responses
             self._check(result.error_code, asked_at, *(GONE if topic is not None and topic.is_doomed else ()))
         self.soak.ledger.licences.grant(from_now_on, licence)
@@ -173,22 +173,22 @@ class Janitor(Actor):
     """Deletes records from the beginning of logs."""
 
     async def think(self) -> None:
-        await asyncio.sleep(self.dice.uniform(0.1, 1.0))
+        await asyncio.sleep(self.rng.uniform(0.1, 1.0))
 
     async def act(self) -> None:
-        topic = self.soak.some_topic(self.dice)
+        topic = self.soak.some_topic(self.rng)
         if topic is None:
             return
-        ledger, partition = self.soak.ledger, self.dice.randrange(topic.partition_count)
+        ledger, partition = self.soak.ledger, self.rng.randrange(topic.partition_count)
         key = topic.key(partition)
         end, losses, asked_at = ledger.high_watermark(key), ledger.losses, self.soak.time()
-        offset = -1 if self.dice.random() < 0.2 else self.dice.randint(0, end)
-        wish = DeleteRecordsTopic(
+        offset = -1 if self.rng.random() < 0.2 else self.rng.randint(0, end)
+        item = DeleteRecordsTopic(
             name=topic.name, partitions=[DeleteRecordsPartition(partition_index=partition, offset=offset)]
         )
         # -1 is wherever the log ends when the request is served.
         with ledger.licences.asking((topic.name, partition), Licence(below=math.inf if offset == -1 else offset)):
-            response = await self.call(DeleteRecordsRequest(topics=[wish], timeout_ms=1000), 2)
+            response = await self.call(DeleteRecordsRequest(topics=[item], timeout_ms=1000), 2)
             result = response.topics[0].partitions[0]
             if topic.is_doomed:
                 raise Disconnected  # the next topic of that name may have answered

@@ -26,32 +26,32 @@ class Climate:
     sets_the_clock: bool = False
 
     @classmethod
-    def of(cls, dice: Random) -> Climate:
-        kinds = {field.name: dice.random() < CHANCE for field in fields(cls) if field.name != "directories"}
+    def of(cls, rng: Random) -> Climate:
+        kinds = {field.name: rng.random() < CHANCE for field in fields(cls) if field.name != "directories"}
         # Where the only disk fails there is no broker left to look at.
-        return cls(dice.randint(2 if kinds["fails_disks"] else 1, DIRECTORIES_MAX), **kinds)
+        return cls(rng.randint(2 if kinds["fails_disks"] else 1, DIRECTORIES_MAX), **kinds)
 
-    def topic_settings(self, dice: Random) -> dict[str, str]:
+    def topic_settings(self, rng: Random) -> dict[str, str]:
         """The settings of a new topic."""
         settings = {
-            "internal.segment.bytes": str(dice.choice([2_000, 50_000])),
+            "internal.segment.bytes": str(rng.choice([2_000, 50_000])),
             "flush.ms": "1000",
-            "file.delete.delay.ms": str(dice.choice([0, 2_000])),
+            "file.delete.delay.ms": str(rng.choice([0, 2_000])),
         }
         policies = ["keep"] + ["size", "time"] * self.retains_less + ["compact"] * self.compacts
         policies += ["both"] * (self.retains_less and self.compacts)
-        policy = dice.choice(policies)
+        policy = rng.choice(policies)
         if policy in ("size", "both"):
-            settings["retention.bytes"] = str(dice.choice([4_000, 20_000]))
+            settings["retention.bytes"] = str(rng.choice([4_000, 20_000]))
         if policy == "time":
-            settings["retention.ms"] = str(dice.choice([1_500, 5_000]))
+            settings["retention.ms"] = str(rng.choice([1_500, 5_000]))
         if policy in ("compact", "both"):
             settings["cleanup.policy"] = "compact" if policy == "compact" else "compact,delete"
-            settings["min.cleanable.dirty.ratio"] = dice.choice(["0.0", "0.3"])
-            settings["delete.retention.ms"] = dice.choice(["0", "3000", "86400000"])
+            settings["min.cleanable.dirty.ratio"] = rng.choice(["0.0", "0.3"])
+            settings["delete.retention.ms"] = rng.choice(["0", "3000", "86400000"])
         return settings
 
-    def changed_topic_setting(self, dice: Random) -> tuple[str, str]:
+    def changed_topic_setting(self, rng: Random) -> tuple[str, str]:
         """A setting that a topic may be given while it is in use."""
         choices: list[tuple[str, list[str]]] = [
             ("internal.segment.bytes", ["2000", "9000", "50000"]),
@@ -66,10 +66,10 @@ class Climate:
             choices += [("retention.bytes", ["-1", "3000", "20000"]), ("retention.ms", ["-1", "1500", "604800000"])]
         if self.compacts:
             choices += [("cleanup.policy", ["compact", "delete", "compact,delete"]), ("delete.retention.ms", ["0"])]
-        name, values = dice.choice(choices)
-        return name, dice.choice(values)
+        name, values = rng.choice(choices)
+        return name, rng.choice(values)
 
-    def changed_broker_setting(self, dice: Random) -> tuple[str, str]:
+    def changed_broker_setting(self, rng: Random) -> tuple[str, str]:
         """A setting that all brokers may be given while they run."""
         choices: list[tuple[str, list[str]]] = [
             ("log.segment.bytes", ["1048576", "1073741824"]),
@@ -81,5 +81,5 @@ class Climate:
         ]
         if self.retains_less:
             choices += [("log.retention.bytes", ["-1", "8000"]), ("log.retention.ms", ["2500", "604800000"])]
-        name, values = dice.choice(choices)
-        return name, dice.choice(values)
+        name, values = rng.choice(choices)
+        return name, rng.choice(values)

@@ -27,18 +27,18 @@ class Producer(Actor):
     def __init__(self, soak: Soak, name: str) -> None:
         super().__init__(soak, name)
         self._next_number = 0
-        self._version = self.dice.choice(VERSIONS)
+        self._version = self.rng.choice(VERSIONS)
 
     def new_records(self, stream: object) -> list[Written]:
-        count = self.dice.choice(BATCH_SIZES)
+        count = self.rng.choice(BATCH_SIZES)
         start, self._next_number = self._next_number, self._next_number + count
         now_ms = self.soak.now_ms()
         return [
             Written(
                 f"{self.name}/{stream}.{number}".encode(),
-                self.dice.choice(KEYS),
+                self.rng.choice(KEYS),
                 now_ms,
-                self.dice.random() < TOMBSTONE_CHANCE,
+                self.rng.random() < TOMBSTONE_CHANCE,
             )
             for number in range(start, start + count)
         ]
@@ -61,13 +61,13 @@ class PlainProducer(Producer):
     """Sends once: a record whose answer is lost may be there or not."""
 
     async def act(self) -> None:
-        topic = self.soak.some_topic(self.dice)
+        topic = self.soak.some_topic(self.rng)
         if topic is None:
             return
         await self.connected()
-        partition, records = self.dice.randrange(topic.partition_count), self.new_records(self.connection_count)
+        partition, records = self.rng.randrange(topic.partition_count), self.new_records(self.connection_count)
         losses, asked_at = self.soak.ledger.losses, self.soak.time()
-        answer = await self.produce(topic, partition, build_batch(records), self.dice.choice([1, -1]))
+        answer = await self.produce(topic, partition, build_batch(records), self.rng.choice([1, -1]))
         if not self.refuses(answer.error_code, asked_at, topic) and not topic.is_doomed:
             # Not of a doomed one: by name, a topic made anew may have answered.
             self.soak.ledger.acknowledge(
@@ -79,15 +79,15 @@ class CarelessProducer(Producer):
     """Asks for no acknowledgement: what it sends may be lost, and comes neither twice nor in another order."""
 
     async def think(self) -> None:
-        await asyncio.sleep(self.dice.uniform(0.001, 0.2))
+        await asyncio.sleep(self.rng.uniform(0.001, 0.2))
 
     async def act(self) -> None:
-        topic = self.soak.some_topic(self.dice)
+        topic = self.soak.some_topic(self.rng)
         if topic is None:
             return
-        partition = self.dice.randrange(topic.partition_count)
+        partition = self.rng.randrange(topic.partition_count)
         await self.connected()
-        for _ in range(self.dice.randint(1, 5)):
+        for _ in range(self.rng.randint(1, 5)):
             data = build_batch(self.new_records(self.connection_count))
             await self.send(self.request(topic, partition, data, 0), self._version)
 
@@ -102,12 +102,12 @@ class IdempotentProducer(Producer):
         self._sequences: dict[PartitionKey, int] = {}
 
     async def act(self) -> None:
-        topic = self.soak.some_topic(self.dice)
+        topic = self.soak.some_topic(self.rng)
         if topic is None:
             return
         if self._losses != self.soak.ledger.losses:
             await self._take_id()
-        partition, records = self.dice.randrange(topic.partition_count), self.new_records(self._producer_id)
+        partition, records = self.rng.randrange(topic.partition_count), self.new_records(self._producer_id)
         key = topic.key(partition)
         sequence = self._sequences.get(key, 0)
         data = build_batch(records, producer_id=self._producer_id, producer_epoch=0, base_sequence=sequence)

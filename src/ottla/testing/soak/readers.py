@@ -41,9 +41,9 @@ class OffsetAsker(Actor):
 
     async def list_offset(self, topic: Topic, partition: int, timestamp: int, version: int) -> Any:
         """The partition's answer."""
-        wish = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        entry = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
         request = ListOffsetsRequest(
-            replica_id=-1, topics=[ListOffsetsTopic(name=topic.name, partitions=[wish])], timeout_ms=1000
+            replica_id=-1, topics=[ListOffsetsTopic(name=topic.name, partitions=[entry])], timeout_ms=1000
         )
         return (await self.call(request, version)).topics[0].partitions[0]
 
@@ -52,13 +52,13 @@ class Scout(OffsetAsker):
     """Asks where partitions begin and end, and what was written when."""
 
     async def act(self) -> None:
-        topic = self.soak.some_topic(self.dice)
+        topic = self.soak.some_topic(self.rng)
         if topic is None:
             return
-        version = self.dice.choice(LIST_OFFSETS_VERSIONS)
-        questions = [LATEST, EARLIEST, self.soak.now_ms() - self.dice.randint(0, 8_000)]
+        version = self.rng.choice(LIST_OFFSETS_VERSIONS)
+        questions = [LATEST, EARLIEST, self.soak.now_ms() - self.rng.randint(0, 8_000)]
         questions += [MAX_TIMESTAMP] * (version >= FIRST_MAX_TIMESTAMP)
-        await self._ask(topic, self.dice.randrange(topic.partition_count), self.dice.choice(questions), version)
+        await self._ask(topic, self.rng.randrange(topic.partition_count), self.rng.choice(questions), version)
 
     async def _ask(self, topic: Topic, partition: int, question: int, version: int) -> None:
         ledger, key = self.soak.ledger, topic.key(partition)
@@ -88,7 +88,7 @@ class Reader(OffsetAsker):
 
     def __init__(self, soak: Soak, name: str) -> None:
         super().__init__(soak, name)
-        self._version = self.dice.choice(FETCH_VERSIONS)
+        self._version = self.rng.choice(FETCH_VERSIONS)
         self._positions: dict[PartitionKey, int] = {}
         # Where the log begins behind our position, and in which life of the broker it said so.
         self._lost: list[tuple[Topic, PartitionKey, int]] = []
@@ -154,10 +154,10 @@ class Reader(OffsetAsker):
         forgotten = [(key, topic) for key, (topic, _) in self._told.items() if key not in wanted]
         self._told = {key: (topic, self._positions.get(key, 0)) for key, topic in wanted.items()}
         return FetchRequest(
-            max_wait_ms=self.dice.choice([0, LONG_POLL_MS]),
-            min_bytes=self.dice.choice([1, 1, 5_000]),
-            max_bytes=self.dice.choice([1_000, 1_000_000]),
-            isolation_level=self.dice.choice([0, 1]),
+            max_wait_ms=self.rng.choice([0, LONG_POLL_MS]),
+            min_bytes=self.rng.choice([1, 1, 5_000]),
+            max_bytes=self.rng.choice([1_000, 1_000_000]),
+            isolation_level=self.rng.choice([0, 1]),
             session_id=self._session_id if has_sessions else 0,
             session_epoch=self._session_epoch if has_sessions else NO_SESSION,
             topics=[
@@ -167,7 +167,7 @@ class Reader(OffsetAsker):
                         FetchPartition(
                             partition=key.partition,
                             fetch_offset=self._positions.get(key, 0),
-                            partition_max_bytes=self.dice.choice([500, 100_000]),
+                            partition_max_bytes=self.rng.choice([500, 100_000]),
                         )
                     ],
                 )

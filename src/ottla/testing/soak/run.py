@@ -34,7 +34,7 @@ class Soak:
     def __init__(self, world: World, climate: Climate) -> None:
         self.world = world
         self.climate = climate
-        self.dice = world.dice("soak")
+        self.rng = world.rng("soak")
         self.ledger = Ledger()
         self.topics: dict[str, Topic] = {}
         self.settings = Settings()  # of all brokers
@@ -68,9 +68,9 @@ class Soak:
 
     def _actors(self) -> list[Actor]:
         actors: list[Actor] = [Admin(self, "admin")]
-        actors += [IdempotentProducer(self, f"idempotent-{number}") for number in range(self.dice.randint(1, 3))]
-        actors += [PlainProducer(self, f"plain-{number}") for number in range(self.dice.randint(0, 2))]
-        actors += [Reader(self, f"reader-{number}") for number in range(self.dice.randint(1, 3))]
+        actors += [IdempotentProducer(self, f"idempotent-{number}") for number in range(self.rng.randint(1, 3))]
+        actors += [PlainProducer(self, f"plain-{number}") for number in range(self.rng.randint(0, 2))]
+        actors += [Reader(self, f"reader-{number}") for number in range(self.rng.randint(1, 3))]
         actors += [CarelessProducer(self, "careless")] * self.climate.sends_without_acks
         actors += [Janitor(self, "janitor")] * self.climate.deletes_records
         actors += [Scout(self, "scout")] * self.climate.asks_offsets
@@ -87,8 +87,8 @@ class Soak:
         """The latest that the broker may have taken for the time: what is too old then may be gone."""
         return self.now_ms() + self.skew_ms_max
 
-    def some_topic(self, dice: Random) -> Topic | None:
-        return dice.choice([*self.topics.values()]) if self.topics else None
+    def some_topic(self, rng: Random) -> Topic | None:
+        return rng.choice([*self.topics.values()]) if self.topics else None
 
     def drop(self, topic: Topic) -> None:
         """Somebody was told that the topic does not exist."""
@@ -101,6 +101,6 @@ class Soak:
 def soak(seed: int, climate: Climate | None = None) -> Soak:
     """A whole run; SimulationError if anything did not hold."""
     world = World(seed, Conditions(buffer_bytes=8_192))
-    run = Soak(world, Climate.of(world.dice("climate")) if climate is None else climate)
+    run = Soak(world, Climate.of(world.rng("climate")) if climate is None else climate)
     world.run(run.run(), seconds=SECONDS_MAX, replay=f"OTTLA_SIM_SEED={seed} pytest tests/sim/test_soak.py")
     return run

@@ -87,8 +87,8 @@ class Verdict(OffsetAsker):
             assert position <= answer.high_watermark, answer
 
     async def _fetch(self, topic: Topic, partition: int, position: int) -> PartitionData:
-        wish = FetchPartition(partition=partition, fetch_offset=position, partition_max_bytes=10_000)
-        request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic=topic.name, partitions=[wish])])
+        entry = FetchPartition(partition=partition, fetch_offset=position, partition_max_bytes=10_000)
+        request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic=topic.name, partitions=[entry])])
         data: PartitionData = (await self.call(request, 4)).responses[0].partitions[0]
         return data
 

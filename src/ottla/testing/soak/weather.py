@@ -61,7 +61,7 @@ class Weather:
         self._soak = soak
         self._world = soak.world
         self._process = soak.process
-        self._dice = soak.world.dice("weather")
+        self._rng = soak.world.rng("weather")
 
     async def blow(self) -> None:
         troubles: list[tuple[float, Callable[[], Awaitable[None]]]] = [
@@ -79,8 +79,8 @@ class Weather:
         weights = [weight for weight, _ in troubles]
         end = self._world.loop.time() + STORM_S
         while self._world.loop.time() < end:
-            await asyncio.sleep(self._dice.uniform(0.05, 2.0))
-            ((_, trouble),) = self._dice.choices(troubles, weights)
+            await asyncio.sleep(self._rng.uniform(0.05, 2.0))
+            ((_, trouble),) = self._rng.choices(troubles, weights)
             await trouble()
         self._world.network.heal()
         self._process.disk_delay_s = 0.0
@@ -92,18 +92,18 @@ class Weather:
     async def _reset_somebody(self) -> None:
         connections = self._world.network.connections()
         if connections:
-            self._world.network.reset(self._dice.choice(connections))
+            self._world.network.reset(self._rng.choice(connections))
 
     async def _cut_somebody_off(self) -> None:
-        name = self._dice.choice(["admin", "idempotent-0", "reader-0", "plain-0"])
+        name = self._rng.choice(["admin", "idempotent-0", "reader-0", "plain-0"])
         self._world.network.cut(self._process.name, name)
-        self._world.loop.call_later(self._dice.uniform(0.1, 6.0), self._world.network.heal, self._process.name, name)
+        self._world.loop.call_later(self._rng.uniform(0.1, 6.0), self._world.network.heal, self._process.name, name)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
     async def _set_the_clock(self) -> None:
         clock = self._process.clock
-        clock.skew_ms = self._dice.choice(CLOCK_SKEWS_MS)
+        clock.skew_ms = self._rng.choice(CLOCK_SKEWS_MS)
         self._soak.skew_ms_max = max(self._soak.skew_ms_max, clock.skew_ms)
         self._world.trace(f"{self._process.name} has its clock set to {clock.skew_ms} ms")
 
@@ -111,41 +111,41 @@ class Weather:
 
     async def _slow_the_disk(self) -> None:
         """From the next start on."""
-        self._process.disk_delay_s = self._dice.choice([0.0, 0.01, 0.3])
+        self._process.disk_delay_s = self._rng.choice([0.0, 0.01, 0.3])
 
     async def _fail_a_disk(self) -> None:
         """Something under the logs of one directory fails for a while; what went offline stays so until a restart.
 
         One at a time: without any directory there is no broker.
         """
-        directory = self._dice.choice([*self._soak.sick_directories] or self._soak.directories)
+        directory = self._rng.choice([*self._soak.sick_directories] or self._soak.directories)
         self._soak.sickness.begin()
         self._soak.sick_directories.add(directory)
         self._break(f"{directory}/{LOG_FILES}")
-        await asyncio.sleep(self._dice.uniform(0.1, 2.0))
-        if self._dice.random() < 0.3:  # it is still broken when the broker comes back
+        await asyncio.sleep(self._rng.uniform(0.1, 2.0))
+        if self._rng.random() < 0.3:  # it is still broken when the broker comes back
             await self._end_somehow()
             self._break(f"{directory}/{LOG_FILES}")
             await self._start_again()
-            await asyncio.sleep(self._dice.uniform(0.1, 2.0))
+            await asyncio.sleep(self._rng.uniform(0.1, 2.0))
         self._process.disk.heal()
-        if self._dice.random() < 0.6:
+        if self._rng.random() < 0.6:
             await self._end_somehow()
             await self._start_again()
 
     def _break(self, pattern: str) -> None:
-        kind, number = self._dice.choice(DISK_FAULTS)
-        times = self._dice.choice([1, 3, None])
+        kind, number = self._rng.choice(DISK_FAULTS)
+        times = self._rng.choice([1, 3, None])
         self._world.trace(f"{pattern}: {kind} fails with {errno.errorcode[number]}, {times or 'all'} times")
-        self._process.disk.fail(pattern, kind, number, written=self._dice.random(), times=times)
+        self._process.disk.fail(pattern, kind, number, written=self._rng.random(), times=times)
 
     async def _fail_the_metadata(self) -> None:
         """Changes of topics and settings cannot be saved for a while; nothing goes offline."""
-        kind, number = self._dice.choice([fault for fault in DISK_FAULTS if fault[0] in ("write", "sync", "create")])
+        kind, number = self._rng.choice([fault for fault in DISK_FAULTS if fault[0] in ("write", "sync", "create")])
         self._soak.metadata_sickness.begin()
         pattern = f"{self._soak.directories[0]}/{METADATA_FILES}"
-        fault = self._process.disk.fail(pattern, kind, number, written=self._dice.random())
-        await asyncio.sleep(self._dice.uniform(0.1, 3.0))
+        fault = self._process.disk.fail(pattern, kind, number, written=self._rng.random())
+        await asyncio.sleep(self._rng.uniform(0.1, 3.0))
         self._process.disk.heal(fault)
         self._soak.metadata_sickness.end()
 
@@ -156,21 +156,21 @@ class Weather:
         await self._start_again()
 
     async def _stop_in_an_operation(self) -> None:
-        power_loss = self._dice.random() < 0.3
-        await self._process.disk_stops(self._dice.randint(0, 40), written=self._dice.random())
+        power_loss = self._rng.random() < 0.3
+        await self._process.disk_stops(self._rng.randint(0, 40), written=self._rng.random())
         await self._crash(power_loss=power_loss)
         await self._start_again()
 
     async def _turn_off(self) -> None:
         await self._crash(power_loss=True)
-        await asyncio.sleep(self._dice.uniform(0, 3))
+        await asyncio.sleep(self._rng.uniform(0, 3))
         await self._start_again()
 
     async def _end_somehow(self) -> None:
-        if self._dice.random() < 0.4:
+        if self._rng.random() < 0.4:
             await self._process.stop()
         else:
-            await self._crash(power_loss=self._dice.random() < 0.3)
+            await self._crash(power_loss=self._rng.random() < 0.3)
 
     async def _crash(self, *, power_loss: bool) -> None:
         self._soak.watch.look()
@@ -190,8 +190,8 @@ class Weather:
     async def _start_again(self) -> None:
         while True:
             start = asyncio.create_task(self._start())
-            if self._dice.random() < 0.15:  # and once more while it recovers
-                await asyncio.sleep(self._dice.random() * 0.02)
+            if self._rng.random() < 0.15:  # and once more while it recovers
+                await asyncio.sleep(self._rng.random() * 0.02)
                 if not start.done():
                     faults = self._process.disk.faults
                     await self._process.crash()

@@ -95,21 +95,21 @@ def test_ids_of_topics_are_asked_for_from_version_12_on(broker: Any) -> None:
 
 
 def test_what_may_be_done_is_told_of_topics_that_are_not_there(broker: Any) -> None:
-    wishes = [MetadataRequestTopic(name="never")]
-    request = MetadataRequest(topics=wishes, include_topic_authorized_operations=True)
+    entries = [MetadataRequestTopic(name="never")]
+    request = MetadataRequest(topics=entries, include_topic_authorized_operations=True)
     (told,) = broker.ask(request, 9).topics
     assert told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert told.topic_authorized_operations == 3576
 
 
 def fetched(broker: Any, version: int = 11, *, replica_id: int = -1, isolation_level: int = 0, offset: int = 0) -> Any:
-    wish = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
+    entry = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
     request = FetchRequest(
         replica_id=replica_id,
         isolation_level=isolation_level,
         max_wait_ms=0,
         min_bytes=0,
-        topics=[FetchTopic(topic="t", partitions=[wish])],
+        topics=[FetchTopic(topic="t", partitions=[entry])],
     )
     return broker.ask(request, version)
 
@@ -166,8 +166,8 @@ def test_only_minus_one_says_nothing_of_an_epoch(
 ) -> None:
     broker.new_topic("t")
     broker.ask(produce("t", one_batch(b"a")), 9)
-    wish = OffsetForLeaderPartition(partition=0, leader_epoch=epoch, current_leader_epoch=current)
-    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[wish])])
+    entry = OffsetForLeaderPartition(partition=0, leader_epoch=epoch, current_leader_epoch=current)
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[entry])])
     told = broker.ask(request, 4).topics[0].partitions[0]
     assert (told.error_code, told.leader_epoch, told.end_offset) == expected
 
@@ -177,8 +177,8 @@ def test_a_partition_that_is_named_twice_is_answered_once(broker: Any) -> None:
     answer = broker.ask(produce_to_many("t", [(0, one_batch(b"a")), (0, one_batch(b"b", b"c"))]), 9)
     assert [told.base_offset for told in answer.responses[0].partition_responses] == [0]
     assert broker.ask(list_offsets("t", -1), 7).topics[0].partitions[0].offset == 2
-    wish = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
-    answer = broker.ask(ListOffsetsRequest(replica_id=-1, topics=[wish, wish]), 7)
+    entry = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    answer = broker.ask(ListOffsetsRequest(replica_id=-1, topics=[entry, entry]), 7)
     (topic,) = answer.topics
     assert [told.error_code for told in topic.partitions] == [ErrorCode.INVALID_REQUEST]
     deleted = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (2, 1)]
@@ -192,8 +192,8 @@ def test_a_topic_that_is_named_twice_is_neither_made_nor_deleted(broker: Any) ->
     )
     assert [(one.name, one.error_code) for one in broker.ask(request, 7).topics] == [("b", 0), ("a", 42)]
     topic_id = broker.new_topic("t")
-    for wishes in ([("t", ZERO_UUID)] * 2, [(None, topic_id)] * 2, [("t", ZERO_UUID), (None, topic_id)]):
-        topics = [DeleteTopicState(name=name, topic_id=known) for name, known in wishes]
+    for entries in ([("t", ZERO_UUID)] * 2, [(None, topic_id)] * 2, [("t", ZERO_UUID), (None, topic_id)]):
+        topics = [DeleteTopicState(name=name, topic_id=known) for name, known in entries]
         told = broker.ask(DeleteTopicsRequest(topics=topics, timeout_ms=1000), 6).responses
         assert [one.error_code for one in told] == [ErrorCode.INVALID_REQUEST]
     assert broker.ask(metadata("t"), 12).topics[0].error_code == ErrorCode.NONE
