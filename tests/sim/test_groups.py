@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from ottla.broker.coordinators import Shard
+from ottla.broker.coordinators import CoordinatorShard
 from ottla.broker.journal import Replay
 from ottla.errors import ErrorCode
 from ottla.groups.classic import ClassicGroup
@@ -423,10 +423,10 @@ def test_a_coordinator_that_takes_commits_of_the_past_is_found(monkeypatch: pyte
 
 
 def test_a_coordinator_that_loads_only_the_beginning_of_its_log_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def hasty(shard: Shard[GroupMachine], replay: Replay) -> None:
+    async def hasty(shard: CoordinatorShard[GroupMachine], replay: Replay) -> None:
         found = shard.partition.read(0, 1, upper_offset=shard.partition.log.end_offset, at_least_one=True)
         if found is not None:
             replay.take(found.records.read())
 
-    monkeypatch.setattr(Shard, "load", hasty)
+    monkeypatch.setattr(CoordinatorShard, "load", hasty)
     assert is_found()

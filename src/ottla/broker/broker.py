@@ -42,7 +42,7 @@ from ottla.broker.upkeep import Upkeep
 from ottla.cluster import nodes
 from ottla.cluster.image import BrokerNode, ClusterImage, Endpoint, PartitionState
 from ottla.config.broker import BrokerConfig
-from ottla.config.dynamic import ConfigResource, ConfigResourceType, DynamicConfigs
+from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs
 from ottla.config.topic import LogConfig
 from ottla.descriptors import DescriptorTable
 from ottla.disk import Disk, RealDisk
@@ -312,7 +312,7 @@ class Broker:
             self.groups.follow_anew(self.image)
             self.transactions.follow_anew(self.image)
 
-    async def change_configs(self, configs: DynamicConfigs, changed: Collection[ConfigResource]) -> None:
+    async def change_configs(self, configs: DynamicConfigs, changed: Collection[ConfigScope]) -> None:
         """Settings of these resources changed: what is running takes them before whoever changed them hears of it."""
         self.configs = configs
         if all(resource.type == ConfigResourceType.TOPIC for resource in changed):

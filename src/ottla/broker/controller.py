@@ -26,7 +26,7 @@ from ottla.cluster.image import (
     look_of,
 )
 from ottla.cluster.topics import DEFAULT, Assignment, check_name, decide_more_partitions, decide_topic
-from ottla.config.dynamic import ConfigResource, ConfigResourceType, DynamicConfigs, without_effect
+from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs, without_effect
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition, topic_id_text
 from ottla.runtime.turns import Turns
@@ -41,7 +41,7 @@ CREATED_TOGETHER_MAX = 200  # partitions of new topics that share a commit and a
 
 
 @dataclass(frozen=True, slots=True)
-class NewTopic:
+class RequestedTopic:
     """A topic that somebody wants; -1 takes the broker's default."""
 
     name: str
@@ -69,7 +69,7 @@ class Controller:
         *,
         epoch: int,
         configs: Callable[[], DynamicConfigs],
-        change_configs: Callable[[DynamicConfigs, Collection[ConfigResource]], Awaitable[None]],
+        change_configs: Callable[[DynamicConfigs, Collection[ConfigScope]], Awaitable[None]],
     ) -> None:
         self._store = store
         self._prepare = prepare
@@ -86,7 +86,7 @@ class Controller:
 
     # -- creating ------------------------------------------------------------------------------------------------------
 
-    async def create_topic(self, requested: NewTopic, *, validate_only: bool = False) -> TopicState:
+    async def create_topic(self, requested: RequestedTopic, *, validate_only: bool = False) -> TopicState:
         """Creates a topic; ApiError says why not, and nothing is changed then."""
         (outcome,) = await self.create_topics([requested], validate_only=validate_only)
         if isinstance(outcome, ApiError):
@@ -94,7 +94,7 @@ class Controller:
         return outcome
 
     async def create_topics(
-        self, all_requested: Iterable[NewTopic], *, validate_only: bool = False
+        self, all_requested: Iterable[RequestedTopic], *, validate_only: bool = False
     ) -> list[TopicState | ApiError]:
         """Creates topics, many of them with one commit and one new image: each, or why it is not created."""
         outcomes: list[TopicState | ApiError] = []
@@ -104,18 +104,18 @@ class Controller:
                 outcomes += await self._create_some(waiting, validate_only)
         return outcomes
 
-    async def _create_some(self, waiting: deque[NewTopic], validate_only: bool) -> list[TopicState | ApiError]:
+    async def _create_some(self, waiting: deque[RequestedTopic], validate_only: bool) -> list[TopicState | ApiError]:
         """Takes topics from those that wait, as many as go together, and creates them."""
         outcomes: list[TopicState | ApiError] = []
         new: dict[str, TopicState] = {}  # by its look: two that look alike are not made together
-        configs: dict[ConfigResource, dict[str, str]] = {}
+        configs: dict[ConfigScope, dict[str, str]] = {}
         partition_count = 0
         pace = self._turns.pace()
         while waiting and partition_count < CREATED_TOGETHER_MAX and look_of(waiting[0].name) not in new:
             if pace.is_spent:
                 await pace.give_way()
             requested = waiting.popleft()
-            resource = ConfigResource(ConfigResourceType.TOPIC, requested.name)
+            resource = ConfigScope(ConfigResourceType.TOPIC, requested.name)
             try:
                 # Of several reasons against it Kafka tells the first in this order: name, settings, counts.
                 check_name(self.image, requested.name)
@@ -137,7 +137,7 @@ class Controller:
         await self._tell(self.image.with_topics(new.values()))
         return outcomes
 
-    def _decide(self, requested: NewTopic) -> TopicState:
+    def _decide(self, requested: RequestedTopic) -> TopicState:
         count, factor = requested.partition_count, requested.replication_factor
         if not requested.assignments:
             settings = self._configs().broker_config()
@@ -161,11 +161,11 @@ class Controller:
                 return topic_id
 
     async def _creations(
-        self, topics: Iterable[TopicState], configs: Mapping[ConfigResource, Mapping[str, str]]
+        self, topics: Iterable[TopicState], configs: Mapping[ConfigScope, Mapping[str, str]]
     ) -> list[Operation]:
         operations: list[Operation] = []
         for topic in topics:
-            data = nodes.encode_config(dict(configs[ConfigResource(ConfigResourceType.TOPIC, topic.name)]))
+            data = nodes.encode_config(dict(configs[ConfigScope(ConfigResourceType.TOPIC, topic.name)]))
             config_path = nodes.config_path("topics", topic.name)
             if await self._store.get(config_path) is None:
                 operations.append(Create(config_path, data))
@@ -196,11 +196,11 @@ class Controller:
         """Creates topics that a client named for the first time: name → why not, None where it is there now."""
         names = list(names)
         new = [name for name in names if name not in INTERNAL_TOPICS and name != CLUSTER_METADATA_TOPIC]
-        created = dict(zip(new, await self.create_topics(map(NewTopic, new)), strict=True))
+        created = dict(zip(new, await self.create_topics(map(RequestedTopic, new)), strict=True))
         own = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "this topic is the broker's own to create")
         return {name: _unless_there(created[name]) if name in created else own for name in names}
 
-    async def create_unless_there(self, requested: NewTopic) -> ApiError | None:
+    async def create_unless_there(self, requested: RequestedTopic) -> ApiError | None:
         """Creates a topic that may be there by now; why not, None where it is."""
         (outcome,) = await self.create_topics([requested])
         return _unless_there(outcome)
@@ -245,7 +245,7 @@ class Controller:
             operations.append(Put(mark, data) if is_marked else Create(mark, data))
             await self._commit(operations)
             await self._tell(self.image.with_topics([], removed=[name]))
-            resource = ConfigResource(ConfigResourceType.TOPIC, name)
+            resource = ConfigScope(ConfigResourceType.TOPIC, name)
             await self._change_configs(self._configs().replaced(resource, {}), [resource])
             try:
                 await self._commit([Delete(mark)])
@@ -280,7 +280,7 @@ class Controller:
     # -- configuration -------------------------------------------------------------------------------------------------
 
     async def change_config(
-        self, resource: ConfigResource, decide: Callable[[DynamicConfigs], dict[str, str]], *, validate_only: bool
+        self, resource: ConfigScope, decide: Callable[[DynamicConfigs], dict[str, str]], *, validate_only: bool
     ) -> None:
         """Makes what `decide` returns the whole of the resource's settings; it raises ApiError to refuse.
 
@@ -328,7 +328,7 @@ class Controller:
         for _ in range(count):
             told.popleft()
 
-    def _note_what_has_no_effect(self, resource: ConfigResource, overrides: Mapping[str, str]) -> None:
+    def _note_what_has_no_effect(self, resource: ConfigScope, overrides: Mapping[str, str]) -> None:
         """Says once of a setting what is said of one in the file: it is kept, and changes nothing."""
         before = self._configs().overrides_of(resource)
         added = {name for name, text in overrides.items() if before.get(name) != text}
@@ -373,7 +373,7 @@ ENTITY_KINDS = {
 }
 
 
-def config_entity(resource: ConfigResource) -> tuple[str, str]:
+def config_entity(resource: ConfigScope) -> tuple[str, str]:
     """Under which kind and name the store keeps the settings of a resource."""
     return ENTITY_KINDS[ConfigResourceType(resource.type)], resource.name or nodes.DEFAULT_ENTITY
 
@@ -386,7 +386,7 @@ async def load_configs(store: Store, configs: DynamicConfigs) -> DynamicConfigs:
             node = await store.get(path)
             if node is not None:
                 name = nodes.config_name(segment)
-                resource = ConfigResource(resource_type, "" if name == nodes.DEFAULT_ENTITY else name)
+                resource = ConfigScope(resource_type, "" if name == nodes.DEFAULT_ENTITY else name)
                 configs = configs.replaced(resource, nodes.decode_config(path, node.data))
                 for problem in configs.problems(resource):
                     logger.warning("%s: %s; it has no effect", path, problem)

@@ -19,7 +19,7 @@ from dataclasses import replace
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ottla.broker.controller import NewTopic
+from ottla.broker.controller import RequestedTopic
 from ottla.broker.journal import PartitionJournal, Replay
 from ottla.broker.partition import Partition
 from ottla.cluster.image import NO_LEADER, ClusterImage, TopicState
@@ -43,7 +43,7 @@ LOAD_STRETCH_BYTES = 64 * 1024  # applied before others get their turn: a few mi
 PARTITIONS_REMEMBERED_MAX = 100_000  # names whose hash is not worked out again
 
 
-class Shard(Generic[MachineType]):
+class CoordinatorShard(Generic[MachineType]):
     """One partition of a coordinator's topic that this broker leads, with its machine."""
 
     __slots__ = ("has_failed", "leader_epoch", "loaded_offset", "machine", "partition", "runner")
@@ -89,7 +89,7 @@ class Coordinator(Generic[MachineType]):
         topic: str,
         make_machine: Callable[[], MachineType],
         make_replay: Callable[[MachineType], Replay],
-        new_topic: Callable[[BrokerConfig], NewTopic],
+        new_topic: Callable[[BrokerConfig], RequestedTopic],
         compression: Callable[[], Compression] = lambda: Compression.NONE,
     ) -> None:
         self._broker = broker
@@ -98,9 +98,9 @@ class Coordinator(Generic[MachineType]):
         self._make_replay = make_replay
         self._new_topic = new_topic
         self._compression = compression
-        self._shards: dict[int, Shard[MachineType]] = {}
+        self._shards: dict[int, CoordinatorShard[MachineType]] = {}
         self._followed: TopicState | None = None
-        self._to_load: deque[Shard[MachineType]] = deque()
+        self._to_load: deque[CoordinatorShard[MachineType]] = deque()
         self._is_loading = False
         self._partitions: dict[str, int] = {}
 
@@ -147,7 +147,7 @@ class Coordinator(Generic[MachineType]):
         """All machines on this broker, without those that failed; COORDINATOR_LOAD_IN_PROGRESS while one is loaded."""
         return [self._running(shard) for shard in self._shards.values() if not shard.has_failed]
 
-    def _running(self, shard: Shard[MachineType]) -> Runner[MachineType]:
+    def _running(self, shard: CoordinatorShard[MachineType]) -> Runner[MachineType]:
         if shard.runner is not None and shard.partition.is_leader:
             return shard.runner
         if shard.has_failed or not shard.partition.is_leader:
@@ -209,7 +209,7 @@ class Coordinator(Generic[MachineType]):
             if shard.partition is partition and not is_worth_loading:
                 return
             shard.stop()
-        shard = self._shards[index] = Shard(partition, leader_epoch, self._make_machine())
+        shard = self._shards[index] = CoordinatorShard(partition, leader_epoch, self._make_machine())
         if partition.log.log_start_offset == partition.log.end_offset:
             self._start(shard)
             return
@@ -229,7 +229,7 @@ class Coordinator(Generic[MachineType]):
         finally:
             self._is_loading = False
 
-    async def _load_one(self, shard: Shard[MachineType]) -> None:
+    async def _load_one(self, shard: CoordinatorShard[MachineType]) -> None:
         try:
             await shard.load(self._make_replay(shard.machine))
             if self._shards.get(shard.partition.name.partition) is shard:
@@ -245,7 +245,7 @@ class Coordinator(Generic[MachineType]):
                 exc_info=None if isinstance(error, OttlaError) else error,
             )
 
-    def _start(self, shard: Shard[MachineType]) -> None:
+    def _start(self, shard: CoordinatorShard[MachineType]) -> None:
         broker = self._broker
         shard.runner = Runner(
             shard.machine,

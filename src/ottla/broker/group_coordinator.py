@@ -7,8 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.controller import NewTopic
-from ottla.broker.coordinators import Coordinator, Shard
+from ottla.broker.controller import RequestedTopic
+from ottla.broker.coordinators import Coordinator, CoordinatorShard
 from ottla.broker.journal import Replay
 from ottla.cluster.image import ClusterImage, TopicState
 from ottla.config.broker import BrokerConfig
@@ -69,11 +69,11 @@ class GroupCoordinator(Coordinator[GroupMachine]):
         for shard in self._shards.values():
             shard.machine.configure(settings)
 
-    def _start(self, shard: Shard[GroupMachine]) -> None:
+    def _start(self, shard: CoordinatorShard[GroupMachine]) -> None:
         super()._start(shard)
         self._tell(shard)  # what happened while it was being loaded
 
-    def _tell(self, shard: Shard[GroupMachine]) -> None:
+    def _tell(self, shard: CoordinatorShard[GroupMachine]) -> None:
         if shard.runner is not None and shard.partition.is_leader:
             now_ms = shard.runner.now_ms()
             shard.runner.carry_out(shard.machine.topics_changed(self._view, now_ms), now_ms)
@@ -105,8 +105,8 @@ def topic_infos(topics: Iterable[TopicState], racks: Mapping[int, str | None]) -
     }
 
 
-def offsets_topic(config: BrokerConfig) -> NewTopic:
-    return NewTopic(
+def offsets_topic(config: BrokerConfig) -> RequestedTopic:
+    return RequestedTopic(
         OFFSETS_TOPIC,
         partition_count=config.offsets_topic_num_partitions,
         replication_factor=config.offsets_topic_replication_factor,

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.controller import NewTopic
-from ottla.broker.coordinators import Coordinator, Shard
+from ottla.broker.controller import RequestedTopic
+from ottla.broker.coordinators import Coordinator, CoordinatorShard
 from ottla.broker.journal import Replay, decoding
 from ottla.broker.markers import WrittenMarker, write_marker
 from ottla.config.broker import BrokerConfig
@@ -78,7 +78,7 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
         """Settings changed: machines take them at once."""
         self._settings = TransactionSettings.of(config)
 
-    def _start(self, shard: Shard[TransactionShard]) -> None:
+    def _start(self, shard: CoordinatorShard[TransactionShard]) -> None:
         bell = shard.machine.marker_ticket
         assert isinstance(bell, Bell)
         bell.ring = lambda reply: self._end_decided(shard, reply)
@@ -86,7 +86,7 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
 
     # -- markers -------------------------------------------------------------------------------------------------------
 
-    def _end_decided(self, shard: Shard[TransactionShard], due: DueMarkers | ErrorCode) -> None:
+    def _end_decided(self, shard: CoordinatorShard[TransactionShard], due: DueMarkers | ErrorCode) -> None:
         """The end of a transaction stands: tells what can be told at once, and leaves the rest to a task."""
         if not shard.partition.is_leader:
             return  # the next leader finds it in the log
@@ -96,7 +96,7 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
         elif not self._is_told_at_once(shard, due):
             self._tell_later(shard, due.transactional_id)
 
-    def _is_told_at_once(self, shard: Shard[TransactionShard], due: DueMarkers) -> bool:
+    def _is_told_at_once(self, shard: CoordinatorShard[TransactionShard], due: DueMarkers) -> bool:
         """Whether the transaction is complete already: its partitions are few, here, and commit what they are given."""
         if len(due.partitions) > MARKERS_AT_ONCE_MAX or not all(map(self._commits_at_once, due.partitions)):
             return False
@@ -111,12 +111,12 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
         except ApiError as error:
             return error.code in SETTLED
 
-    def _tell_later(self, shard: Shard[TransactionShard], transactional_id: str) -> None:
+    def _tell_later(self, shard: CoordinatorShard[TransactionShard], transactional_id: str) -> None:
         if transactional_id not in self._told_later:
             self._told_later.add(transactional_id)
             self._broker.in_background(f"markers of {transactional_id}", self._tell_all(shard, transactional_id))
 
-    async def _tell_decided(self, shard: Shard[TransactionShard]) -> None:
+    async def _tell_decided(self, shard: CoordinatorShard[TransactionShard]) -> None:
         try:
             for due in await self._due(shard):
                 self._tell_later(shard, due.transactional_id)
@@ -124,7 +124,7 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
             logger.warning("%s: it is not known which ends of transactions stand: %s", shard.partition.name, error)
 
     @staticmethod
-    async def _due(shard: Shard[TransactionShard]) -> list[DueMarkers]:
+    async def _due(shard: CoordinatorShard[TransactionShard]) -> list[DueMarkers]:
         """Everything that stands and is not told, once it is known to stand."""
         if shard.runner is None:
             return []
@@ -132,7 +132,7 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
         found: list[DueMarkers] = await due if type(due) is CoroutineType else due
         return found
 
-    async def _tell_all(self, shard: Shard[TransactionShard], transactional_id: str) -> None:
+    async def _tell_all(self, shard: CoordinatorShard[TransactionShard], transactional_id: str) -> None:
         """Goes on until every partition of a transaction knows, or somebody else coordinates."""
         pause_s = RETRY_S
         try:
@@ -150,7 +150,7 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
         finally:
             self._told_later.discard(transactional_id)
 
-    async def _tell(self, shard: Shard[TransactionShard], due: DueMarkers) -> bool:
+    async def _tell(self, shard: CoordinatorShard[TransactionShard], due: DueMarkers) -> bool:
         """Tells the partitions of one transaction; whether any of them has heard."""
         if not due.partitions:  # all know; what could not be written is that they do
             self._written(shard, due, ())
@@ -170,7 +170,7 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
         return is_progress
 
     def _write(
-        self, shard: Shard[TransactionShard], due: DueMarkers, partitions: Collection[TopicPartition]
+        self, shard: CoordinatorShard[TransactionShard], due: DueMarkers, partitions: Collection[TopicPartition]
     ) -> tuple[dict[TopicPartition, WrittenMarker], dict[TopicPartition, ErrorCode]]:
         """The markers that stand in their logs now, and the partitions that could not take theirs, with the reason."""
         written, unwritten = {}, {}
@@ -198,7 +198,9 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
                 return
             await wait_any([one.partition.moved for one in waiting], left_s)
 
-    def _written(self, shard: Shard[TransactionShard], due: DueMarkers, partitions: Collection[TopicPartition]) -> None:
+    def _written(
+        self, shard: CoordinatorShard[TransactionShard], due: DueMarkers, partitions: Collection[TopicPartition]
+    ) -> None:
         if shard.runner is not None:
             now_ms = shard.runner.now_ms()
             shard.runner.carry_out(shard.machine.markers_written(due, partitions, Unheard(), now_ms), now_ms)
@@ -213,9 +215,9 @@ def _no_transactions_here(producer_id: int, committed: bool) -> None:
     logger.warning("a marker of producer %d stands in %s, which has no transactions", producer_id, TRANSACTIONS_TOPIC)
 
 
-def transactions_topic(config: BrokerConfig) -> NewTopic:
+def transactions_topic(config: BrokerConfig) -> RequestedTopic:
     factor = config.transaction_state_log_replication_factor
-    return NewTopic(
+    return RequestedTopic(
         TRANSACTIONS_TOPIC,
         partition_count=config.transaction_state_log_num_partitions,
         replication_factor=factor,

@@ -17,7 +17,7 @@ from ottla.cli.render import Json, count_text, json_line
 from ottla.cli.standard_input import StandardInput
 from ottla.client.metadata import Cluster
 from ottla.client.partitioning import RecordColumns
-from ottla.client.producing import Acks, Appended, BatchProducer, ProducerOptions
+from ottla.client.producing import Acknowledged, Acks, BatchProducer, ProducerOptions
 from ottla.records.layout import Compression
 
 _ACKS: Final = {"all": Acks.ALL, "-1": Acks.ALL, "1": Acks.LEADER, "0": Acks.NONE}
@@ -68,7 +68,7 @@ class _Summary:
     batches: int = 0
     ends: dict[int, tuple[int, int]] = field(default_factory=dict)  # partition -> first and last offset
 
-    def add(self, appended: Sequence[Appended]) -> None:
+    def add(self, appended: Sequence[Acknowledged]) -> None:
         for each in appended:
             self.records += each.record_count
             self.size_bytes += each.size_bytes

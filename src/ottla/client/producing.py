@@ -18,7 +18,7 @@ from typing import Final
 from ottla.client.metadata import Cluster, Topic
 from ottla.client.partitioning import Records
 from ottla.client.retrying import error_of
-from ottla.client.sending import Acks, Appended, Batch, Sender, Sending, SendingOptions
+from ottla.client.sending import Acknowledged, Acks, Batch, Sender, Sending, SendingOptions
 from ottla.ids import NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 from ottla.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from ottla.records.layout import INT32_MAX, Compression
@@ -83,7 +83,7 @@ class BatchProducer:
         """Whether it refuses everything from now on; another one has to take its place."""
         return self._sender.failure is not None
 
-    async def produce(self, topic: str, records: Records, partition: int | None = None) -> list[Appended]:
+    async def produce(self, topic: str, records: Records, partition: int | None = None) -> list[Acknowledged]:
         """Sends records and returns once they are acknowledged as `acks` asks; an error is raised for the first batch
         that is refused. Without a `partition` their keys decide."""
         return await (await self.send(topic, records, partition)).appended()
@@ -143,4 +143,4 @@ class BatchProducer:
         )
 
 
-__all__ = ["Acks", "Appended", "BatchProducer", "ProducerOptions", "Sending"]
+__all__ = ["Acknowledged", "Acks", "BatchProducer", "ProducerOptions", "Sending"]

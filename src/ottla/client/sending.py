@@ -70,7 +70,7 @@ class SendingOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class Acknowledged:
     """A batch that a broker took. Without acknowledgement its offset is not known: -1."""
 
     partition: TopicPartition
@@ -84,15 +84,15 @@ class Sending:
 
     def __init__(self, batch_count: int) -> None:
         self._left = batch_count
-        self._appended: list[Appended] = []
-        self._done: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
+        self._appended: list[Acknowledged] = []
+        self._done: asyncio.Future[list[Acknowledged]] = asyncio.get_running_loop().create_future()
         self._end_if_done()
 
-    async def appended(self) -> list[Appended]:
+    async def appended(self) -> list[Acknowledged]:
         """The batches, once all are acknowledged; the error of the first that was refused."""
         return await asyncio.shield(self._done)
 
-    def take(self, appended: Appended) -> None:
+    def take(self, appended: Acknowledged) -> None:
         self._left -= 1
         self._appended.append(appended)
         self._end_if_done()
@@ -303,7 +303,7 @@ class Sender:
 
     async def _exchange(
         self, connection: BrokerConnection, channel: _Channel, batches: Sequence[Batch]
-    ) -> list[Appended | OttlaError]:
+    ) -> list[Acknowledged | OttlaError]:
         wait_s = min(self._cluster.options.connection.request_timeout_s, *map(self._time_left_s, batches))
         request, version_max = self._request(batches, wait_s)
         if self._options.acks is Acks.NONE:
@@ -345,13 +345,13 @@ class Sender:
                 self._note(lane, lane.queue[lane.under_way], error)
                 self._go_on(lane)
 
-    def _settle(self, batch: Batch, outcome: Appended | OttlaError) -> None:
+    def _settle(self, batch: Batch, outcome: Acknowledged | OttlaError) -> None:
         lane = self._lanes.get(batch.partition)
         if lane is None:
             return  # the sender has ended meanwhile
         lane.under_way -= 1
         match outcome:
-            case Appended():
+            case Acknowledged():
                 lane.queue.remove(batch)
                 if self._options.is_idempotent:
                     self._known.add(lane.partition)
@@ -425,7 +425,7 @@ def _answers(request: ProduceRequest, response: ProduceResponse) -> dict[TopicPa
     }
 
 
-def _outcome(sent: Batch, answer: PartitionProduceResponse) -> Appended | ApiError:
+def _outcome(sent: Batch, answer: PartitionProduceResponse) -> Acknowledged | ApiError:
     message = answer.error_message
     if answer.record_errors:
         first = answer.record_errors[0]
@@ -436,6 +436,6 @@ def _outcome(sent: Batch, answer: PartitionProduceResponse) -> Appended | ApiErr
     return error
 
 
-def _appended(sent: Batch, base_offset: int) -> Appended:
+def _appended(sent: Batch, base_offset: int) -> Acknowledged:
     assert sent.data is not None
-    return Appended(sent.partition, base_offset, len(sent.records), len(sent.data))
+    return Acknowledged(sent.partition, base_offset, len(sent.records), len(sent.data))

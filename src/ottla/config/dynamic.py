@@ -34,7 +34,7 @@ class ConfigResourceType(IntEnum):
     GROUP = 32
 
 
-class ConfigSource(IntEnum):
+class ValueSource(IntEnum):
     """Where a value comes from, by its number on the wire."""
 
     DYNAMIC_TOPIC = 1
@@ -56,7 +56,7 @@ class AlterOperation(IntEnum):
     SUBTRACT = 3
 
 
-class ConfigResource(NamedTuple):
+class ConfigScope(NamedTuple):
     """A topic, a group, a broker by its number, or with an empty name the default of all brokers."""
 
     type: int
@@ -64,10 +64,10 @@ class ConfigResource(NamedTuple):
 
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
-DEFAULT_BROKER = ConfigResource(ConfigResourceType.BROKER, "")
+DEFAULT_BROKER = ConfigScope(ConfigResourceType.BROKER, "")
 
 
-class ConfigChange(NamedTuple):
+class SettingChange(NamedTuple):
     """One change of `IncrementalAlterConfigs`; `operation` is a number from the wire, not yet looked at."""
 
     name: str
@@ -75,30 +75,30 @@ class ConfigChange(NamedTuple):
     value: str | None = None
 
 
-class ConfigSynonym(NamedTuple):
+class SettingSynonym(NamedTuple):
     """A name under which a value is given, and where; the first of several holds."""
 
     name: str
     value: str | None
-    source: ConfigSource
+    source: ValueSource
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class DescribedSetting:
     """What `DescribeConfigs` says of one setting. A sensitive value is None."""
 
     name: str
     value: str | None
-    source: ConfigSource
+    source: ValueSource
     is_read_only: bool
     is_sensitive: bool
     kind: Kind
-    synonyms: tuple[ConfigSynonym, ...] = ()
+    synonyms: tuple[SettingSynonym, ...] = ()
     documentation: str | None = None
 
     @property
     def is_default(self) -> bool:
-        return self.source is ConfigSource.DEFAULT
+        return self.source is ValueSource.DEFAULT
 
 
 # By which names a broker's setting may be given, the strongest first: `log.roll.ms`, then `log.roll.hours`.
@@ -120,7 +120,7 @@ class DynamicConfigs:
     # Not shown: among them are passwords.
     static: Mapping[str, str] = field(repr=False)
     node_id: int
-    overrides: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    overrides: Mapping[ConfigScope, Mapping[str, str]] = field(default_factory=dict, repr=False)
     _topic_configs: dict[str, LogConfig] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     # -- what holds ----------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class DynamicConfigs:
 
     def topic_config(self, topic: str) -> LogConfig:
         """The settings of a topic."""
-        own = self.overrides_of(ConfigResource(ConfigResourceType.TOPIC, topic))
+        own = self.overrides_of(ConfigScope(ConfigResourceType.TOPIC, topic))
         if not own:
             return self._broker_config.topic_defaults
         config = self._topic_configs.get(topic)
@@ -141,9 +141,9 @@ class DynamicConfigs:
 
     def group_config(self, group: str) -> GroupConfig:
         """The settings of a consumer group."""
-        return _group_config(self.overrides_of(ConfigResource(ConfigResourceType.GROUP, group)), self._broker_config)
+        return _group_config(self.overrides_of(ConfigScope(ConfigResourceType.GROUP, group)), self._broker_config)
 
-    def overrides_of(self, resource: ConfigResource) -> Mapping[str, str]:
+    def overrides_of(self, resource: ConfigScope) -> Mapping[str, str]:
         """What the resource itself sets."""
         return self.overrides.get(resource, {})
 
@@ -151,7 +151,7 @@ class DynamicConfigs:
         """The names of the resources of a type that set something."""
         return sorted(name for kind, name in self.overrides if kind == resource_type)
 
-    def problems(self, resource: ConfigResource) -> list[str]:
+    def problems(self, resource: ConfigScope) -> list[str]:
         """What the resource sets to no effect, and why."""
         return [
             reason
@@ -160,8 +160,8 @@ class DynamicConfigs:
         ]
 
     @cached_property
-    def _own_resource(self) -> ConfigResource:
-        return ConfigResource(ConfigResourceType.BROKER, str(self.node_id))
+    def _own_resource(self) -> ConfigScope:
+        return ConfigScope(ConfigResourceType.BROKER, str(self.node_id))
 
     @cached_property
     def _file(self) -> dict[str, str]:
@@ -181,7 +181,7 @@ class DynamicConfigs:
     def _broker_config(self) -> BrokerConfig:
         return self._broker_config_with({})
 
-    def _broker_config_with(self, replaced: Mapping[ConfigResource, Mapping[str, str]]) -> BrokerConfig:
+    def _broker_config_with(self, replaced: Mapping[ConfigScope, Mapping[str, str]]) -> BrokerConfig:
         overrides = {**self.overrides, **replaced}
         values: dict[str, Any] = {}
         for layer in (self._file, overrides.get(DEFAULT_BROKER, {}), overrides.get(self._own_resource, {})):
@@ -190,11 +190,11 @@ class DynamicConfigs:
 
     # -- the next image ------------------------------------------------------------------------------------------------
 
-    def replaced(self, resource: ConfigResource, overrides: Mapping[str, str]) -> DynamicConfigs:
+    def replaced(self, resource: ConfigScope, overrides: Mapping[str, str]) -> DynamicConfigs:
         """The image in which the resource sets just these; with none of them it is forgotten."""
         return self.all_replaced({resource: overrides})
 
-    def all_replaced(self, changes: Mapping[ConfigResource, Mapping[str, str]]) -> DynamicConfigs:
+    def all_replaced(self, changes: Mapping[ConfigScope, Mapping[str, str]]) -> DynamicConfigs:
         """The same for several resources together."""
         if not any(overrides or resource in self.overrides for resource, overrides in changes.items()):
             return self
@@ -214,7 +214,7 @@ class DynamicConfigs:
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def alter(self, resource: ConfigResource, settings: Mapping[str, str | None]) -> dict[str, str]:
+    def alter(self, resource: ConfigScope, settings: Mapping[str, str | None]) -> dict[str, str]:
         """What the resource sets if just these hold (AlterConfigs); ApiError if they cannot."""
         given = {name: _given(name, text) for name, text in settings.items()}
         self._check_can_be_altered(resource)
@@ -222,7 +222,7 @@ class DynamicConfigs:
             _check_is_for_all(MIN_INSYNC_REPLICAS, resource)
         return self._checked(resource, given, _table_of(resource))
 
-    def incremental_alter(self, resource: ConfigResource, changes: Collection[ConfigChange]) -> dict[str, str]:
+    def incremental_alter(self, resource: ConfigScope, changes: Collection[SettingChange]) -> dict[str, str]:
         """What the resource sets after these changes (IncrementalAlterConfigs); ApiError if they cannot be made."""
         names: set[str] = set()
         for name, operation, value in changes:
@@ -245,7 +245,7 @@ class DynamicConfigs:
         kept = {name: text for name, text in changed.items() if name not in names}
         return self._checked(resource, touched, table, kept)
 
-    def _changed_value(self, resource: ConfigResource, change: ConfigChange, table: Mapping[str, Setting]) -> str:
+    def _changed_value(self, resource: ConfigScope, change: SettingChange, table: Mapping[str, Setting]) -> str:
         text = _given(change.name, change.value)
         if change.operation == AlterOperation.SET:
             return text
@@ -263,7 +263,7 @@ class DynamicConfigs:
             return ",".join(dict.fromkeys(current + items))
         return ",".join(item for item in current if item not in items)
 
-    def _value_of(self, resource: ConfigResource, setting: Setting) -> Value | None:
+    def _value_of(self, resource: ConfigScope, setting: Setting) -> Value | None:
         """The value that a list is appended to: the resource's own, or what it inherits."""
         own = self.overrides_of(resource).get(setting.name)
         if own is not None:
@@ -273,19 +273,19 @@ class DynamicConfigs:
             return inherited
         return inherited_value(setting, self._broker_config)
 
-    def _check_can_be_altered(self, resource: ConfigResource) -> None:
+    def _check_can_be_altered(self, resource: ConfigScope) -> None:
         _table_of(resource)
         if resource.type == ConfigResourceType.BROKER:
             self._check_is_this_broker(resource)
 
-    def _check_is_named(self, resource: ConfigResource) -> None:
+    def _check_is_named(self, resource: ConfigScope) -> None:
         if not resource.name and resource.type != ConfigResourceType.BROKER:
             kind = ConfigResourceType(resource.type).name.lower()
             raise ApiError(ErrorCode.INVALID_REQUEST, f"a {kind} must be named: there are no defaults of all {kind}s")
         if resource.type == ConfigResourceType.TOPIC and not is_valid_topic_name(resource.name):
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{shortened(resource.name)} is no topic name")
 
-    def _check_is_this_broker(self, resource: ConfigResource) -> None:
+    def _check_is_this_broker(self, resource: ConfigScope) -> None:
         if resource not in (DEFAULT_BROKER, self._own_resource):
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
@@ -295,7 +295,7 @@ class DynamicConfigs:
 
     def _checked(
         self,
-        resource: ConfigResource,
+        resource: ConfigScope,
         settings: Mapping[str, str],
         table: Mapping[str, Setting],
         kept: Mapping[str, str] | None = None,
@@ -314,7 +314,7 @@ class DynamicConfigs:
             raise ApiError(_refusal_code(resource), str(error)) from None
         return altered
 
-    def _check_together(self, resource: ConfigResource, overrides: Mapping[str, str]) -> None:
+    def _check_together(self, resource: ConfigScope, overrides: Mapping[str, str]) -> None:
         match resource.type:
             case ConfigResourceType.TOPIC:
                 _topic_config(overrides, self._broker_config).check()
@@ -327,12 +327,12 @@ class DynamicConfigs:
 
     def describe(
         self,
-        resource: ConfigResource,
+        resource: ConfigScope,
         keys: Collection[str] | None = None,
         *,
         synonyms: bool = False,
         documentation: bool = False,
-    ) -> list[ConfigEntry]:
+    ) -> list[DescribedSetting]:
         """The settings of the resource as `DescribeConfigs` answers them: all, or those of `keys` that exist."""
         table = _table_of(resource)
         if resource.type == ConfigResourceType.BROKER:
@@ -347,31 +347,31 @@ class DynamicConfigs:
 
     def describe_topic(
         self, topic: str, keys: Collection[str] | None = None, *, synonyms: bool = False, documentation: bool = False
-    ) -> list[ConfigEntry]:
-        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+    ) -> list[DescribedSetting]:
+        resource = ConfigScope(ConfigResourceType.TOPIC, topic)
         return self.describe(resource, keys, synonyms=synonyms, documentation=documentation)
 
     def describe_broker(
         self, keys: Collection[str] | None = None, *, synonyms: bool = False, documentation: bool = False
-    ) -> list[ConfigEntry]:
+    ) -> list[DescribedSetting]:
         return self.describe(self._own_resource, keys, synonyms=synonyms, documentation=documentation)
 
-    def _described(self, resource: ConfigResource, table: Mapping[str, Setting]) -> Iterable[Setting]:
+    def _described(self, resource: ConfigScope, table: Mapping[str, Setting]) -> Iterable[Setting]:
         if resource == DEFAULT_BROKER:
             # The default of all brokers is only what somebody set.
             return [table[name] for name in self._for_all_brokers if name in table]
         overrides = self.overrides_of(resource)
         return [setting for setting in table.values() if not setting.is_internal or setting.name in overrides]
 
-    def _entry(self, setting: Setting, resource: ConfigResource, synonyms: bool, documentation: bool) -> ConfigEntry:
+    def _entry(self, setting: Setting, resource: ConfigScope, synonyms: bool, documentation: bool) -> DescribedSetting:
         given = tuple(self._given_for(setting, resource))
         value = given[0].value if given else format_value(setting.default)
         if setting.broker_names and setting.name not in self.overrides_of(resource):
             value = format_value(inherited_value(setting, self._broker_config))
-        return ConfigEntry(
+        return DescribedSetting(
             name=setting.name,
             value=None if setting.is_sensitive else value,
-            source=given[0].source if given else ConfigSource.DEFAULT,
+            source=given[0].source if given else ValueSource.DEFAULT,
             is_read_only=resource.type == ConfigResourceType.BROKER and not setting.is_dynamic,
             is_sensitive=setting.is_sensitive,
             kind=setting.kind,
@@ -379,46 +379,46 @@ class DynamicConfigs:
             documentation=setting.documentation if documentation else None,
         )
 
-    def _given_for(self, setting: Setting, resource: ConfigResource) -> Iterator[ConfigSynonym]:
+    def _given_for(self, setting: Setting, resource: ConfigScope) -> Iterator[SettingSynonym]:
         """All that gives the setting a value, the strongest first."""
         match resource.type:
             case ConfigResourceType.TOPIC | ConfigResourceType.GROUP:
                 is_topic = resource.type == ConfigResourceType.TOPIC
-                source = ConfigSource.DYNAMIC_TOPIC if is_topic else ConfigSource.DYNAMIC_GROUP
+                source = ValueSource.DYNAMIC_TOPIC if is_topic else ValueSource.DYNAMIC_GROUP
                 yield from _synonym(setting, self.overrides_of(resource), source)
                 yield from self._given_by_broker(setting.broker_names)
             case _ if resource == DEFAULT_BROKER:
-                yield from _synonym(setting, self._for_all_brokers, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+                yield from _synonym(setting, self._for_all_brokers, ValueSource.DYNAMIC_DEFAULT_BROKER)
             case _:
                 yield from self._given_by_broker(_BROKER_SYNONYMS.get(setting.name, (setting.name,)))
 
-    def _given_by_broker(self, names: tuple[str, ...]) -> Iterator[ConfigSynonym]:
+    def _given_by_broker(self, names: tuple[str, ...]) -> Iterator[SettingSynonym]:
         """What the broker sets under these names, the strongest place first, and there the strongest name.
 
         Told from the strongest name on: a value under a weaker one does not make it set.
         """
         settings = [BROKER_SETTINGS[name] for name in names]
         layers = (
-            (self.overrides_of(self._own_resource), ConfigSource.DYNAMIC_BROKER),
-            (self._for_all_brokers, ConfigSource.DYNAMIC_DEFAULT_BROKER),
-            (self._file, ConfigSource.STATIC_BROKER),
+            (self.overrides_of(self._own_resource), ValueSource.DYNAMIC_BROKER),
+            (self._for_all_brokers, ValueSource.DYNAMIC_DEFAULT_BROKER),
+            (self._file, ValueSource.STATIC_BROKER),
         )
         given = [
             synonym for layer, source in layers for setting in settings for synonym in _synonym(setting, layer, source)
         ]
         given += [
-            ConfigSynonym(setting.name, format_value(setting.default), ConfigSource.DEFAULT)
+            SettingSynonym(setting.name, format_value(setting.default), ValueSource.DEFAULT)
             for setting in settings
             if setting.default is not None
         ]
         return dropwhile(lambda synonym: synonym.name != names[0], given)
 
 
-def _synonym(setting: Setting, layer: Mapping[str, str], source: ConfigSource) -> Iterator[ConfigSynonym]:
+def _synonym(setting: Setting, layer: Mapping[str, str], source: ValueSource) -> Iterator[SettingSynonym]:
     text = layer.get(setting.name)
     if text is not None and _problem(setting.name, text, {setting.name: setting}) is None:
         value = None if setting.is_sensitive else format_value(setting.parse(text))
-        yield ConfigSynonym(setting.name, value, source)
+        yield SettingSynonym(setting.name, value, source)
 
 
 def _topic_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
@@ -455,7 +455,7 @@ def _items(value: Value | None) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else ()
 
 
-def _table_of(resource: ConfigResource) -> Mapping[str, Setting]:
+def _table_of(resource: ConfigScope) -> Mapping[str, Setting]:
     match resource.type:
         case ConfigResourceType.TOPIC:
             return TOPIC_SETTINGS
@@ -470,7 +470,7 @@ def _table_of(resource: ConfigResource) -> Mapping[str, Setting]:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown resource type {resource.type}")
 
 
-def without_effect(resource: ConfigResource) -> set[str]:
+def without_effect(resource: ConfigScope) -> set[str]:
     """The names of the settings of such a resource that are kept and change nothing."""
     return {name for name, setting in _table_of(resource).items() if setting.no_effect}
 
@@ -492,7 +492,7 @@ def _known(name: str, table: Mapping[str, Setting]) -> Setting:
     raise ApiError(ErrorCode.INVALID_CONFIG, unknown_setting(name, table))
 
 
-def _refusal_code(resource: ConfigResource) -> ErrorCode:
+def _refusal_code(resource: ConfigScope) -> ErrorCode:
     """What Kafka says of a bad value: it differs between brokers and all others."""
     is_broker = resource.type == ConfigResourceType.BROKER
     return ErrorCode.INVALID_REQUEST if is_broker else ErrorCode.INVALID_CONFIG
@@ -505,14 +505,14 @@ def _parsed(setting: Setting, text: str, code: ErrorCode) -> Value:
         raise ApiError(code, str(error)) from None
 
 
-def _check_is_for_all(name: str, resource: ConfigResource, *, is_removed: bool = False) -> None:
+def _check_is_for_all(name: str, resource: ConfigScope, *, is_removed: bool = False) -> None:
     """A setting on which all brokers must agree is set for all of them, and always is."""
     if resource.type == ConfigResourceType.BROKER and (resource != DEFAULT_BROKER or is_removed):
         reason = "is not removed" if is_removed else "is set for all brokers, not for one"
         raise ApiError(ErrorCode.INVALID_CONFIG, f"{name}: {reason}")
 
 
-def _check_is_dynamic(setting: Setting, resource: ConfigResource) -> None:
+def _check_is_dynamic(setting: Setting, resource: ConfigScope) -> None:
     if not setting.is_dynamic:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{setting.name}: changes only with a restart of the broker")
     if setting.update is Update.PER_BROKER and resource == DEFAULT_BROKER:

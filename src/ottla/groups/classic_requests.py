@@ -16,7 +16,7 @@ from ottla.decisions import Decision, Ticket
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.classic import NO_ASSIGNMENT, ClassicGroup, ClassicMember, ClassicState, Protocols, protocols_of
 from ottla.groups.group import Caller, GroupDecision, GroupOfMembers
-from ottla.groups.shard import Shard, TimerKey, TimerKind
+from ottla.groups.shard import GroupShard, TimerKey, TimerKind
 from ottla.protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -60,7 +60,7 @@ class ClassicRequests:
 
     __slots__ = ("_shard",)
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: GroupShard) -> None:
         self._shard = shard
 
     # --- join

@@ -40,7 +40,7 @@ from ottla.groups.group import Caller, GroupDecision
 from ottla.groups.partitions import NO_PARTITIONS, Partitions, each_partition, is_subset, read_partitions
 from ottla.groups.patterns import TopicPattern
 from ottla.groups.reconciliation import Target, reconcile
-from ottla.groups.shard import Shard, TimerKey, TimerKind
+from ottla.groups.shard import GroupShard, TimerKey, TimerKind
 from ottla.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
@@ -87,7 +87,7 @@ class ConsumerRequests:
 
     __slots__ = ("_shard",)
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: GroupShard) -> None:
         self._shard = shard
 
     # --- heartbeats

@@ -70,7 +70,7 @@ from ottla.groups.migration import Migration
 from ottla.groups.offset_requests import OffsetRequests
 from ottla.groups.offsets import OFFSET_RECORD_TYPES, OffsetWalk
 from ottla.groups.settings import GroupSettings
-from ottla.groups.shard import Shard, TimerKey, TimerKind, TopicsView
+from ottla.groups.shard import GroupShard, TimerKey, TimerKind, TopicsView
 from ottla.ids import NO_PRODUCER_ID
 from ottla.protocol.coordinator_records import GROUP_RECORDS, decode_key, decode_value, record_type_of
 from ottla.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -115,7 +115,7 @@ class GroupMachine:
         new_id: Callable[[], str],
         config_of: Callable[[str], GroupConfig] | None = None,
     ) -> None:
-        self._shard = Shard(settings, topics, new_id, config_of)
+        self._shard = GroupShard(settings, topics, new_id, config_of)
         self._offsets = OffsetRequests(self._shard)
         self._classic = ClassicRequests(self._shard)
         self._consumer = ConsumerRequests(self._shard)

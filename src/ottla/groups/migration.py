@@ -42,7 +42,7 @@ from ottla.groups.consumer_records import (
 from ottla.groups.consumer_requests import ConsumerRequests, MemberUpdate
 from ottla.groups.group import Caller, Group, GroupDecision
 from ottla.groups.partitions import NO_PARTITIONS, Partitions, each_partition
-from ottla.groups.shard import Shard, TimerKey, TimerKind
+from ottla.groups.shard import GroupShard, TimerKey, TimerKind
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartition
@@ -65,7 +65,7 @@ class Migration:
 
     __slots__ = ("_classic", "_consumer", "_shard")
 
-    def __init__(self, shard: Shard, classic: ClassicRequests, consumer: ConsumerRequests) -> None:
+    def __init__(self, shard: GroupShard, classic: ClassicRequests, consumer: ConsumerRequests) -> None:
         self._shard = shard
         self._classic = classic
         self._consumer = consumer

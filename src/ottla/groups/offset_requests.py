@@ -15,7 +15,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.groups.classic import ClassicGroup, ClassicState
 from ottla.groups.group import Caller, Commit, Group
 from ottla.groups.offsets import NO_EXPIRY, CommittedOffset, GroupOffsets, commit_record, tombstone
-from ottla.groups.shard import Shard
+from ottla.groups.shard import GroupShard
 from ottla.ids import ZERO_TOPIC_ID, TopicPartition
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -55,7 +55,7 @@ class OffsetRequests:
 
     __slots__ = ("_shard",)
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: GroupShard) -> None:
         self._shard = shard
 
     # --- commit

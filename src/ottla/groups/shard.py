@@ -89,7 +89,7 @@ class TimerKey(NamedTuple):
     member_id: str = ""
 
 
-class Shard:
+class GroupShard:
     """Groups, offsets and deadlines. Durable state changes by `GroupMachine.apply` only."""
 
     __slots__ = ("_config_of", "groups", "new_id", "offsets", "settings", "timers", "topics", "wall_ahead_ms")

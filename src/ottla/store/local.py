@@ -28,7 +28,7 @@ from ottla.store.api import (
     check_path,
     commit_bytes,
 )
-from ottla.store.tree import Author, Changes, Decision, Draft, Entry, Tree, decide_in_steps
+from ottla.store.tree import Author, Changes, Draft, Entry, Tree, TreeDecision, decide_in_steps
 from ottla.store.watches import Watches
 
 WAITING_COMMITS_MAX = 10_000
@@ -171,7 +171,7 @@ class LocalStore:
             elif not commit.answer.done():
                 commit.answer.set_result(outcome.results)
 
-    async def _decide_on(self, draft: Draft, commit: _Commit) -> Decision | StoreError:
+    async def _decide_on(self, draft: Draft, commit: _Commit) -> TreeDecision | StoreError:
         self._commit_number += 1
         author = Author(SESSION_ID, self._commit_number, self._now_ms())
         steps = decide_in_steps(draft, commit.operations, author)
@@ -181,7 +181,7 @@ class LocalStore:
                     next(steps)
                 await asyncio.sleep(0)
         except StopIteration as done:
-            decision: Decision = done.value
+            decision: TreeDecision = done.value
         except StoreError as refusal:
             return refusal
         draft.absorb(decision)

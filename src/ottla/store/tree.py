@@ -120,7 +120,7 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TreeDecision:
     """What a commit answers and what it changes. `touched` are nodes that came, changed or went."""
 
     results: list[Result]
@@ -130,18 +130,20 @@ class Decision:
     came_or_went: frozenset[str]
 
 
-def decide(view: View, operations: tuple[Operation, ...], author: Author) -> Decision:
+def decide(view: View, operations: tuple[Operation, ...], author: Author) -> TreeDecision:
     """Raises the StoreError of the first operation that the rules refuse."""
     steps = decide_in_steps(view, operations, author)
     while True:
         try:
             next(steps)
         except StopIteration as done:
-            decision: Decision = done.value
+            decision: TreeDecision = done.value
             return decision
 
 
-def decide_in_steps(view: View, operations: tuple[Operation, ...], author: Author) -> Generator[None, None, Decision]:
+def decide_in_steps(
+    view: View, operations: tuple[Operation, ...], author: Author
+) -> Generator[None, None, TreeDecision]:
     """The same, an operation at a time: there may be ten thousand, and the view must stand still until the last."""
     draft = Draft(view)
     results = []
@@ -151,7 +153,7 @@ def decide_in_steps(view: View, operations: tuple[Operation, ...], author: Autho
     return _decision(results, draft)
 
 
-def decide_end_of_session(tree: Tree, session_id: int) -> Decision:
+def decide_end_of_session(tree: Tree, session_id: int) -> TreeDecision:
     """Deletes the nodes of a session that has ended."""
     draft = Draft(tree)
     for path in [path for path, entry in tree.items() if entry.owner == session_id]:
@@ -159,8 +161,8 @@ def decide_end_of_session(tree: Tree, session_id: int) -> Decision:
     return _decision([], draft)
 
 
-def _decision(results: list[Result], draft: Draft) -> Decision:
-    return Decision(
+def _decision(results: list[Result], draft: Draft) -> TreeDecision:
+    return TreeDecision(
         results, draft.changes, draft._child_growth, frozenset(draft.touched), frozenset(draft.came_or_went)
     )
 
@@ -181,7 +183,7 @@ class Draft:
     def child_count(self, path: str) -> int:
         return self._base.child_count(path) + self._child_growth[path]
 
-    def absorb(self, decision: Decision) -> None:
+    def absorb(self, decision: TreeDecision) -> None:
         """Takes over what was decided on top of this draft."""
         self.changes.update(decision.changes)
         self._child_growth.update(decision.child_growth)

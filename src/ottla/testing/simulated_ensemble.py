@@ -39,7 +39,7 @@ from ottla.store.api import (
     commit_bytes,
 )
 from ottla.store.local import node_of
-from ottla.store.tree import Author, Decision, Tree, decide, decide_end_of_session
+from ottla.store.tree import Author, Tree, TreeDecision, decide, decide_end_of_session
 from ottla.store.watches import Watches
 
 UNKNOWN_OUTCOME = "the connection was lost; whether the request was done is unknown"
@@ -72,7 +72,7 @@ class SimulatedEnsemble:
         self.conditions = EnsembleConditions() if conditions is None else conditions
         self.trace = trace
         self.tree = Tree()  # the newest state
-        self.commits: list[Decision] = []
+        self.commits: list[TreeDecision] = []
         self._sessions: dict[int, _ServerSession] = {}
         self._next_session_id = 0x1000
         self._cut_off: set[str] = set()
@@ -144,7 +144,7 @@ class SimulatedEnsemble:
         self._log(decision)
         return decision.results
 
-    def _log(self, decision: Decision) -> None:
+    def _log(self, decision: TreeDecision) -> None:
         self.tree.apply(decision.changes)
         self.commits.append(decision)
         for session in self._sessions.values():
@@ -357,7 +357,7 @@ class SimulatedStore:
             return
         self._to_client.send(lambda: self._answered(request, outcome))
 
-    def view_moved(self, decision: Decision) -> None:
+    def view_moved(self, decision: TreeDecision) -> None:
         """At the server: watches fire in the order of the view, among the answers."""
         self._to_client.send(lambda: self._watches.schedule(decision.touched, decision.came_or_went, self._loop))
 

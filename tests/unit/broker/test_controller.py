@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ottla.broker import controller
-from ottla.broker.controller import Controller, NewTopic, finish_deletions, load_configs, load_topics, take_office
+from ottla.broker.controller import Controller, RequestedTopic, finish_deletions, load_configs, load_topics, take_office
 from ottla.cluster import nodes
 from ottla.cluster.image import BrokerNode, ClusterImage
-from ottla.config.dynamic import ConfigResource, ConfigResourceType, DynamicConfigs
+from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
 from ottla.runtime.turns import Turns
 from ottla.store.memory import MemoryStore
@@ -56,7 +56,7 @@ class World:
     async def _finish(self) -> None:
         assert self.images[-1] is self.prepared[-1], "what was removed is taken away once nobody sees it"
 
-    async def _change(self, configs: DynamicConfigs, changed: Collection[ConfigResource]) -> None:
+    async def _change(self, configs: DynamicConfigs, changed: Collection[ConfigScope]) -> None:
         self.configs = configs
 
 
@@ -71,7 +71,7 @@ def scenario(play: Callable[[World], Coroutine[Any, Any, None]]) -> None:
 
 def test_a_topic_is_durable_before_it_is_told_and_is_loaded_as_it_was() -> None:
     async def play(world: World) -> None:
-        topic = await world.controller.create_topic(NewTopic("t", 2, 1, config={"retention.ms": "5"}))
+        topic = await world.controller.create_topic(RequestedTopic("t", 2, 1, config={"retention.ms": "5"}))
         assert world.images[-1].topics == {"t": topic}
         loaded = await load_topics(world.store, ClusterImage("c"))
         assert loaded.topics == {"t": topic}
@@ -83,7 +83,7 @@ def test_a_topic_is_durable_before_it_is_told_and_is_loaded_as_it_was() -> None:
 
 def test_defaults_are_the_brokers() -> None:
     async def play(world: World) -> None:
-        topic = await world.controller.create_topic(NewTopic("t"))
+        topic = await world.controller.create_topic(RequestedTopic("t"))
         assert (len(topic.partitions), topic.partitions[0].replicas) == (3, (1,))
 
     scenario(play)
@@ -91,8 +91,13 @@ def test_defaults_are_the_brokers() -> None:
 
 def test_validating_and_refusing_leave_no_trace() -> None:
     async def play(world: World) -> None:
-        await world.controller.create_topic(NewTopic("t", 1, 1), validate_only=True)
-        for requested in (NewTopic("b d"), NewTopic("t", 0), NewTopic("t", 1, 9), NewTopic("t", config={"x": "y"})):
+        await world.controller.create_topic(RequestedTopic("t", 1, 1), validate_only=True)
+        for requested in (
+            RequestedTopic("b d"),
+            RequestedTopic("t", 0),
+            RequestedTopic("t", 1, 9),
+            RequestedTopic("t", config={"x": "y"}),
+        ):
             with pytest.raises(ApiError):
                 await world.controller.create_topic(requested)
         assert (world.images, await world.store.children(nodes.TOPICS)) == ([], [])
@@ -102,9 +107,9 @@ def test_validating_and_refusing_leave_no_trace() -> None:
 
 def test_a_store_that_fails_leaves_the_image_as_it_was() -> None:
     async def play(world: World) -> None:
-        await world.controller.create_topic(NewTopic("t", 1, 1))
+        await world.controller.create_topic(RequestedTopic("t", 1, 1))
         world.store._failure = OSError("full")
-        for change in (world.controller.create_topic(NewTopic("u", 1, 1)), world.controller.delete_topic("t")):
+        for change in (world.controller.create_topic(RequestedTopic("u", 1, 1)), world.controller.delete_topic("t")):
             with pytest.raises(ApiError) as caught:
                 await change
             assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -115,10 +120,10 @@ def test_a_store_that_fails_leaves_the_image_as_it_was() -> None:
 
 def test_a_store_that_fails_leaves_the_settings_as_they_were() -> None:
     async def play(world: World) -> None:
-        await world.controller.create_topic(NewTopic("t", 1, 1, config={"retention.ms": "5"}))
+        await world.controller.create_topic(RequestedTopic("t", 1, 1, config={"retention.ms": "5"}))
         before = world.configs
         world.store._failure = OSError("full")
-        for resource in (ConfigResource(ConfigResourceType.TOPIC, "t"), ConfigResource(ConfigResourceType.BROKER, "1")):
+        for resource in (ConfigScope(ConfigResourceType.TOPIC, "t"), ConfigScope(ConfigResourceType.BROKER, "1")):
             with pytest.raises(ApiError):
                 await world.controller.change_config(
                     resource, lambda configs: {"retention.ms": "7"}, validate_only=False
@@ -131,7 +136,7 @@ def test_a_store_that_fails_leaves_the_settings_as_they_were() -> None:
 def test_changes_of_many_at_once_are_made_one_after_the_other() -> None:
     async def play(world: World) -> None:
         outcomes = await asyncio.gather(
-            *(world.controller.create_topic(NewTopic("same", 1, 1)) for _ in range(5)), return_exceptions=True
+            *(world.controller.create_topic(RequestedTopic("same", 1, 1)) for _ in range(5)), return_exceptions=True
         )
         refused = [one.code for one in outcomes if isinstance(one, ApiError)]
         assert refused == [ErrorCode.TOPIC_ALREADY_EXISTS] * 4
@@ -142,11 +147,11 @@ def test_changes_of_many_at_once_are_made_one_after_the_other() -> None:
 
 def test_an_id_does_not_delete_the_next_topic_of_the_name() -> None:
     async def play(world: World) -> None:
-        first = await world.controller.create_topic(NewTopic("t", 1, 1))
+        first = await world.controller.create_topic(RequestedTopic("t", 1, 1))
         # All three wait for their turn at the same time; the third was asked for while the first topic was there.
         _, second, refusal = await asyncio.gather(
             world.controller.delete_topic("t"),
-            world.controller.create_topic(NewTopic("t", 1, 1)),
+            world.controller.create_topic(RequestedTopic("t", 1, 1)),
             world.controller.delete_topic("t", first.topic_id),
             return_exceptions=True,
         )
@@ -159,12 +164,12 @@ def test_an_id_does_not_delete_the_next_topic_of_the_name() -> None:
 
 def test_a_deleted_topic_leaves_nothing_in_the_store_and_its_settings_are_not_inherited() -> None:
     async def play(world: World) -> None:
-        first = await world.controller.create_topic(NewTopic("t", 2, 1, config={"retention.ms": "5"}))
+        first = await world.controller.create_topic(RequestedTopic("t", 2, 1, config={"retention.ms": "5"}))
         await world.controller.delete_topic("t")
         assert world.images[-1].topics == {}
         for path in (nodes.TOPICS, "/config/topics", nodes.DELETIONS):
             assert await world.store.children(path) == []
-        second = await world.controller.create_topic(NewTopic("t", 2, 1))
+        second = await world.controller.create_topic(RequestedTopic("t", 2, 1))
         assert second.topic_id != first.topic_id
         assert world.configs.topic_config("t").retention_ms != 5
 
@@ -173,7 +178,7 @@ def test_a_deleted_topic_leaves_nothing_in_the_store_and_its_settings_are_not_in
 
 def test_a_mark_that_could_not_be_taken_away_is_no_obstacle_to_the_next_deletion_of_that_name() -> None:
     async def play(world: World) -> None:
-        await world.controller.create_topic(NewTopic("t", 1, 1))
+        await world.controller.create_topic(RequestedTopic("t", 1, 1))
         publish = world.controller._publish
 
         def publish_and_fail(image: ClusterImage) -> None:
@@ -184,7 +189,7 @@ def test_a_mark_that_could_not_be_taken_away_is_no_obstacle_to_the_next_deletion
         await world.controller.delete_topic("t")
         world.controller._publish, world.store._failure = publish, None
         assert await world.store.children(nodes.DELETIONS) == ["t"]
-        await world.controller.create_topic(NewTopic("t", 1, 1))
+        await world.controller.create_topic(RequestedTopic("t", 1, 1))
         await world.controller.delete_topic("t")
         assert await world.store.children(nodes.DELETIONS) == []
 
@@ -193,7 +198,7 @@ def test_a_mark_that_could_not_be_taken_away_is_no_obstacle_to_the_next_deletion
 
 def test_the_mark_of_a_deletion_stands_until_the_logs_are_gone() -> None:
     async def play(world: World) -> None:
-        topic = await world.controller.create_topic(NewTopic("t", 1, 1))
+        topic = await world.controller.create_topic(RequestedTopic("t", 1, 1))
 
         def crash(image: ClusterImage) -> None:
             raise RuntimeError("the power went off")
@@ -211,7 +216,7 @@ def test_the_mark_of_a_deletion_stands_until_the_logs_are_gone() -> None:
 
 def test_partitions_are_added_in_the_store_too() -> None:
     async def play(world: World) -> None:
-        await world.controller.create_topic(NewTopic("t", 1, 1))
+        await world.controller.create_topic(RequestedTopic("t", 1, 1))
         grown = await world.controller.create_partitions("t", 4, None)
         assert (await load_topics(world.store, ClusterImage("c"))).topics == {"t": grown}
         await world.controller.create_partitions("t", 9, None, validate_only=True)
@@ -222,8 +227,8 @@ def test_partitions_are_added_in_the_store_too() -> None:
 
 def test_a_change_of_settings_is_written_and_announced_in_order() -> None:
     async def play(world: World) -> None:
-        await world.controller.create_topic(NewTopic("t", 1, 1))
-        resource = ConfigResource(ConfigResourceType.TOPIC, "t")
+        await world.controller.create_topic(RequestedTopic("t", 1, 1))
+        resource = ConfigScope(ConfigResourceType.TOPIC, "t")
         for value in ("1", "2"):
             await world.controller.change_config(
                 resource, lambda configs, value=value: {"retention.ms": value}, validate_only=False
@@ -242,7 +247,7 @@ def test_a_change_of_settings_is_written_and_announced_in_order() -> None:
             ("not a name", {"retention.ms": None}, ErrorCode.INVALID_REQUEST),
         )
         for name, settings, code in refused:
-            other = ConfigResource(ConfigResourceType.TOPIC, name)
+            other = ConfigScope(ConfigResourceType.TOPIC, name)
             with pytest.raises(ApiError) as caught:
                 await world.controller.change_config(
                     other,
@@ -275,12 +280,12 @@ def test_notifications_of_settings_go_after_a_while_and_are_never_many(monkeypat
         await ensure_path(world.store, *nodes.ROOTS)
 
         async def change(value: int) -> None:
-            resource = ConfigResource(ConfigResourceType.TOPIC, "t")
+            resource = ConfigScope(ConfigResourceType.TOPIC, "t")
             await world.controller.change_config(
                 resource, lambda configs: configs.alter(resource, {"retention.ms": str(value)}), validate_only=False
             )
 
-        await world.controller.create_topic(NewTopic("t"))
+        await world.controller.create_topic(RequestedTopic("t"))
         for value in range(5):
             await change(value)
         assert [name[-1] for name in await world.store.children(nodes.CONFIG_CHANGES)] == ["2", "3", "4"]

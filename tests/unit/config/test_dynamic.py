@@ -8,22 +8,22 @@ from ottla.config import (
     GROUP_SETTINGS,
     TOPIC_SETTINGS,
     AlterOperation,
-    ConfigChange,
-    ConfigEntry,
-    ConfigResource,
     ConfigResourceType,
-    ConfigSource,
-    ConfigSynonym,
+    ConfigScope,
+    DescribedSetting,
     DynamicConfigs,
     GroupConfig,
     Kind,
     LogConfig,
+    SettingChange,
+    SettingSynonym,
+    ValueSource,
 )
 from ottla.errors import ApiError, ErrorCode
 
-TOPIC = ConfigResource(ConfigResourceType.TOPIC, "orders")
-BROKER = ConfigResource(ConfigResourceType.BROKER, "1")
-GROUP = ConfigResource(ConfigResourceType.GROUP, "readers")
+TOPIC = ConfigScope(ConfigResourceType.TOPIC, "orders")
+BROKER = ConfigScope(ConfigResourceType.BROKER, "1")
+GROUP = ConfigScope(ConfigResourceType.GROUP, "readers")
 SET, DELETE, APPEND, SUBTRACT = AlterOperation
 
 
@@ -33,7 +33,7 @@ def image(static: dict[str, str] | None = None, **layers: dict[str, str]) -> Dyn
     return DynamicConfigs(static or {}, 1, {resources[layer]: overrides for layer, overrides in layers.items()})
 
 
-def entry(configs: DynamicConfigs, resource: ConfigResource, name: str) -> ConfigEntry:
+def entry(configs: DynamicConfigs, resource: ConfigScope, name: str) -> DescribedSetting:
     (found,) = configs.describe(resource, [name], synonyms=True)
     return found
 
@@ -54,17 +54,17 @@ LAYERS = {
 @pytest.mark.parametrize(
     ("layers", "static", "retention_ms", "source"),
     [
-        (["topic", "broker", "cluster"], {"log.retention.ms": "4"}, 1, ConfigSource.DYNAMIC_TOPIC),
-        (["broker", "cluster"], {"log.retention.ms": "4"}, 2, ConfigSource.DYNAMIC_BROKER),
-        (["cluster"], {"log.retention.ms": "4"}, 3, ConfigSource.DYNAMIC_DEFAULT_BROKER),
-        ([], {"log.retention.ms": "4"}, 4, ConfigSource.STATIC_BROKER),
+        (["topic", "broker", "cluster"], {"log.retention.ms": "4"}, 1, ValueSource.DYNAMIC_TOPIC),
+        (["broker", "cluster"], {"log.retention.ms": "4"}, 2, ValueSource.DYNAMIC_BROKER),
+        (["cluster"], {"log.retention.ms": "4"}, 3, ValueSource.DYNAMIC_DEFAULT_BROKER),
+        ([], {"log.retention.ms": "4"}, 4, ValueSource.STATIC_BROKER),
         # Kafka does not count a value under a weaker name as one of this setting.
-        ([], {"log.retention.hours": "1"}, 3_600_000, ConfigSource.DEFAULT),
-        ([], {}, 604_800_000, ConfigSource.DEFAULT),
+        ([], {"log.retention.hours": "1"}, 3_600_000, ValueSource.DEFAULT),
+        ([], {}, 604_800_000, ValueSource.DEFAULT),
     ],
 )
 def test_the_topic_wins_over_the_broker_over_the_cluster_over_the_file_over_the_default(
-    layers: list[str], static: dict[str, str], retention_ms: int, source: ConfigSource
+    layers: list[str], static: dict[str, str], retention_ms: int, source: ValueSource
 ) -> None:
     configs = image(static, **{layer: LAYERS[layer] for layer in layers})
     assert configs.topic_config("orders").retention_ms == retention_ms
@@ -81,7 +81,7 @@ def test_topics_that_set_nothing_share_one_configuration() -> None:
 def test_a_topic_is_worked_out_once_and_again_when_it_changes() -> None:
     configs = image(topic={"retention.ms": "1"})
     assert configs.topic_config("orders") is configs.topic_config("orders")
-    other = configs.replaced(ConfigResource(ConfigResourceType.TOPIC, "other"), {"retention.ms": "9"})
+    other = configs.replaced(ConfigScope(ConfigResourceType.TOPIC, "other"), {"retention.ms": "9"})
     assert other.topic_config("orders") is configs.topic_config("orders")
     changed = configs.replaced(TOPIC, {"retention.ms": "2"})
     assert (configs.topic_config("orders").retention_ms, changed.topic_config("orders").retention_ms) == (1, 2)
@@ -108,7 +108,7 @@ def test_the_broker_is_the_file_with_what_was_changed_on_top() -> None:
 
 
 def test_the_overrides_of_another_broker_do_not_matter() -> None:
-    other = ConfigResource(ConfigResourceType.BROKER, "2")
+    other = ConfigScope(ConfigResourceType.BROKER, "2")
     assert image().replaced(other, {"max.connections": "5"}).broker_config() == image().broker_config()
 
 
@@ -123,7 +123,7 @@ def test_a_group_inherits_from_the_broker() -> None:
 def test_stored_settings_that_cannot_be_used_count_as_not_set_and_are_named() -> None:
     configs = image(topic={"retention.ms": "soon", "remote.storage.enable": "true", "segment.ms": "5"})
     assert configs.topic_config("orders") == LogConfig(segment_ms=5)
-    assert entry(configs, TOPIC, "retention.ms").source is ConfigSource.DEFAULT
+    assert entry(configs, TOPIC, "retention.ms").source is ValueSource.DEFAULT
     first, second = configs.problems(TOPIC)
     assert first.startswith("retention.ms=soon: must be a whole number")
     assert second == "remote.storage.enable=true: must be false: there is no tiered storage"
@@ -171,24 +171,24 @@ def test_synonyms_of_a_topic_setting_are_all_that_give_it_a_value() -> None:
         cluster={"log.retention.ms": "3"},
     )
     assert entry(configs, TOPIC, "retention.ms").synonyms == (
-        ConfigSynonym("retention.ms", "1", ConfigSource.DYNAMIC_TOPIC),
-        ConfigSynonym("log.retention.ms", "2", ConfigSource.DYNAMIC_BROKER),
-        ConfigSynonym("log.retention.ms", "3", ConfigSource.DYNAMIC_DEFAULT_BROKER),
-        ConfigSynonym("log.retention.minutes", "600", ConfigSource.STATIC_BROKER),
-        ConfigSynonym("log.retention.hours", "168", ConfigSource.DEFAULT),
+        SettingSynonym("retention.ms", "1", ValueSource.DYNAMIC_TOPIC),
+        SettingSynonym("log.retention.ms", "2", ValueSource.DYNAMIC_BROKER),
+        SettingSynonym("log.retention.ms", "3", ValueSource.DYNAMIC_DEFAULT_BROKER),
+        SettingSynonym("log.retention.minutes", "600", ValueSource.STATIC_BROKER),
+        SettingSynonym("log.retention.hours", "168", ValueSource.DEFAULT),
     )
 
 
 def test_a_broker_setting_without_a_value_has_none_even_if_a_weaker_one_has() -> None:
     described = entry(image({"log.retention.minutes": "600"}), BROKER, "log.retention.ms")
-    assert (described.value, described.source, described.synonyms) == (None, ConfigSource.DEFAULT, ())
+    assert (described.value, described.source, described.synonyms) == (None, ValueSource.DEFAULT, ())
 
 
 def test_a_broker_setting_names_its_fallbacks() -> None:
     described = entry(image({"log.roll.ms": "700000"}), BROKER, "log.roll.ms")
     assert described.synonyms == (
-        ConfigSynonym("log.roll.ms", "700000", ConfigSource.STATIC_BROKER),
-        ConfigSynonym("log.roll.hours", "168", ConfigSource.DEFAULT),
+        SettingSynonym("log.roll.ms", "700000", ValueSource.STATIC_BROKER),
+        SettingSynonym("log.roll.hours", "168", ValueSource.DEFAULT),
     )
 
 
@@ -208,14 +208,14 @@ def test_a_password_is_never_told() -> None:
     assert described.kind is Kind.PASSWORD
     assert "hunter" not in str(dataclasses.asdict(described))
     assert [synonym.source for synonym in described.synonyms] == [
-        ConfigSource.DYNAMIC_BROKER,
-        ConfigSource.STATIC_BROKER,
+        ValueSource.DYNAMIC_BROKER,
+        ValueSource.STATIC_BROKER,
     ]
 
 
 def test_values_are_described_in_the_way_of_kafka() -> None:
     configs = image(topic={"preallocate": "TRUE", "min.cleanable.dirty.ratio": "1", "retention.ms": " 77 "})
-    own = ConfigSource.DYNAMIC_TOPIC
+    own = ValueSource.DYNAMIC_TOPIC
     values = {one.name: one.value for one in configs.describe_topic("orders") if one.source is own}
     assert values == {"preallocate": "true", "min.cleanable.dirty.ratio": "1.0", "retention.ms": "77"}
 
@@ -232,7 +232,7 @@ def test_all_brokers_agree_on_the_replicas_that_must_be_in_sync(static: dict[str
     value = static.get("min.insync.replicas", "1")
     for resource in (TOPIC, BROKER, DEFAULT_BROKER):
         (described,) = image(static).describe(resource, ["min.insync.replicas"], synonyms=True)
-        assert (described.value, described.source) == (value, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        assert (described.value, described.source) == (value, ValueSource.DYNAMIC_DEFAULT_BROKER)
     assert image(static).topic_config("orders").min_insync_replicas == int(value)
     changed = image(static, cluster={"min.insync.replicas": "3"})
     assert changed.topic_config("orders").min_insync_replicas == 3
@@ -242,16 +242,16 @@ def test_all_brokers_agree_on_the_replicas_that_must_be_in_sync(static: dict[str
         (DEFAULT_BROKER, DELETE),
     ):
         with pytest.raises(ApiError) as caught:
-            changed.incremental_alter(resource, [ConfigChange("min.insync.replicas", operation, "2")])
+            changed.incremental_alter(resource, [SettingChange("min.insync.replicas", operation, "2")])
         assert caught.value.code is ErrorCode.INVALID_CONFIG
 
 
 def test_what_has_no_effect_is_taken_and_told_and_says_so() -> None:
-    assert image().incremental_alter(DEFAULT_BROKER, [ConfigChange("num.io.threads", SET, "4")]) == {
+    assert image().incremental_alter(DEFAULT_BROKER, [SettingChange("num.io.threads", SET, "4")]) == {
         "num.io.threads": "4"
     }
     (described,) = image(cluster={"num.io.threads": "4"}).describe(BROKER, ["num.io.threads"], documentation=True)
-    assert (described.value, described.source) == ("4", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    assert (described.value, described.source) == ("4", ValueSource.DYNAMIC_DEFAULT_BROKER)
     assert described.documentation is not None
     assert "Has no effect here" in described.documentation
 
@@ -259,7 +259,7 @@ def test_what_has_no_effect_is_taken_and_told_and_says_so() -> None:
 def test_the_default_of_all_brokers_is_only_what_was_set() -> None:
     described = image({"num.partitions": "3"}, cluster={"max.connections": "5"}).describe(DEFAULT_BROKER)
     assert [(one.name, one.value) for one in described] == [("min.insync.replicas", "1"), ("max.connections", "5")]
-    assert all(one.source is ConfigSource.DYNAMIC_DEFAULT_BROKER for one in described)
+    assert all(one.source is ValueSource.DYNAMIC_DEFAULT_BROKER for one in described)
 
 
 def test_a_group_is_described() -> None:
@@ -284,20 +284,20 @@ def test_types_and_sources_have_the_numbers_of_the_wire() -> None:
         "CLASS": 8,
         "PASSWORD": 9,
     }
-    assert [int(source) for source in ConfigSource] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [int(source) for source in ValueSource] == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 @pytest.mark.parametrize(
     ("resource", "complaint"),
     [
-        (ConfigResource(4, "2"), "this is broker 1 and not 2"),
-        (ConfigResource(4, "x"), "this is broker 1 and not x"),
-        (ConfigResource(8, "1"), "resources of type BROKER_LOGGER have no configuration here"),
-        (ConfigResource(16, "m"), "resources of type CLIENT_METRICS have no configuration here"),
-        (ConfigResource(77, "1"), "unknown resource type 77"),
+        (ConfigScope(4, "2"), "this is broker 1 and not 2"),
+        (ConfigScope(4, "x"), "this is broker 1 and not x"),
+        (ConfigScope(8, "1"), "resources of type BROKER_LOGGER have no configuration here"),
+        (ConfigScope(16, "m"), "resources of type CLIENT_METRICS have no configuration here"),
+        (ConfigScope(77, "1"), "unknown resource type 77"),
     ],
 )
-def test_resources_that_have_no_configuration_here_are_refused(resource: ConfigResource, complaint: str) -> None:
+def test_resources_that_have_no_configuration_here_are_refused(resource: ConfigScope, complaint: str) -> None:
     for ask in (image().describe, lambda one: image().alter(one, {}), lambda one: image().incremental_alter(one, [])):
         with pytest.raises(ApiError) as caught:
             ask(resource)
@@ -317,18 +317,18 @@ def test_altering_replaces_all_that_was_set() -> None:
 
 def test_incremental_changes_leave_the_rest() -> None:
     configs = image(topic={"retention.ms": "1", "segment.ms": "2"})
-    changes = [ConfigChange("retention.ms", SET, "3"), ConfigChange("segment.ms", DELETE)]
+    changes = [SettingChange("retention.ms", SET, "3"), SettingChange("segment.ms", DELETE)]
     assert configs.incremental_alter(TOPIC, changes) == {"retention.ms": "3"}
     assert configs.incremental_alter(TOPIC, []) == configs.overrides_of(TOPIC)
 
 
 def test_deleting_what_was_not_set_changes_nothing() -> None:
-    assert image().incremental_alter(TOPIC, [ConfigChange("nonsense", DELETE)]) == {}
+    assert image().incremental_alter(TOPIC, [SettingChange("nonsense", DELETE)]) == {}
 
 
 def test_lists_grow_and_shrink_from_what_holds() -> None:
-    def changed(configs: DynamicConfigs, resource: ConfigResource, name: str, operation: int, value: str) -> str:
-        return configs.incremental_alter(resource, [ConfigChange(name, operation, value)])[name]
+    def changed(configs: DynamicConfigs, resource: ConfigScope, name: str, operation: int, value: str) -> str:
+        return configs.incremental_alter(resource, [SettingChange(name, operation, value)])[name]
 
     assert changed(image(), TOPIC, "cleanup.policy", APPEND, "compact") == "delete,compact"
     assert changed(image(), BROKER, "log.cleanup.policy", APPEND, "compact") == "delete,compact"
@@ -363,7 +363,7 @@ def test_values_are_kept_in_the_way_of_kafka() -> None:
         (TOPIC, ("nonsense", APPEND, "1"), "INVALID_CONFIG", "nonsense: unknown setting"),
         (TOPIC, ("cleanup.policy", APPEND, "forget"), "INVALID_CONFIG", "must be one of delete, compact"),
         (TOPIC, ("max.compaction.lag.ms", SET, "5"), "INVALID_CONFIG", "min.compaction.lag.ms=10: must not be larger"),
-        (ConfigResource(2, ""), ("retention.ms", SET, "1"), "INVALID_REQUEST", "a topic must be named"),
+        (ConfigScope(2, ""), ("retention.ms", SET, "1"), "INVALID_REQUEST", "a topic must be named"),
         (BROKER, ("broker.id", SET, "4"), "INVALID_REQUEST", "broker.id: changes only with a restart"),
         (
             BROKER,
@@ -389,21 +389,21 @@ def test_values_are_kept_in_the_way_of_kafka() -> None:
             "max.heartbeat.interval.ms is 15000",
         ),
         (GROUP, ("share.session.timeout.ms", SET, "5"), "INVALID_CONFIG", "share.session.timeout.ms=5: must be at"),
-        (ConfigResource(32, ""), ("consumer.session.timeout.ms", SET, "5"), "INVALID_REQUEST", "a group must be named"),
+        (ConfigScope(32, ""), ("consumer.session.timeout.ms", SET, "5"), "INVALID_REQUEST", "a group must be named"),
     ],
 )
 def test_a_change_that_cannot_be_is_refused_by_the_name_of_its_setting(
-    resource: ConfigResource, change: tuple[str, int, str | None], code: str, complaint: str
+    resource: ConfigScope, change: tuple[str, int, str | None], code: str, complaint: str
 ) -> None:
     with pytest.raises(ApiError) as caught:
-        image(topic={"min.compaction.lag.ms": "10"}).incremental_alter(resource, [ConfigChange(*change)])
+        image(topic={"min.compaction.lag.ms": "10"}).incremental_alter(resource, [SettingChange(*change)])
     assert caught.value.code is ErrorCode[code]
     assert complaint in caught.value.message
 
 
 def test_a_setting_is_changed_once_in_a_request() -> None:
     with pytest.raises(ApiError) as caught:
-        image().incremental_alter(TOPIC, [ConfigChange("segment.ms", SET, "1"), ConfigChange("segment.ms", DELETE)])
+        image().incremental_alter(TOPIC, [SettingChange("segment.ms", SET, "1"), SettingChange("segment.ms", DELETE)])
     assert refusal(caught) == (ErrorCode.INVALID_REQUEST, "segment.ms: is changed twice in one request")
 
 
@@ -417,10 +417,10 @@ def test_altering_with_one_bad_setting_is_refused_as_a_whole() -> None:
 
 
 def test_the_cluster_wide_default_and_one_broker_can_be_changed() -> None:
-    changes = [ConfigChange("log.retention.ms", SET, "5")]
+    changes = [SettingChange("log.retention.ms", SET, "5")]
     assert image().incremental_alter(DEFAULT_BROKER, changes) == {"log.retention.ms": "5"}
     assert image().incremental_alter(BROKER, changes) == {"log.retention.ms": "5"}
-    assert image().incremental_alter(GROUP, [ConfigChange("consumer.session.timeout.ms", SET, "50000")]) == {
+    assert image().incremental_alter(GROUP, [SettingChange("consumer.session.timeout.ms", SET, "50000")]) == {
         "consumer.session.timeout.ms": "50000"
     }
 
@@ -432,7 +432,7 @@ def test_a_lower_limit_of_the_broker_does_not_break_topics_that_were_fine() -> N
 
 def test_a_refusal_repeats_no_more_than_a_reader_wants() -> None:
     long = "x" * 1_000_000
-    for change in (ConfigChange(long, SET, "1"), ConfigChange("retention.ms", SET, long), ConfigChange(long, SET)):
+    for change in (SettingChange(long, SET, "1"), SettingChange("retention.ms", SET, long), SettingChange(long, SET)):
         with pytest.raises(ApiError) as caught:
             image().incremental_alter(TOPIC, [change])
         assert len(caught.value.message) < 400

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.config.dynamic import ConfigChange, ConfigResource, DynamicConfigs
+from ottla.config.dynamic import ConfigScope, DynamicConfigs, SettingChange
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.configs import (
     AlterConfigsRequest,
@@ -36,7 +36,7 @@ async def handle(broker: Broker, request: AlterConfigsRequest, context: Context)
 
 
 def _replace(
-    resource: ConfigResource, entries: list[AlterConfigsRequestAlterableConfig], configs: DynamicConfigs
+    resource: ConfigScope, entries: list[AlterConfigsRequestAlterableConfig], configs: DynamicConfigs
 ) -> dict[str, str]:
     settings = {entry.name: entry.value for entry in entries}
     if len(settings) < len(entries):
@@ -50,14 +50,14 @@ async def handle_incremental(
     """Sets, deletes, appends and subtracts single settings."""
 
     def decision(asked: Any) -> Decide:
-        wanted = [ConfigChange(entry.name, entry.config_operation, entry.value) for entry in asked.configs]
+        wanted = [SettingChange(entry.name, entry.config_operation, entry.value) for entry in asked.configs]
         return lambda configs: configs.incremental_alter(_resource(asked), wanted)
 
     return IncrementalAlterConfigsResponse(responses=await _change(broker, request, decision))
 
 
-def _resource(asked: Any) -> ConfigResource:
-    return ConfigResource(asked.resource_type, asked.resource_name)
+def _resource(asked: Any) -> ConfigScope:
+    return ConfigScope(asked.resource_type, asked.resource_name)
 
 
 async def _change(
@@ -67,7 +67,7 @@ async def _change(
 ) -> list[AlterConfigsResourceResponse]:
     """Changes one resource after the other; each is judged by what the one before has left."""
     all_asked: list[Any] = list(request.resources)
-    counts: Counter[ConfigResource] = Counter()
+    counts: Counter[ConfigScope] = Counter()
     async for asked in broker.turns.over(all_asked):
         counts[_resource(asked)] += 1
     responses = []

@@ -6,10 +6,10 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ottla.broker.controller import NewTopic
+from ottla.broker.controller import RequestedTopic
 from ottla.cluster.image import TopicState
 from ottla.cluster.topics import DEFAULT, Assignment
-from ottla.config.dynamic import ConfigResource, ConfigResourceType
+from ottla.config.dynamic import ConfigResourceType, ConfigScope
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.topics import (
     CreatableTopic,
@@ -32,7 +32,7 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: Context)
     too_many = _partition_count(broker, request) > PARTITIONS_MAX
     outcomes: dict[str, TopicState | ApiError] = {}
     all_requested: list[CreatableTopic] = []
-    new: list[NewTopic] = []
+    new: list[RequestedTopic] = []
     async for requested in broker.turns.over(request.topics):
         if counts[requested.name] > 1:
             continue
@@ -65,7 +65,9 @@ def _partition_count(broker: Broker, request: CreateTopicsRequest) -> int:
     )
 
 
-async def _create(broker: Broker, new: list[NewTopic], request: CreateTopicsRequest) -> list[TopicState | ApiError]:
+async def _create(
+    broker: Broker, new: list[RequestedTopic], request: CreateTopicsRequest
+) -> list[TopicState | ApiError]:
     if request.timeout_ms <= 0 and not request.validate_only:
         # The caller does not wait; what it started goes on all the same, unless it cannot be.
         outcomes = await broker.controller.create_topics(new, validate_only=True)
@@ -78,12 +80,12 @@ async def _create(broker: Broker, new: list[NewTopic], request: CreateTopicsRequ
     return await asyncio.shield(broker.controller.create_topics(new, validate_only=request.validate_only))
 
 
-async def _in_background(broker: Broker, new: list[NewTopic]) -> None:
+async def _in_background(broker: Broker, new: list[RequestedTopic]) -> None:
     await broker.controller.create_topics(new)
 
 
-def _new_topic(requested: CreatableTopic) -> NewTopic:
-    return NewTopic(
+def _new_topic(requested: CreatableTopic) -> RequestedTopic:
+    return RequestedTopic(
         requested.name,
         requested.num_partitions,
         requested.replication_factor,
@@ -95,7 +97,7 @@ def _new_topic(requested: CreatableTopic) -> NewTopic:
 def _result(broker: Broker, topic: TopicState | ApiError, requested: CreatableTopic) -> CreatableTopicResult:
     if isinstance(topic, ApiError):
         return _failed(requested.name, topic)
-    resource = ConfigResource(ConfigResourceType.TOPIC, topic.name)
+    resource = ConfigScope(ConfigResourceType.TOPIC, topic.name)
     config = {entry.name: entry.value for entry in requested.configs if entry.value is not None}
     entries = broker.configs.replaced(resource, config).describe_topic(topic.name)
     return CreatableTopicResult(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.answer_room import AnswerRoom
 from ottla.cluster.image import ClusterImage
-from ottla.config.dynamic import ConfigEntry, ConfigResource, ConfigResourceType, DynamicConfigs
+from ottla.config.dynamic import ConfigResourceType, ConfigScope, DescribedSetting, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import is_valid_topic_name
 from ottla.protocol.messages.configs import (
@@ -64,7 +64,7 @@ def _result(
     version: int,
     shared: Shared,
 ) -> DescribeConfigsResult:
-    resource = ConfigResource(asked.resource_type, asked.resource_name)
+    resource = ConfigScope(asked.resource_type, asked.resource_name)
     try:
         if resource.type == ConfigResourceType.TOPIC and resource.name not in image.topics:
             if not is_valid_topic_name(resource.name):
@@ -85,7 +85,7 @@ def _result(
 
 def _entries(
     configs: DynamicConfigs,
-    resource: ConfigResource,
+    resource: ConfigScope,
     keys: list[str] | None,
     request: DescribeConfigsRequest,
     version: int,
@@ -103,7 +103,7 @@ def _entries(
     return described
 
 
-def _entry(entry: ConfigEntry, version: int) -> DescribeConfigsResourceResult:
+def _entry(entry: DescribedSetting, version: int) -> DescribeConfigsResourceResult:
     result = DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,

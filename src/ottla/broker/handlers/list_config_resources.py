@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 
 from ottla.config.dynamic import ConfigResourceType
 from ottla.errors import ErrorCode
-from ottla.protocol.messages.configs import ConfigResource, ListConfigResourcesRequest, ListConfigResourcesResponse
+from ottla.protocol.messages.configs import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    ListedConfigResource,
+)
 from ottla.runtime.turns import Steps, in_turns
 
 if TYPE_CHECKING:
@@ -24,7 +28,7 @@ def handle(broker: Broker, request: ListConfigResourcesRequest, context: Context
     found = []
     for kind in dict.fromkeys(wanted):
         for name in _names(broker, kind):
-            found.append(ConfigResource(resource_name=name, resource_type=kind))
+            found.append(ListedConfigResource(resource_name=name, resource_type=kind))
             yield
     return ListConfigResourcesResponse(config_resources=found)
 

@@ -150,7 +150,7 @@ class ListConfigResourcesRequest:
 
 
 @struct
-class ConfigResource:
+class ListedConfigResource:
     """An entry of `config_resources` of `ListConfigResourcesResponse`."""
 
     resource_name: String
@@ -163,4 +163,4 @@ class ListConfigResourcesResponse:
 
     throttle_time_ms: Int32 = wire(default=0)
     error_code: Int16 = wire(default=0)
-    config_resources: list[ConfigResource]
+    config_resources: list[ListedConfigResource]

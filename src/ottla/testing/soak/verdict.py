@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ottla.config.dynamic import DEFAULT_BROKER, ConfigResource, ConfigResourceType
+from ottla.config.dynamic import DEFAULT_BROKER, ConfigResourceType, ConfigScope
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from ottla.protocol.messages.metadata import MetadataRequest
@@ -55,7 +55,7 @@ class Verdict(OffsetAsker):
         configs = self.soak.process.broker.configs
         self.soak.settings.check(configs.overrides_of(DEFAULT_BROKER))
         for topic in self.soak.topics.values():
-            topic.settings.check(configs.overrides_of(ConfigResource(ConfigResourceType.TOPIC, topic.name)))
+            topic.settings.check(configs.overrides_of(ConfigScope(ConfigResourceType.TOPIC, topic.name)))
 
     async def _check_partition(self, topic: Topic, partition: int) -> None:
         log = self.soak.process.broker.replicas.find(topic.name, partition).log
