@@ -41,6 +41,9 @@ SETTINGS = {
     "group.consumer.assignment.interval.ms": "0",
 }
 QUICK = {"heartbeat.interval.ms": 100, "session.timeout.ms": 10_000}
+# For members whose broker is away for a while: on a busy machine it takes seconds to come back.
+PATIENT = {"session.timeout.ms": 45_000}
+PATIENT_BROKER = {"group.consumer.session.timeout.ms": "45000"}
 CLASSIC = {"partition.assignment.strategy": "range"}
 CONSUMER = {"group.protocol": "consumer"}  # KIP-848; the broker sets the pace and assigns
 
@@ -351,10 +354,11 @@ def test_a_consumer_group_has_settings_of_its_own(broker: Broker, group: str, to
 @pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
 def test_members_outlive_a_restart_of_the_broker_without_a_rebalance(is_killed: bool, settings: dict[str, str]) -> None:
     with ExitStack() as stack:
-        broker = stack.enter_context(Broker(SETTINGS, in_process=False))
+        broker = stack.enter_context(Broker({**SETTINGS, **PATIENT_BROKER}, in_process=False))
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         admin.create_topics([NewTopic("t", 4)])["t"].result(WAIT_S)
-        members = [Member(broker, "g", "t", log_level=0, **settings) for _ in range(2)]
+        patience = {} if settings is CONSUMER else PATIENT
+        members = [Member(broker, "g", "t", log_level=0, **patience, **settings) for _ in range(2)]
         for member in members:
             stack.callback(member.close)
         poll_until(shares_are([2, 2], *members), *members)
