@@ -404,6 +404,7 @@ def kafka_python_member(broker: Broker, group: str, topic: str) -> Iterator[Any]
         consumer.close()
 
 
+@pytest.mark.usefixtures("leaves_sockets")
 @pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 def test_kafka_python_members_share_commit_and_go_on(
     broker: Broker, admin: AdminClient, group: str, topic: str

@@ -186,6 +186,7 @@ def test_librdkafka_notices_that_its_time_was_up(
 # -- kafka-python ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("leaves_sockets")
 def test_kafka_python_commits_aborts_and_is_fenced(
     broker: Broker, new_topic: Callable[..., str], transactional_id: str
 ) -> None:
@@ -215,6 +216,7 @@ def test_kafka_python_commits_aborts_and_is_fenced(
     assert read_all(broker, topic, 3) == [b"0", b"2", b"3"]
 
 
+@pytest.mark.usefixtures("leaves_sockets")
 def test_kafka_python_reads_what_was_committed(
     broker: Broker, new_topic: Callable[..., str], transactional_id: str
 ) -> None:
