@@ -336,6 +336,7 @@ def test_lists_grow_and_shrink_from_what_holds() -> None:
     assert changed(both, TOPIC, "cleanup.policy", APPEND, "delete") == "compact,delete"
     assert changed(both, TOPIC, "cleanup.policy", SUBTRACT, "delete") == "compact"
     assert changed(both, TOPIC, "cleanup.policy", SUBTRACT, "compact,delete") == ""
+    assert changed(both, TOPIC, "cleanup.policy", SUBTRACT, "no such policy") == "compact,delete"
     cluster = image(cluster={"log.cleanup.policy": "compact"})
     assert changed(cluster, TOPIC, "cleanup.policy", APPEND, "delete") == "compact,delete"
 
