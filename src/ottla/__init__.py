@@ -1,15 +1,54 @@
-"""Ottla: a Kafka-compatible event streaming platform in Python, with data pipelines on Spark."""
+"""Ottla: a Kafka-compatible event streaming platform in Python, with data pipelines on Spark.
+
+
+Everything is imported when it is first asked for, so that `import ottla` costs nothing.
+"""
 
 from __future__ import annotations
 
-__all__ = ["__version__"]
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ottla.client.values import ConsumerGroupMetadata as ConsumerGroupMetadata
+    from ottla.client.values import ConsumerRecord as ConsumerRecord
+    from ottla.client.values import OffsetAndMetadata as OffsetAndMetadata
+    from ottla.client.values import OffsetAndTimestamp as OffsetAndTimestamp
+    from ottla.client.values import ProducerRecord as ProducerRecord
+    from ottla.client.values import RecordMetadata as RecordMetadata
+    from ottla.ids import TopicPartition as TopicPartition
+
+    __version__: str
+
+# Where each name of the package is.
+_PLACES: Final = {
+    "ConsumerGroupMetadata": "ottla.client.values",
+    "ConsumerRecord": "ottla.client.values",
+    "OffsetAndMetadata": "ottla.client.values",
+    "OffsetAndTimestamp": "ottla.client.values",
+    "ProducerRecord": "ottla.client.values",
+    "RecordMetadata": "ottla.client.values",
+    "TopicPartition": "ottla.ids",
+}
+
+__all__ = [  # noqa: PLE0604  # the names of a table
+    "__version__",
+    *_PLACES,
+]
 
 
-def __getattr__(name: str) -> str:
-    """`__version__` is looked up when asked for: importlib.metadata takes longer to import than most of Ottla."""
-    if name != "__version__":
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return _version()
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib import import_module
+
+    found = globals()[name] = getattr(import_module(_PLACES[name]), name)
+    return found
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # takes longer to import than most of Ottla
 
     try:
         return version("ottla")

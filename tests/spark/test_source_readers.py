@@ -23,8 +23,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from ottla.client import admin
 from ottla.client.admin import NewTopic
 from ottla.client.blocking import Blocking
+from ottla.client.errors import TimedOutError
 from ottla.client.fetching import BYTES_PER_OFFSET, Fetcher
-from ottla.client.retrying import TimedOutError
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.spark import options as source_options

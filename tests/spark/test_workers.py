@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from ottla.client.blocking import Blocking
+from ottla.client.errors import TimedOutError
 from ottla.client.metadata import ClientOptions
-from ottla.client.retrying import TimedOutError
 from ottla.net.client import ConnectionOptions
 from ottla.spark.workers import CLIENTS_MAX, IDLE_S, Clients, client_for
 from ottla.testing.broker import Broker

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from ottla.cli.command import CommandError, ExitCode
+from ottla.client.errors import TimedOutError
 from ottla.client.metadata import ClientOptions, Cluster, parse_addresses
-from ottla.client.retrying import TimedOutError
 from ottla.errors import ApiError, ErrorCode, OttlaError, RecordsError
 from ottla.net.client import (
     CannotConnectError,
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace, work: Callable[[Cluster], Awaitable[ExitCod
 
     try:
         return asyncio.run(main())
-    except (ApiError, ConnectionFailedError, TimedOutError) as error:
+    except (ApiError, ConnectionFailedError) as error:
         raise command_error(error) from error
 
 
@@ -128,11 +128,11 @@ def command_error(error: OttlaError) -> CommandError:
     match error:
         case RecordsError():
             return CommandError(ExitCode.DAMAGED, str(error), "`ottla dump-log --verify` checks the broker's files")
+        case RequestTimedOutError() | TimedOutError():
+            return CommandError(ExitCode.TIMED_OUT, str(error), "look at the broker's log, or give more --timeout")
         case ApiError(code=code):
             exit_code = ExitCode.NOT_FOUND if code in _NOT_FOUND else ExitCode.REFUSED
             return CommandError(exit_code, str(error), _HINTS.get(code, ""))
-        case RequestTimedOutError() | TimedOutError():
-            return CommandError(ExitCode.TIMED_OUT, str(error), "look at the broker's log, or give more --timeout")
         case NotABrokerError() | ClosedUnansweredError():
             return CommandError(ExitCode.UNREACHABLE, str(error), "name a plaintext listener with --bootstrap-server")
         case CannotConnectError():

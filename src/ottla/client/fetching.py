@@ -21,8 +21,9 @@ from typing import Final, NamedTuple
 
 from ottla.client import admin
 from ottla.client.admin import Isolation, OffsetSpec
+from ottla.client.errors import TimedOutError
 from ottla.client.metadata import Cluster
-from ottla.client.retrying import Deadline, TimedOutError, error_of, is_passing
+from ottla.client.retrying import Deadline, error_of, is_passing
 from ottla.client.visibility import Aborted, visible, whole_batches
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import ZERO_TOPIC_ID, TopicPartition

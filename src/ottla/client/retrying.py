@@ -12,20 +12,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from ottla.client.error_codes import error_of_code
+from ottla.client.errors import TimedOutError
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.net.client import ConnectionFailedError, NotABrokerError
 
 Result = TypeVar("Result")
 
 JITTER: Final = 0.2  # pauses differ by this share, so that many clients do not come back at the same moment
-
-
-class TimedOutError(OttlaError):
-    """The time for something that was tried again and again is over; `cause` is what was wrong the last time."""
-
-    def __init__(self, timeout_s: float, cause: OttlaError) -> None:
-        super().__init__(f"given up after {timeout_s:g} s: {cause}")
-        self.cause = cause
 
 
 class UnknownTopicError(ApiError):
@@ -75,7 +69,7 @@ class Deadline:
 def is_passing(error: OttlaError) -> bool:
     """Whether another try may go better."""
     if isinstance(error, ApiError):
-        return error.code.retriable and not isinstance(error, UnknownTopicError)
+        return error.code.retriable and not isinstance(error, UnknownTopicError | TimedOutError)
     return isinstance(error, ConnectionFailedError) and not isinstance(error, NotABrokerError)
 
 
@@ -111,10 +105,12 @@ def error_of(code: int, message: str | None, what: str) -> ApiError | None:
     try:
         known = ErrorCode(code)
     except ValueError:
-        return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: the broker answers with the unknown error {code}")
+        return error_of_code(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: the broker answers with the unknown error {code}"
+        )
     if known is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return ApiError(known, f"{what} does not exist")
-    return ApiError(known, f"{what}: {(message or known.name).removesuffix('.')}")
+        return error_of_code(known, f"{what} does not exist")
+    return error_of_code(known, f"{what}: {(message or known.name).removesuffix('.')}")
 
 
 def raise_if(error: ApiError | None) -> None:

@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
+from ottla.client.errors import TimedOutError
 from ottla.client.metadata import Cluster
 from ottla.client.partitioning import Records
-from ottla.client.retrying import Deadline, TimedOutError, error_of, is_passing
+from ottla.client.retrying import Deadline, error_of, is_passing
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import NO_SEQUENCE, ZERO_TOPIC_ID, TopicPartition
 from ottla.net.client import BrokerConnection, ConnectionFailedError

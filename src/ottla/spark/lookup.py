@@ -14,9 +14,9 @@ from typing import Any, Final
 from ottla.client import admin
 from ottla.client.admin import FoundOffset, OffsetSpec
 from ottla.client.blocking import Blocking
+from ottla.client.errors import TimedOutError
 from ottla.client.fetching import Fetcher, FetchOptions
 from ottla.client.metadata import ClusterView
-from ottla.client.retrying import TimedOutError
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import TopicPartition
 from ottla.spark.offsets import EARLIEST, LATEST, OffsetRange, Offsets
@@ -141,6 +141,8 @@ class Lookup:
         if offsets:
             try:
                 client.wait(wait())
+            except TimedOutError:
+                raise
             except ApiError as error:
                 # A partition that went, or a log that lost records: the next look at the ends of the logs tells.
                 _log.info("waiting for records ended early: %s", error)

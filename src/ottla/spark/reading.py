@@ -20,9 +20,9 @@ from typing import Final
 import pyarrow as pa
 
 from ottla.client.blocking import Blocking
+from ottla.client.errors import TimedOutError
 from ottla.client.fetching import BYTES_PER_OFFSET, FetchedBatch, Fetcher, FetchOptions, OffsetOutOfRangeError
 from ottla.client.metadata import Cluster
-from ottla.client.retrying import TimedOutError
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.records import arrow

@@ -22,8 +22,9 @@ from typing import Final, NamedTuple
 
 from ottla import compiled
 from ottla.client.blocking import Blocking
+from ottla.client.errors import TimedOutError
 from ottla.client.metadata import ClientOptions
-from ottla.client.retrying import TimedOutError, is_passing
+from ottla.client.retrying import is_passing
 from ottla.net.client import ConnectionFailedError, ConnectionOptions
 
 _log = logging.getLogger(__name__)

@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from ottla.client.arrow_columns import arrow_columns
 from ottla.client.blocking import Blocking
+from ottla.client.errors import TimedOutError
 from ottla.client.metadata import ClientOptions
 from ottla.client.producing import Acks, BatchProducer, ProducerOptions, Sending
-from ottla.client.retrying import TimedOutError, UnknownTopicError
+from ottla.client.retrying import UnknownTopicError
 from ottla.errors import ApiError, ErrorCode, OttlaError, RecordsError
 from ottla.net.client import ConnectionFailedError, ConnectionOptions
 from ottla.records import codec

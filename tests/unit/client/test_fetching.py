@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from ottla.client.admin import Isolation
+from ottla.client.errors import TimedOutError
 from ottla.client.fetching import Fetcher, FetchOptions, OffsetOutOfRangeError
 from ottla.client.metadata import Cluster
-from ottla.client.retrying import Pauses, TimedOutError
+from ottla.client.retrying import Pauses
 from ottla.errors import ErrorCode, RecordsError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.fetch import (

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from ottla.client.admin import NewTopic, OffsetSpec, create_topics, list_offsets
+from ottla.client.errors import TimedOutError
 from ottla.client.metadata import Cluster, parse_addresses
-from ottla.client.retrying import TimedOutError, UnknownTopicError
+from ottla.client.retrying import UnknownTopicError
 from ottla.errors import ConfigError, ErrorCode
 from ottla.ids import TopicPartition
 from ottla.net.client import Address, CannotConnectError

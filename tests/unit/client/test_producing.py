@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.client.errors import TimedOutError
 from ottla.client.metadata import ClientOptions, Cluster
 from ottla.client.partitioning import RecordColumns
 from ottla.client.producing import Acks, BatchProducer, ProducerOptions
-from ottla.client.retrying import Pauses, TimedOutError
+from ottla.client.retrying import Pauses
 from ottla.client.sending import Sender
 from ottla.errors import ApiError, ErrorCode
 from ottla.hashing import partition_of_key
