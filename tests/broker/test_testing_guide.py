@@ -20,7 +20,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 
 
 def test_the_guide_has_examples() -> None:
-    assert len(BLOCKS) == 5
+    assert BLOCKS
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[-1].strip()[:40])

@@ -19,7 +19,8 @@ EXAMPLES = re.findall(r"(?:<!-- flip byte (\d+) of (\S+) -->\n)?```console\n\$ o
 
 
 def test_the_guide_has_examples():
-    assert len(EXAMPLES) == 5
+    assert any(flipped for flipped, *_ in EXAMPLES), "one example shows damage"
+    assert not all(flipped for flipped, *_ in EXAMPLES)
 
 
 @pytest.mark.parametrize(("flipped_byte", "flipped_file", "command", "output"), EXAMPLES, ids=lambda part: part[:40])
@@ -39,7 +40,6 @@ def test_an_example_prints_what_the_guide_says(
 def test_the_guide_names_every_kind_that_json_has(orders: Path):
     (orders / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 13\n")
     kinds = {describe(finding)[0] for file in files_of(orders) for finding in read(file, ReadOptions(deep=True))}
-    assert len(kinds) == 9
     for kind in (*kinds, "note", "damage", "file"):
         assert f"`{kind}`" in GUIDE
 
