@@ -15,7 +15,6 @@ import os
 import random
 import socket
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -37,6 +36,7 @@ from ottla.broker.identity import (
 from ottla.broker.partition import Partition
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.replicas import Replicas
+from ottla.broker.session import Sessions
 from ottla.broker.transaction_coordinator import TransactionCoordinator
 from ottla.broker.upkeep import Upkeep
 from ottla.cluster import nodes
@@ -114,12 +114,8 @@ class Broker:
         )
         self.groups = GroupCoordinator(self)
         self.transactions = TransactionCoordinator(self)
-        self.dispatcher = Dispatcher(
-            {key: partial(handle, self) for key, handle in HANDLERS.items()},
-            self.clock,
-            lambda: self.replicas,
-            self.offload,
-        )
+        self.sessions = Sessions()
+        self.dispatcher = Dispatcher(HANDLERS, self, self.clock, self.offload)
         self.long_checks = asyncio.Semaphore(LONG_CHECKS_MAX)
         self._descriptors = DescriptorTable.of_process()
         self.server = Server(self.loop, server_limits(self.config, self._descriptors), self.turns.timer)
@@ -191,7 +187,7 @@ class Broker:
 
     def _serve_listeners(self) -> None:
         for name, sock in self._sockets:
-            self.server.listen(name, sock, self.dispatcher)
+            self.server.listen(name, sock, self.dispatcher, open_session=self.sessions.open)
 
     def _check_directories(self) -> None:
         """They are ours, and that of the metadata can be had: before anything is written to one of them."""

@@ -5,7 +5,7 @@ wait. It answers errors in the message's own fields; `ProtocolError` closes the 
 
 Decoding and encoding cannot be interrupted, so what takes long of it is done in a thread, one message at a time: the
 interpreter lets the loop in between. A request with more elements than any client has use for is refused before they
-are made: its memory is bounded by `ELEMENTS_MAX`, and by its own bytes.
+are made: its memory is bounded by `elements_max` of its API, and by its own bytes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from types import CoroutineType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ottla.broker.repeated_produce import PRODUCE_KEY, RepeatedProduce
-from ottla.broker.replicas import Replicas
+from ottla.broker.serving import ServedApi
+from ottla.broker.session import Session
 from ottla.errors import ErrorCode, ProtocolError
 from ottla.net.connection import LENGTH, Connection, Parked, Part, Reply
 from ottla.protocol.codec import decode, decode_bounded, encode, encode_large, encode_parts
@@ -29,40 +29,20 @@ from ottla.protocol.headers import API_VERSIONS_KEY, decode_request_header, enco
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.messages.headers import RequestHeader
-from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.schema import Field, schema_of
-from ottla.protocol.versions import API_TABLE, Api
+from ottla.protocol.versions import API_TABLE
 from ottla.protocol.wire import BYTES
 from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
 
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+
 logger = logging.getLogger(__name__)
 
-# What only waits for others and changes nothing by its answer: JoinGroup, SyncGroup.
-PARKED = frozenset({11, 14})
-# Whose answers tell what clients wrote about themselves, of whatever size: JoinGroup, DescribeGroups. All others that
-# are made within a turn are small enough to be encoded in it.
-TELLS_BYTES = frozenset({11, 15})
 DECODED_AT_ONCE_BYTES_MAX = 16 * 1024  # a frame of so many bytes holds no more elements than a turn has time for
 ENCODED_AT_ONCE_MAX = 2000  # elements of an answer
 BYTES_LIKE_AN_ELEMENT = 1024  # of what clients wrote: as many are copied in the time that an element takes
-# Elements of all arrays of a request together. Kafka has no such limit; ten times what a broker is advised to hold.
-ELEMENTS_MAX = 100_000
-# Fewer where a request is decided in one go, or, as Produce, decoded at once whatever its size.
-FEWER_ELEMENTS_MAX = {
-    PRODUCE_KEY: 20_000,
-    11: 5000,  # JoinGroup: protocols
-    13: 5000,  # LeaveGroup: members
-    14: 5000,  # SyncGroup: members
-    19: 50_000,  # CreateTopics
-    20: 50_000,  # DeleteTopics
-    33: 50_000,  # AlterConfigs
-    37: 50_000,  # CreatePartitions
-    44: 50_000,  # IncrementalAlterConfigs
-    24: 20_000,  # AddPartitionsToTxn: partitions
-    47: 20_000,  # OffsetDelete: topics and partitions
-    68: 20_000,  # ConsumerGroupHeartbeat: topics and partitions
-}
 
 
 @dataclass(slots=True)
@@ -82,25 +62,23 @@ class ApiMeter:
 class Context:
     """Who asks, over which connection, in which version. Made for every request, so it is a plain class."""
 
-    __slots__ = ("api", "client_id", "connection", "version")
+    __slots__ = ("client_id", "connection", "frame", "session", "version")
 
-    def __init__(self, connection: Connection, api: Api, version: int, client_id: str | None) -> None:
+    def __init__(self, connection: Connection, frame: memoryview, version: int, client_id: str | None) -> None:
         self.connection = connection
-        self.api = api
+        self.session: Session = connection.session
+        self.frame = frame  # the bytes of the request, until its handler first waits
         self.version = version
         self.client_id = client_id
 
 
-Handle = Callable[[Any, Context], Any]
-
-
 @dataclass(slots=True)
 class Dispatcher:
-    """The handlers of a broker by API key."""
+    """The way from requests to the handlers of a broker, and how long each API takes."""
 
-    handlers: Mapping[int, Handle]
+    handlers: Mapping[int, ServedApi]
+    broker: Broker
     clock: Clock
-    replicas: Callable[[], Replicas]
     offload: Offload
     meters: dict[int, ApiMeter] = field(default_factory=dict)
     # Several threads that compute would keep each other, and the loop, from the interpreter.
@@ -108,71 +86,50 @@ class Dispatcher:
 
     def __call__(self, connection: Connection, frame: memoryview) -> Reply | Awaitable[Reply] | Parked:
         started = time.perf_counter_ns()
-        repeated: RepeatedProduce | None = connection.session
+        session: Session = connection.session
+        repeated = session.repeated
         if repeated is not None:
             answer = repeated.repeat(frame, self.clock.now_ms())
             if answer is not None:
-                self.meters[PRODUCE_KEY].answered_at_once(time.perf_counter_ns() - started)
+                self.meters[repeated.api_key].answered_at_once(time.perf_counter_ns() - started)
                 return [answer]
         header, position = decode_request_header(frame)
         key, version = header.request_api_key, header.request_api_version
-        api = API_TABLE[key]
-        handle = self.handlers.get(key)
-        if handle is None or not api.versions.first <= version <= api.versions.last:
-            if key == API_VERSIONS_KEY:
-                return _framed([encode_unsupported_api_versions(header)])
-            raise ProtocolError(f"{api.name} version {version} is not served")
-        context = Context(connection, api, version, header.client_id)
+        served = self.handlers.get(key)
+        if served is None or not served.api.versions.first <= version <= served.api.versions.last:
+            return _unsupported(header)
+        api = served.api
+        context = Context(connection, frame, version, header.client_id)
         meter = self.meters.get(key)
         if meter is None:
             meter = self.meters[key] = ApiMeter()
         if len(frame) <= DECODED_AT_ONCE_BYTES_MAX:
             request: Any = decode(api.request, frame, version, position)
-        elif key == PRODUCE_KEY:
-            request = decode_bounded(api.request, frame, version, position, FEWER_ELEMENTS_MAX[PRODUCE_KEY])
+        elif served.is_decoded_at_once:
+            request = decode_bounded(api.request, frame, version, position, served.elements_max)
         else:
             meter.count += 1
-            elements_max = FEWER_ELEMENTS_MAX.get(key, ELEMENTS_MAX)
-            decoding = partial(decode_bounded, api.request, connection.kept(frame), version, position, elements_max)
-            later = self._later(self._handled(handle, decoding, context), header, meter, started)
-            return Parked(later) if key in PARKED else later
-        response = handle(request, context)
-        if key == PRODUCE_KEY and type(response) is ProduceResponse:
-            self._learn(connection, frame, request, response, version)
+            kept = connection.kept(frame)
+            decoding = partial(decode_bounded, api.request, kept, version, position, served.elements_max)
+            later = self._later(self._handled(served, decoding, context), header, meter, started)
+            return Parked(later) if served.is_parked else later
+        response = served.handle(self.broker, request, context)
         meter.count += 1
         now = time.perf_counter_ns()
         meter.local_ns += now - started
         if type(response) is CoroutineType:
             later = self._later(response, header, meter, started)
-            return Parked(later) if key in PARKED else later
+            return Parked(later) if served.is_parked else later
         meter.total_ns += now - started
-        if key in TELLS_BYTES and is_large(response):
+        if served.reports_bytes and is_large(response):
             return self._encoded_in_thread(header, response)
         return _encoded(header, response)
 
-    def _learn(
-        self,
-        connection: Connection,
-        frame: memoryview,
-        request: ProduceRequest,
-        response: ProduceResponse,
-        version: int,
-    ) -> None:
-        """A request to one partition that went well is likely to come again, with other records."""
-        topics = response.responses
-        if len(topics) != 1 or len(topics[0].partition_responses) != 1 or topics[0].partition_responses[0].error_code:
-            return
-        if connection.session is None:
-            connection.session = RepeatedProduce()
-        index = topics[0].partition_responses[0].index
-        partition = self.replicas().find_named_or_by_id(topics[0].name, topics[0].topic_id, index)
-        connection.session.learn(frame, request, response, version, partition)
-
-    async def _handled(self, handle: Handle, decoding: Callable[[], Any], context: Context) -> Any:
+    async def _handled(self, served: ServedApi, decoding: Callable[[], Any], context: Context) -> Any:
         """Decodes a large request in a thread and handles it."""
         async with self._computing:
             request = await self.offload.in_thread(decoding)
-        response = handle(request, context)
+        response = served.handle(self.broker, request, context)
         return await response if type(response) is CoroutineType else response
 
     async def _later(self, response: Awaitable[Any], header: RequestHeader, meter: ApiMeter, started: int) -> Reply:
@@ -275,11 +232,13 @@ def _framed(parts: list[Any]) -> list[Part]:
     return parts
 
 
-def encode_unsupported_api_versions(header: RequestHeader) -> bytes:
-    """The answer to an ApiVersions of the future: version 0, an error, and the one range that helps (KIP-511)."""
-    versions = API_TABLE[API_VERSIONS_KEY].versions
+def _unsupported(header: RequestHeader) -> list[Part]:
+    """Costs the connection; but an ApiVersions of the future is answered, with the one range that helps (KIP-511)."""
+    api = API_TABLE[header.request_api_key]
+    if api.key != API_VERSIONS_KEY:
+        raise ProtocolError(f"{api.name} version {header.request_api_version} is not served")
     response = ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
-        api_keys=[ApiVersion(api_key=API_VERSIONS_KEY, min_version=versions.first, max_version=versions.last)],
+        api_keys=[ApiVersion(api_key=api.key, min_version=api.versions.first, max_version=api.versions.last)],
     )
-    return encode_response_header(header.correlation_id, API_VERSIONS_KEY, 0) + encode(response, 0)
+    return _framed([encode_response_header(header.correlation_id, api.key, 0), encode(response, 0)])

@@ -17,7 +17,7 @@ COMMITTED_AT_ONCE_MAX = 1000  # offsets that are decided in one turn
 
 def caller_of(context: Context) -> Caller:
     # The slash is Java's way to write an address; tools that show the hosts of members expect it.
-    return Caller(context.version, context.client_id or "", f"/{context.connection.peer[0]}")
+    return Caller(context.version, context.client_id or "", f"/{context.session.client_host}")
 
 
 def partition_count(image: ClusterImage, topic: str) -> int:

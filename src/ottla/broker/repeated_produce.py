@@ -65,6 +65,8 @@ class RepeatedProduce:
 
     __slots__ = ("_learned_count", "_targets")
 
+    api_key = PRODUCE_KEY
+
     def __init__(self) -> None:
         self._targets: dict[int, dict[bytes, Target]] = {}  # by where the common bytes end, then by those bytes
         self._learned_count = 0

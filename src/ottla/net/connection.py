@@ -22,8 +22,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
-import socket
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -32,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.compiled import is_pure_python_asked_for
 from ottla.errors import ProtocolError, StorageError
+from ottla.net.transport import Transport
 
 if TYPE_CHECKING:
     from ottla.net.server import Listener
@@ -107,8 +106,8 @@ class Connection:
         "_on_readable",
         "_out",
         "_remainder",
-        "_socket",
         "_task",
+        "_transport",
         "descriptor",
         "has_hung_up",
         "is_closed",
@@ -118,13 +117,16 @@ class Connection:
         "session",
     )
 
-    def __init__(self, listener: Listener, sock: socket.socket, peer: tuple[str, int], handler: Handler) -> None:
+    def __init__(
+        self, listener: Listener, transport: Transport, peer: tuple[str, int], handler: Handler, session: Any = None
+    ) -> None:
+        """`session` is what the handler knows about the peer, and none of our business."""
         self._listener = listener
         self._loop = listener.loop
-        self._socket = sock
+        self._transport = transport
         self._handler = handler
         self.peer = peer
-        self.session: Any = None  # who the peer is and what it negotiated: the broker's business
+        self.session = session
         self._frame: bytearray | None = None  # a frame that is arriving, without its length
         self._filled = 0
         self._remainder = b""  # arrived behind a request that is still being handled
@@ -133,7 +135,7 @@ class Connection:
         self._is_parked = False  # whether the task is one that may be given up
         self.has_hung_up = False
         self.on_hang_up: Callable[[], None] | None = None  # of the request in hand
-        self.descriptor = sock.fileno()
+        self.descriptor = transport.socket.fileno()
         self._is_reading = False
         self._is_writing = False
         self._is_stopping = False
@@ -141,22 +143,14 @@ class Connection:
         self.is_closed = False
         self.last_active = self._loop.time()
         self._on_readable: Callable[[], None] = self._readable
-        if Shortcut is not None and isinstance(sock, socket.socket):
-            self._on_readable = Shortcut(self, sock.fileno(), handler, self._loop.time, listener)
+        if Shortcut is not None and transport.can_shortcut:
+            self._on_readable = Shortcut(self, self.descriptor, handler, self._loop.time, listener)
         self._resume_reading()
 
     @property
     def is_busy(self) -> bool:
         """Whether we are at work for the peer. Answers that it does not take are its own business."""
         return self._task is not None
-
-    @property
-    def listener_name(self) -> str:
-        return self._listener.name
-
-    @property
-    def local_address(self) -> tuple[str, int]:
-        return self._listener.address
 
     def kept(self, frame: memoryview) -> memoryview:
         """The bytes of a request for a handler that waits: a copy, where the next bytes would overwrite them."""
@@ -167,12 +161,12 @@ class Connection:
 
     def _resume_reading(self) -> None:
         if not self._is_reading and not self.is_closed:
-            self._loop.add_reader(self._socket, self._on_readable)
+            self._loop.add_reader(self._transport.socket, self._on_readable)
             self._is_reading = True
 
     def _pause_reading(self) -> None:
         if self._is_reading:
-            self._loop.remove_reader(self._socket)
+            self._loop.remove_reader(self._transport.socket)
             self._is_reading = False
 
     def _readable(self) -> None:
@@ -180,11 +174,11 @@ class Connection:
         try:
             if self._frame is None:
                 buffer = self._listener.receive_buffer
-                count = self._socket.recv_into(buffer)
+                count = self._transport.recv_into(buffer)
             else:
                 # The rest of a frame goes straight to its place.
                 with memoryview(self._frame) as frame, frame[self._filled :] as rest:
-                    count = self._socket.recv_into(rest)
+                    count = self._transport.recv_into(rest)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -333,7 +327,7 @@ class Connection:
             self._lost(error)
             return
         self._is_writing = True
-        self._loop.add_writer(self._socket, self._writable)
+        self._loop.add_writer(self._transport.socket, self._writable)
 
     def _writable(self) -> None:
         self.last_active = self._loop.time()
@@ -343,7 +337,7 @@ class Connection:
             self._lost(error)
             return
         if is_done:
-            self._loop.remove_writer(self._socket)
+            self._loop.remove_writer(self._transport.socket)
             self._is_writing = False
             self._proceed()
 
@@ -364,14 +358,14 @@ class Connection:
         out = self._out
         try:
             if len(out) == 1:
-                sent = self._socket.send(out[0])
+                sent = self._transport.send(out[0])
             else:
                 parts: list[bytes | bytearray | memoryview] = []
                 for part in out:
                     if not isinstance(part, (bytes, bytearray, memoryview)) or len(parts) == SEND_PARTS_MAX:
                         break
                     parts.append(part)
-                sent = self._socket.sendmsg(parts)
+                sent = self._transport.sendmsg(parts)
         except (BlockingIOError, InterruptedError):
             return False
         while sent:
@@ -385,10 +379,9 @@ class Connection:
 
     def _send_file(self, part: FileRange) -> bool:
         """Lets the kernel send a range of a file; False when the socket is full, or others should have a turn."""
-        try:
-            descriptor = part.fileno()
-        except OSError:
-            # No file of the operating system (a simulated disk), or a transport that must see the bytes (TLS).
+        transport = self._transport
+        descriptor = _descriptor_of(part) if transport.can_sendfile else None
+        if descriptor is None:
             try:
                 self._out[0] = part.read()
             except StorageError as error:  # as the kernel would say
@@ -396,7 +389,7 @@ class Connection:
             return True
         position, left = part.position, part.size_bytes
         try:
-            sent = os.sendfile(self._socket.fileno(), descriptor, position, min(left, SENDFILE_BYTES_MAX))
+            sent = transport.sendfile(descriptor, position, min(left, SENDFILE_BYTES_MAX))
         except (BlockingIOError, InterruptedError):
             return False
         if sent == 0 and left:
@@ -445,7 +438,7 @@ class Connection:
         self.is_closed = True
         self._pause_reading()
         if self._is_writing:
-            self._loop.remove_writer(self._socket)
+            self._loop.remove_writer(self._transport.socket)
             self._is_writing = False
         if self._task is not None:
             if self._is_parked:
@@ -455,11 +448,19 @@ class Connection:
         self._out.clear()
         self._frame = None
         self._remainder = b""
-        self._socket.close()
+        self._transport.close()
         self._listener.closed(self)
 
     def __str__(self) -> str:
         return f"{self.peer[0]}:{self.peer[1]}"
+
+
+def _descriptor_of(part: FileRange) -> int | None:
+    """None where the file is none of the operating system's, as on a simulated disk."""
+    try:
+        return part.fileno()
+    except OSError:
+        return None
 
 
 class Rest:

@@ -16,10 +16,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ottla.errors import ConfigError
 from ottla.net.connection import Connection, Handler
 from ottla.net.hang_ups import HangUps
+from ottla.net.transport import OpenTransport, Plain
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +35,7 @@ ACCEPT_PAUSE_S = 0.1
 BACKLOG_MIN = 1024
 
 Bind = Callable[[str, int], socket.socket]
+OpenSession = Callable[[str, str], Any]
 
 
 @dataclass(slots=True)
@@ -52,10 +55,19 @@ class Listener:
     """One listening socket and its connections."""
 
     def __init__(
-        self, server: Server, name: str, sock: socket.socket, address: tuple[str, int], handler: Handler
+        self,
+        server: Server,
+        name: str,
+        sock: socket.socket,
+        address: tuple[str, int],
+        handler: Handler,
+        open_session: OpenSession,
+        open_transport: OpenTransport,
     ) -> None:
         self._server = server
         self._handler = handler
+        self._open_session = open_session
+        self._open_transport = open_transport
         self._socket = sock
         self.name = name
         self.loop = server.loop
@@ -94,7 +106,8 @@ class Listener:
             self.start()
 
     def connect(self, sock: socket.socket, peer: tuple[str, int]) -> Connection:
-        return Connection(self, sock, peer, self._handler)
+        session = self._open_session(self.name, peer[0])
+        return Connection(self, self._open_transport(sock), peer, self._handler, session)
 
     def closed(self, connection: Connection) -> None:
         self._server.closed(connection)
@@ -128,11 +141,23 @@ class Server:
         self._outliving: dict[asyncio.Task[None], None] = {}  # requests whose connection is closed
         self._idle_timer: asyncio.TimerHandle | None = None
 
-    def listen(self, name: str, sock: socket.socket, handler: Handler) -> Listener:
-        """Serves a socket that listens; connections are taken once `start` is called."""
+    def listen(
+        self,
+        name: str,
+        sock: socket.socket,
+        handler: Handler,
+        *,
+        open_session: OpenSession = lambda listener_name, client_host: None,
+        open_transport: OpenTransport = Plain,
+    ) -> Listener:
+        """Serves a socket that listens; connections are taken once `start` is called.
+
+        `open_session` makes what the handler finds as `connection.session`, from the listener's name and the peer's
+        address.
+        """
         sock.setblocking(False)
         host, port = sock.getsockname()[:2]
-        listener = Listener(self, name, sock, (host, port), handler)
+        listener = Listener(self, name, sock, (host, port), handler, open_session, open_transport)
         self.listeners.append(listener)
         return listener
 

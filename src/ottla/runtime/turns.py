@@ -23,8 +23,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from functools import wraps
 from types import CoroutineType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -129,11 +130,24 @@ class Pace:
         self._ends = self._turns.timer() + TURN_S
 
 
-def in_turns(work: Callable[..., Steps[Any]]) -> Callable[..., Any | Coroutine[Any, Any, Any]]:
+class HasTurns(Protocol):
+    @property
+    def turns(self) -> Turns: ...
+
+
+Owner = TypeVar("Owner", bound=HasTurns)
+Request = TypeVar("Request")
+Context = TypeVar("Context")
+
+
+def in_turns(
+    work: Callable[[Owner, Request, Context], Steps[Result]],
+) -> Callable[[Owner, Request, Context], Result | Coroutine[Any, Any, Result]]:
     """A handler whose answer is made in steps: called with the broker first, it answers at once or in turns."""
 
-    def handle(broker: Any, *arguments: Any) -> Any:
-        return broker.turns.take(work(broker, *arguments))
+    @wraps(work)
+    def handle(owner: Owner, request: Request, context: Context) -> Result | Coroutine[Any, Any, Result]:
+        answer: Any = owner.turns.take(work(owner, request, context))
+        return answer  # type: ignore[no-any-return]
 
-    handle.__doc__ = work.__doc__
     return handle

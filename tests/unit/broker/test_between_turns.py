@@ -44,8 +44,8 @@ class ByHand(Turns):
 def begun(scene: Scene, handle: Any, request: object, version: int) -> Generator[None, None, Any]:
     """A handler that has come to its first step."""
     turns, scene.broker.turns = scene.broker.turns, ByHand()
-    connection = SimpleNamespace(listener_name="PLAINTEXT", peer=("host", 1))
-    context = SimpleNamespace(version=version, client_id="c", connection=connection)
+    session = scene.broker.sessions.open("PLAINTEXT", "host")
+    context = SimpleNamespace(version=version, client_id="c", session=session)
     steps: Generator[None, None, Any] = handle(scene.broker, request, context)
     scene.broker.turns = turns
     next(steps)

@@ -16,6 +16,7 @@ from ottla.net import connection as connection_module
 from ottla.net.connection import PIPELINED_S, Connection, Parked, Reply
 from ottla.net.hang_ups import HangUps
 from ottla.net.server import RECEIVE_BUFFER_BYTES
+from ottla.net.transport import Plain
 
 REQUESTS_PER_TURN = 4
 WAIT_S = 60
@@ -66,7 +67,7 @@ def connected(handle: Handle, play: Play, **limits: int) -> None:
         for sock in (ours, theirs):
             sock.setblocking(False)
         listener = Listener(**limits)
-        connection = Connection(listener, ours, ("there", 2), handle)  # type: ignore[arg-type]
+        connection = Connection(listener, Plain(ours), ("there", 2), handle)  # type: ignore[arg-type]
         try:
             await play(connection, theirs, listener)
         finally:
@@ -160,7 +161,7 @@ def test_what_waits_behind_a_request_is_not_overwritten_by_what_others_send() ->
         others, there = socket.socketpair()
         for sock in (others, there):
             sock.setblocking(False)
-        other = Connection(listener, others, ("elsewhere", 3), echo)  # type: ignore[arg-type]
+        other = Connection(listener, Plain(others), ("elsewhere", 3), echo)  # type: ignore[arg-type]
         theirs.send(framed(b"slow", b"behind it", b"and the beginning of more")[:-5])
         while not connection.is_busy:
             await asyncio.sleep(0)
@@ -359,7 +360,7 @@ def test_a_parked_request_is_given_up_when_its_peer_hangs_up() -> None:
 
     async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
         hang_ups = HangUps(asyncio.get_running_loop())
-        hang_ups.watch(connection._socket, connection.hung_up)
+        hang_ups.watch(connection._transport.socket, connection.hung_up)
         await asyncio.get_running_loop().sock_sendall(theirs, framed(b"park", b"and one behind it"))
         while not connection.is_busy:
             await asyncio.sleep(0)
@@ -397,7 +398,7 @@ def test_a_request_that_changes_something_is_carried_out_and_answered_to_a_peer_
 
     async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
         hang_ups = HangUps(asyncio.get_running_loop())
-        hang_ups.watch(connection._socket, connection.hung_up)
+        hang_ups.watch(connection._transport.socket, connection.hung_up)
         await asyncio.get_running_loop().sock_sendall(theirs, framed(b"change"))
         while not connection.is_busy:
             await asyncio.sleep(0)

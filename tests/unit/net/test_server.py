@@ -30,7 +30,7 @@ def test_buffer_sizes_are_those_of_the_settings_or_of_the_system(asked: int, is_
             while not server.connections:
                 await asyncio.sleep(0.001)
             (connection,) = server.connections
-            accepted = connection._socket
+            accepted = connection._transport.socket
             if is_set:
                 assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * SMALL
                 assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * SMALL

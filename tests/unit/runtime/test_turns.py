@@ -128,7 +128,7 @@ def test_a_handler_in_turns_answers_a_small_request_at_once() -> None:
         turns = counting_turns()
 
     @in_turns
-    def handle(broker: Broker, request: int) -> Steps[int]:
+    def handle(broker: Broker, request: int, context: None) -> Steps[int]:
         return (yield from counted(request))
 
-    assert handle(Broker(), 2) == 2
+    assert handle(Broker(), 2, None) == 2

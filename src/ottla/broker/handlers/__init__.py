@@ -1,9 +1,6 @@
-"""The request handlers, a module per API: `handle(broker, request, context)` returns the response, or a coroutine."""
+"""The request handlers, a module per API: `handle(broker, request, context)` returns the response, or its coroutine."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 from ottla.broker.handlers import (
     acls,
@@ -47,51 +44,90 @@ from ottla.broker.handlers import (
     txn_offset_commit,
     write_txn_markers,
 )
+from ottla.broker.serving import by_key, serve
+from ottla.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.cluster import DescribeClusterRequest
+from ottla.protocol.messages.configs import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
+)
+from ottla.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from ottla.protocol.messages.fetch import FetchRequest
+from ottla.protocol.messages.group_offsets import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
+from ottla.protocol.messages.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    SyncGroupRequest,
+)
+from ottla.protocol.messages.log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.metadata import DescribeProducersRequest, DescribeTopicPartitionsRequest, MetadataRequest
+from ottla.protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from ottla.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from ottla.protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ListTransactionsRequest,
+    TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
+)
 
-# By API key. What is not here is neither served nor announced.
-HANDLERS: dict[int, Callable[..., Any]] = {
-    0: produce.handle,
-    1: fetch.handle,
-    2: list_offsets.handle,
-    3: metadata.handle,
-    8: offset_commit.handle,
-    9: offset_fetch.handle,
-    10: find_coordinator.handle,
-    11: join_group.handle,
-    12: heartbeat.handle,
-    13: leave_group.handle,
-    14: sync_group.handle,
-    15: describe_groups.handle,
-    16: list_groups.handle,
-    17: sasl.handle_handshake,
-    18: api_versions.handle,
-    19: create_topics.handle,
-    20: delete_topics.handle,
-    21: delete_records.handle,
-    22: init_producer_id.handle,
-    23: offset_for_leader_epoch.handle,
-    24: add_partitions_to_txn.handle,
-    25: add_offsets_to_txn.handle,
-    26: end_txn.handle,
-    27: write_txn_markers.handle,
-    28: txn_offset_commit.handle,
-    29: acls.handle_describe,
-    30: acls.handle_create,
-    31: acls.handle_delete,
-    32: describe_configs.handle,
-    33: alter_configs.handle,
-    35: describe_log_dirs.handle,
-    36: sasl.handle_authenticate,
-    37: create_partitions.handle,
-    42: delete_groups.handle,
-    44: alter_configs.handle_incremental,
-    47: offset_delete.handle,
-    60: describe_cluster.handle,
-    61: describe_producers.handle,
-    65: describe_transactions.handle,
-    66: list_transactions.handle,
-    68: consumer_group_heartbeat.handle,
-    69: consumer_group_describe.handle,
-    74: list_config_resources.handle,
-    75: describe_topic_partitions.handle,
-}
+# What is not here is neither served nor announced. By API key, which is that of the request class.
+HANDLERS = by_key(
+    serve(ProduceRequest, produce.handle, elements_max=20_000, is_decoded_at_once=True),
+    serve(FetchRequest, fetch.handle),
+    serve(ListOffsetsRequest, list_offsets.handle),
+    serve(MetadataRequest, metadata.handle),
+    serve(OffsetCommitRequest, offset_commit.handle),
+    serve(OffsetFetchRequest, offset_fetch.handle),
+    serve(FindCoordinatorRequest, find_coordinator.handle),
+    serve(JoinGroupRequest, join_group.handle, elements_max=5000, is_parked=True, reports_bytes=True),
+    serve(HeartbeatRequest, heartbeat.handle),
+    serve(LeaveGroupRequest, leave_group.handle, elements_max=5000),
+    serve(SyncGroupRequest, sync_group.handle, elements_max=5000, is_parked=True),
+    serve(DescribeGroupsRequest, describe_groups.handle, reports_bytes=True),
+    serve(ListGroupsRequest, list_groups.handle),
+    serve(SaslHandshakeRequest, sasl.handle_handshake),
+    serve(ApiVersionsRequest, api_versions.handle),
+    serve(CreateTopicsRequest, create_topics.handle, elements_max=50_000),
+    serve(DeleteTopicsRequest, delete_topics.handle, elements_max=50_000),
+    serve(DeleteRecordsRequest, delete_records.handle),
+    serve(InitProducerIdRequest, init_producer_id.handle),
+    serve(OffsetForLeaderEpochRequest, offset_for_leader_epoch.handle),
+    serve(AddPartitionsToTxnRequest, add_partitions_to_txn.handle, elements_max=20_000),
+    serve(AddOffsetsToTxnRequest, add_offsets_to_txn.handle),
+    serve(EndTxnRequest, end_txn.handle),
+    serve(WriteTxnMarkersRequest, write_txn_markers.handle),
+    serve(TxnOffsetCommitRequest, txn_offset_commit.handle),
+    serve(DescribeAclsRequest, acls.handle_describe),
+    serve(CreateAclsRequest, acls.handle_create),
+    serve(DeleteAclsRequest, acls.handle_delete),
+    serve(DescribeConfigsRequest, describe_configs.handle),
+    serve(AlterConfigsRequest, alter_configs.handle, elements_max=50_000),
+    serve(DescribeLogDirsRequest, describe_log_dirs.handle),
+    serve(SaslAuthenticateRequest, sasl.handle_authenticate),
+    serve(CreatePartitionsRequest, create_partitions.handle, elements_max=50_000),
+    serve(DeleteGroupsRequest, delete_groups.handle),
+    serve(IncrementalAlterConfigsRequest, alter_configs.handle_incremental, elements_max=50_000),
+    serve(OffsetDeleteRequest, offset_delete.handle, elements_max=20_000),
+    serve(DescribeClusterRequest, describe_cluster.handle),
+    serve(DescribeProducersRequest, describe_producers.handle),
+    serve(DescribeTransactionsRequest, describe_transactions.handle),
+    serve(ListTransactionsRequest, list_transactions.handle),
+    serve(ConsumerGroupHeartbeatRequest, consumer_group_heartbeat.handle, elements_max=20_000),
+    serve(ConsumerGroupDescribeRequest, consumer_group_describe.handle),
+    serve(ListConfigResourcesRequest, list_config_resources.handle),
+    serve(DescribeTopicPartitionsRequest, describe_topic_partitions.handle),
+)

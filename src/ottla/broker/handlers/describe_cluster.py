@@ -30,7 +30,7 @@ def handle(broker: Broker, request: DescribeClusterRequest, context: Context) ->
         controller_id=image.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack)
-            for node, endpoint in broker.endpoints(context.connection.listener_name)
+            for node, endpoint in broker.endpoints(context.session.listener_name)
         ],
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations

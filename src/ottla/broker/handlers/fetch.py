@@ -278,7 +278,7 @@ class _Reading:
         if leaders and self._follower_id is None:  # a broker knows where the others are
             response.node_endpoints = [
                 NodeEndpoint(node_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack)
-                for node, endpoint in self._broker.endpoints(self._context.connection.listener_name)
+                for node, endpoint in self._broker.endpoints(self._context.session.listener_name)
                 if node.node_id in leaders
             ]
         return response

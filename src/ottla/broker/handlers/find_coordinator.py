@@ -77,7 +77,7 @@ def _all_found(
 
 def _found(broker: Broker, coordinator: coordinators.Coordinator[Any], key: str, context: Context) -> Coordinator:
     node_id = coordinator.node_of(key)
-    for node, endpoint in broker.endpoints(context.connection.listener_name):
+    for node, endpoint in broker.endpoints(context.session.listener_name):
         if node.node_id == node_id:
             return Coordinator(key=key, node_id=node_id, host=endpoint.host, port=endpoint.port)
     return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -158,7 +158,7 @@ def _response(
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack)
-            for node, endpoint in broker.endpoints(context.connection.listener_name)
+            for node, endpoint in broker.endpoints(context.session.listener_name)
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,

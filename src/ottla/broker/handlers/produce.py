@@ -84,13 +84,28 @@ def handle(
     topics = request.topic_data
     if len(topics) > 1 or (topics and len(topics[0].partition_data) > 1):
         request.topic_data = _named_once(topics)
-    if names_no_transaction or not has_transactional_batches(request):
+    if names_no_transaction:
+        response = _append_all(broker, request, context, None)
+        if type(response) is ProduceResponse:
+            _remember(broker, request, response, context)
+        return response
+    if not has_transactional_batches(request):
         return _append_all(broker, request, context, None)
     checks = transaction_checks(broker, request, context.version)
     if type(checks) is CoroutineType:
         _keep_records(request, context)
         return _append_later(broker, request, context, checks)
     return _append_all(broker, request, context, checks)  # type: ignore[arg-type]
+
+
+def _remember(broker: Broker, request: ProduceRequest, response: ProduceResponse, context: Context) -> None:
+    """A request to one partition that went well is likely to come again, with other records."""
+    topics = response.responses
+    if len(topics) != 1 or len(topics[0].partition_responses) != 1 or topics[0].partition_responses[0].error_code:
+        return
+    index = topics[0].partition_responses[0].index
+    partition = broker.replicas.find_named_or_by_id(topics[0].name, topics[0].topic_id, index)
+    context.session.remember_repeated().learn(context.frame, request, response, context.version, partition)
 
 
 def _named_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
@@ -321,7 +336,7 @@ def _with_leaders(broker: Broker, context: Context, response: ProduceResponse) -
     if leaders:
         response.node_endpoints = [
             NodeEndpoint(node_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack)
-            for node, endpoint in broker.endpoints(context.connection.listener_name)
+            for node, endpoint in broker.endpoints(context.session.listener_name)
             if node.node_id in leaders
         ]
     return response

@@ -33,7 +33,7 @@ class AskedBroker:
         self._loop = self._world.loop
         self._process = self._world.broker("broker-1", {"broker.id": "1", **(properties or {})})
         self._loop.run_until_complete(self._process.start())
-        self._connection: Any = SimpleNamespace(session=None, listener_name="PLAINTEXT", peer=("127.0.0.1", 1))
+        self._connection: Any = SimpleNamespace(session=self.broker.sessions.open("PLAINTEXT", "127.0.0.1"))
 
     @property
     def broker(self) -> Any:

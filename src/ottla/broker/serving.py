@@ -1,0 +1,63 @@
+"""How an API is served: the handler of its request class, and what the dispatcher must know about it.
+
+`serve` ties a handler to the class of the requests that it takes, so that the type checker sees a wrong pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.protocol.schema import message_schema_of
+from ottla.protocol.versions import API_TABLE, Api
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Context
+
+Request = TypeVar("Request")
+
+# Elements of all arrays of a request together. Kafka has no such limit; ten times what a broker is advised to hold.
+ELEMENTS_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class ServedApi:
+    """One API as this broker serves it."""
+
+    api: Api
+    handle: Callable[[Any, Any, Any], Any]  # of broker, request and context; their types were checked by `serve`
+    elements_max: int
+    is_decoded_at_once: bool
+    is_parked: bool
+    reports_bytes: bool
+
+
+def serve(
+    request: type[Request],
+    handle: Callable[[Broker, Request, Context], object],
+    *,
+    elements_max: int = ELEMENTS_MAX,
+    is_decoded_at_once: bool = False,
+    is_parked: bool = False,
+    reports_bytes: bool = False,
+) -> ServedApi:
+    """Requests of this class go to `handle`, which returns the response, or a coroutine of it where it may wait.
+
+    `elements_max`: fewer where a request is decided in one go. `is_decoded_at_once`: whatever its size, for most of it
+    are records. `is_parked`: it only waits for others and changes nothing by its answer, so nobody needs it once the
+    peer is gone. `reports_bytes`: the answer holds what clients wrote about themselves, of whatever size; all others
+    that are made within a turn are small enough to be encoded in it.
+    """
+    key = message_schema_of(request).key
+    assert key is not None, f"{request.__name__} is no request"
+    assert API_TABLE[key].request is request, f"{request.__name__} is not what the API table has"
+    return ServedApi(API_TABLE[key], handle, elements_max, is_decoded_at_once, is_parked, reports_bytes)
+
+
+def by_key(*served: ServedApi) -> dict[int, ServedApi]:
+    """The table that the dispatcher looks into."""
+    apis = {one.api.key: one for one in served}
+    assert len(apis) == len(served), "an API is served by one handler"
+    return apis
