@@ -170,7 +170,7 @@ def test_topics_that_do_not_exist_are_told_beside_those_that_do(tool):
     described = tool("topics", "describe", name, "not-there")
     assert described.code == NOT_FOUND
     assert described.lines[0].startswith(name)
-    assert described.err == "ottla: the topic not-there does not exist; `ottla topics list` shows what there is\n"
+    assert described.err == "ottla: the topic not-there does not exist; `ottla topics list` shows the topics\n"
     deleted = tool("topics", "delete", name, "not-there")
     assert (deleted.code, deleted.out) == (NOT_FOUND, f"deleted {name}\n".encode())
     assert tool("topics", "delete", "not-there", "--if-exists").code == OK

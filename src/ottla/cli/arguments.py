@@ -1,4 +1,4 @@
-"""Values that are written on the command line in a form of their own."""
+"""Values of arguments that have a format of their own."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ from ottla.cli.command import CommandError, ExitCode
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
-    """`NAME=VALUE` pairs; the value may hold `=` and may be empty."""
-    settings: dict[str, str] = {}
+    """`NAME=VALUE` pairs; the value may contain `=` and may be empty."""
+    return dict(_parse_pairs(pairs, "setting", "retention.ms=3600000"))
+
+
+def parse_headers(pairs: Iterable[str]) -> list[tuple[str, str]]:
+    """The same for the headers of records, of which several may have one name."""
+    return _parse_pairs(pairs, "header", "source=import")
+
+
+def _parse_pairs(pairs: Iterable[str], noun: str, example: str) -> list[tuple[str, str]]:
+    parsed = []
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise CommandError(
-                ExitCode.USAGE, f"{pair!r} is no setting", "write NAME=VALUE, such as retention.ms=3600000"
-            )
-        settings[name.strip()] = value
-    return settings
+            raise CommandError(ExitCode.USAGE, f"{pair!r} is not a {noun}", f"write NAME=VALUE, such as {example}")
+        parsed.append((name.strip(), value))
+    return parsed
 
 
 def parse_assignment(text: str) -> list[list[int]]:
@@ -27,17 +34,19 @@ def parse_assignment(text: str) -> list[list[int]]:
     except ValueError as error:
         raise CommandError(
             ExitCode.USAGE,
-            f"{text!r} is no assignment of replicas",
+            f"{text!r} is not an assignment of replicas",
             "write broker ids as 0:1,1:2, where partition 0 is on brokers 0 and 1, and partition 1 on 1 and 2",
         ) from error
     for number, replicas in enumerate(assignment):
         if len(set(replicas)) != len(replicas):
-            raise CommandError(ExitCode.USAGE, f"partition {number} is twice on one broker", "name each broker once")
+            raise CommandError(
+                ExitCode.USAGE, f"partition {number} has two replicas on one broker", "name each broker once"
+            )
         if len(replicas) != len(assignment[0]):
             raise CommandError(
                 ExitCode.USAGE,
                 f"partition {number} has {len(replicas)} replicas and partition 0 has {len(assignment[0])}",
-                "name equally many for each",
+                "give every partition the same number",
             )
     return assignment
 

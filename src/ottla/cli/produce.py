@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.cli import remote
-from ottla.cli.arguments import parse_settings
+from ottla.cli.arguments import parse_headers
 from ottla.cli.command import Command, CommandError, ExitCode
 from ottla.cli.formats import BadLineError, JsonRecord, LineFormat, LineSplitter, parse_json_line
 from ottla.cli.render import Json, count_text, json_line
@@ -113,7 +113,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
     )
     if options.key_separator == "":
         raise CommandError(ExitCode.USAGE, "an empty key separator is everywhere", "name a text that ends a key")
-    headers = tuple((name, _bytes(value)) for name, value in parse_settings(options.header).items())
+    headers = tuple((name, _bytes(value)) for name, value in parse_headers(options.header))
     lines = LineFormat(
         key_separator=None if options.key_separator is None else _bytes(options.key_separator),
         null_marker=None if options.null_marker is None else _bytes(options.null_marker),

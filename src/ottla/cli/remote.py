@@ -12,6 +12,7 @@ from typing import Final
 from ottla.cli.command import CommandError, ExitCode
 from ottla.client.errors import TimedOutError
 from ottla.client.metadata import ClientOptions, Cluster, parse_addresses
+from ottla.cluster.image import INTERNAL_TOPICS
 from ottla.errors import ApiError, ErrorCode, OttlaError, RecordsError
 from ottla.net.client import (
     CannotConnectError,
@@ -27,6 +28,7 @@ BOOTSTRAP_VARIABLE: Final = "OTTLA_BOOTSTRAP_SERVERS"
 TIMEOUT_S_DEFAULT: Final = 30.0
 CONNECT_TIMEOUT_S_MAX: Final = 10.0
 
+_TOPIC_NAMES: Final = "a name has up to 249 letters, digits, dots, underscores and dashes"
 _NOT_FOUND: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -36,25 +38,32 @@ _NOT_FOUND: Final = frozenset(
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
     }
 )
+# What to try after an error code, where that is the same for every command.
 _HINTS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`ottla topics list` shows what there is",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`ottla topics list` shows the topics",
     ErrorCode.BROKER_NOT_AVAILABLE: "`ottla cluster` shows the brokers",
-    ErrorCode.GROUP_ID_NOT_FOUND: "`ottla groups list` shows what there is",
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`ottla transactions list` shows what there is",
+    ErrorCode.GROUP_ID_NOT_FOUND: "`ottla groups list` shows the groups",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`ottla transactions list` shows the transactional ids",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first; `ottla groups describe --members` shows them",
     ErrorCode.TOPIC_ALREADY_EXISTS: "use --if-not-exists if that is fine, or `ottla topics alter` to change it",
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "a name has up to 249 letters, digits, dots, underscores and dashes",
     ErrorCode.INVALID_CONFIG: "`ottla configs describe` with --all shows names and values",
     ErrorCode.INVALID_REPLICATION_FACTOR: "`ottla cluster` shows how many brokers there are",
-    ErrorCode.INVALID_PARTITIONS: "partitions can only be added: name more than there are",
-    ErrorCode.OFFSET_OUT_OF_RANGE: "use --offset earliest, or one of these",
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic, or send less in one record",
-    ErrorCode.INVALID_RECORD: "a compacted topic needs keys: see --key-separator",
     ErrorCode.NOT_ENOUGH_REPLICAS: "`ottla topics describe` shows what is in sync; min.insync.replicas asks for more",
     ErrorCode.TOPIC_DELETION_DISABLED: "the broker is configured with delete.topic.enable=false",
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old or too new for this",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for the right to do this",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for the right to do this",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask an administrator for permission",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask an administrator for permission",
+}
+# Where it depends on the command. `topics create` has no hint for a bad name: the broker's message explains names.
+_HINTS_OF_COMMANDS: Final = {
+    ("topics create", ErrorCode.INVALID_PARTITIONS): "a topic has at least one partition",
+    ("topics alter", ErrorCode.INVALID_PARTITIONS): "partitions can only be added: `ottla topics describe` counts them",
+    ("consume", ErrorCode.OFFSET_OUT_OF_RANGE): "use --offset earliest, or one of these",
+    ("produce", ErrorCode.INVALID_RECORD): "a compacted topic needs keys: see --key-separator",
+    ("produce", ErrorCode.INVALID_TOPIC_EXCEPTION): _TOPIC_NAMES,
+    ("consume", ErrorCode.INVALID_TOPIC_EXCEPTION): _TOPIC_NAMES,
+    ("topics describe", ErrorCode.INVALID_TOPIC_EXCEPTION): _TOPIC_NAMES,
 }
 
 
@@ -110,7 +119,7 @@ def run(options: argparse.Namespace, work: Callable[[Cluster], Awaitable[ExitCod
     try:
         return asyncio.run(main())
     except (ApiError, ConnectionFailedError) as error:
-        raise command_error(error) from error
+        raise command_error(error, options) from error
 
 
 def tell_failures(errors: Iterable[ApiError]) -> ExitCode:
@@ -123,8 +132,8 @@ def tell_failures(errors: Iterable[ApiError]) -> ExitCode:
     return ExitCode.OK
 
 
-def command_error(error: OttlaError) -> CommandError:
-    """The exit code of a failure, and what to try next."""
+def command_error(error: OttlaError, options: argparse.Namespace | None = None) -> CommandError:
+    """The exit code of a failure, and what to try next; `options` say what was asked."""
     match error:
         case RecordsError():
             return CommandError(ExitCode.DAMAGED, str(error), "`ottla dump-log --verify` checks the broker's files")
@@ -132,7 +141,7 @@ def command_error(error: OttlaError) -> CommandError:
             return CommandError(ExitCode.TIMED_OUT, str(error), "look at the broker's log, or give more --timeout")
         case ApiError(code=code):
             exit_code = ExitCode.NOT_FOUND if code in _NOT_FOUND else ExitCode.REFUSED
-            return CommandError(exit_code, str(error), _HINTS.get(code, ""))
+            return CommandError(exit_code, str(error), _hint(code, options or argparse.Namespace()))
         case NotABrokerError() | ClosedUnansweredError():
             return CommandError(ExitCode.UNREACHABLE, str(error), "name a plaintext listener with --bootstrap-server")
         case CannotConnectError():
@@ -143,3 +152,11 @@ def command_error(error: OttlaError) -> CommandError:
             )
         case _:
             return CommandError(ExitCode.UNREACHABLE, str(error), "look at the broker's log, then try again")
+
+
+def _hint(code: ErrorCode, options: argparse.Namespace) -> str:
+    topic = getattr(options, "topic", None)
+    if code is ErrorCode.INVALID_TOPIC_EXCEPTION and isinstance(topic, str) and topic in INTERNAL_TOPICS:
+        return "only brokers write to it: name a topic of your own"
+    command = " ".join(getattr(options, part).name for part in ("command", "action") if hasattr(options, part))
+    return _HINTS_OF_COMMANDS.get((command, code)) or _HINTS.get(code, "")

@@ -6,8 +6,9 @@ import socket
 
 import pytest
 
-from ottla.cli.arguments import parse_assignment, parse_settings
+from ottla.cli.arguments import parse_assignment, parse_headers, parse_settings
 from ottla.cli.command import CommandError, ExitCode
+from ottla.cli.main import make_parser
 from ottla.cli.places import Kind, Place, parse_place
 from ottla.cli.remote import command_error
 from ottla.client.admin import OffsetSpec
@@ -42,10 +43,32 @@ HERE = Address("127.0.0.1", 9092)
     ],
 )
 def test_every_kind_of_failure_has_its_code_and_says_what_to_try(error, code, hint):
-    told = command_error(error)
-    assert told.code is code
-    assert str(told).startswith(str(error))
-    assert hint in str(told)
+    reported = command_error(error)
+    assert reported.code is code
+    assert str(reported).startswith(str(error))
+    assert hint in str(reported)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "hint"),
+    [
+        ("produce __consumer_offsets", ErrorCode.INVALID_TOPIC_EXCEPTION, "only brokers write to it"),
+        ("produce a/b", ErrorCode.INVALID_TOPIC_EXCEPTION, "letters, digits"),
+        ("consume a/b", ErrorCode.INVALID_TOPIC_EXCEPTION, "letters, digits"),
+        ("topics create a/b", ErrorCode.INVALID_TOPIC_EXCEPTION, None),  # the broker's message explains it
+        ("topics create t --partitions 0", ErrorCode.INVALID_PARTITIONS, "at least one"),
+        ("topics alter t --partitions 1", ErrorCode.INVALID_PARTITIONS, "can only be added"),
+        ("produce t", ErrorCode.INVALID_RECORD, "--key-separator"),
+        ("consume t --offset 5", ErrorCode.OFFSET_OUT_OF_RANGE, "--offset earliest"),
+        ("groups describe g", ErrorCode.GROUP_ID_NOT_FOUND, "ottla groups list"),
+        ("groups describe g", ErrorCode.INVALID_RECORD, None),
+    ],
+)
+def test_a_hint_fits_what_was_asked(command, code, hint):
+    options = make_parser().parse_args(command.split())
+    message = str(command_error(ApiError(code, "what happened"), options))
+    assert message.startswith("what happened")
+    assert (hint in message) if hint else message == "what happened"
 
 
 @pytest.mark.parametrize(
@@ -80,9 +103,9 @@ def test_without_a_broker_every_command_says_where_it_looked(ottla, command):
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (("topics", "create", "t", "--config", "x"), "'x' is no setting; write NAME=VALUE"),
-        (("topics", "create", "t", "--replica-assignment", "a"), "'a' is no assignment"),
-        (("topics", "create", "t", "--replica-assignment", "1:1"), "partition 0 is twice on one broker"),
+        (("topics", "create", "t", "--config", "x"), "'x' is not a setting; write NAME=VALUE"),
+        (("topics", "create", "t", "--replica-assignment", "a"), "'a' is not an assignment"),
+        (("topics", "create", "t", "--replica-assignment", "1:1"), "partition 0 has two replicas on one broker"),
         (("topics", "create", "t", "--replica-assignment", "1:2,1"), "partition 1 has 1 replicas"),
         (("topics", "create", "t", "--replica-assignment", "1", "--partitions", "2"), "leave out --partitions"),
         (("topics", "create", "t", "--partitions", "many"), "invalid int value"),
@@ -99,7 +122,7 @@ def test_without_a_broker_every_command_says_where_it_looked(ottla, command):
         (("consume", "t", "--from-beginning", "--offset", "3"), "not allowed with argument"),
         (("produce", "t", "--key-separator", ""), "an empty key separator"),
         (("produce", "t", "--acks", "2"), "invalid choice: '2'"),
-        (("produce", "t", "--header", "x"), "'x' is no setting"),
+        (("produce", "t", "--header", "x"), "'x' is not a header; write NAME=VALUE, such as source=import"),
         (("topics", "list", "--bootstrap-server", "host:port"), "is no address of a broker"),
         (("topics", "list", "--timeout", "0"), "invalid number of seconds value: '0'"),
         (("completion", "tcsh"), "invalid choice: 'tcsh'"),
@@ -121,6 +144,10 @@ def test_the_environment_names_the_broker(ottla, monkeypatch):
 
 def test_settings_may_hold_an_equals_sign_and_may_be_empty():
     assert parse_settings(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+
+
+def test_several_headers_may_have_one_name():
+    assert parse_headers(["a=1", "a=2", "b="]) == [("a", "1"), ("a", "2"), ("b", "")]
 
 
 def test_an_assignment_names_brokers_per_partition():
