@@ -12,7 +12,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from ottla.local_cluster.zookeeper import ZooKeeperEnsemble, free_ports
+from ottla.local_cluster.zookeeper import ZooKeeperEnsemble
+from ottla.net.ports import free_ports
 from ottla.store.api import Create, Put, SessionLost, SessionState, StoreUnavailable
 from ottla.store.zookeeper import Digest, Tls, ZooKeeperOptions, ZooKeeperStore, connect
 

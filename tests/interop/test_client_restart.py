@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from ottla.testing.ports import free_port
+from ottla.net.ports import free_port
 
 LINES = 3000
 KILLS = 3

@@ -9,6 +9,7 @@ from typing import Final
 
 from ottla.cli import remote
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
+from ottla.cli.named_partitions import named_partitions
 from ottla.cli.places import offsets_at, parse_place, ranges_of
 from ottla.cli.render import Json, count_text, json_line
 from ottla.client import groups
@@ -254,7 +255,7 @@ def _reset(options: argparse.Namespace) -> ExitCode:
         name = options.group
         await _check_is_idle(cluster, name)
         committed = await groups.committed_offsets(cluster, name)
-        partitions = sorted(committed) if options.all_topics else await _named_partitions(cluster, options.topic)
+        partitions = sorted(committed) if options.all_topics else await named_partitions(cluster, options.topic)
         if not partitions:
             raise CommandError(ExitCode.NOT_FOUND, f"the group {name} has committed nothing", "name a --topic")
         if place is not None:
@@ -287,23 +288,6 @@ async def _check_is_idle(cluster: Cluster, name: str) -> None:
             f"the group {name} has {members}, who would go on from where they are",
             f"stop them first; `ottla groups describe {name} --members` shows them",
         )
-
-
-async def _named_partitions(cluster: Cluster, names: Sequence[str]) -> list[TopicPartition]:
-    """`orders` is all partitions of a topic, `orders:0,2` some."""
-    found: dict[TopicPartition, None] = {}
-    for text in names:
-        name, colon, numbers = text.partition(":")
-        topic = await cluster.topic(name)
-        wanted = [topic.partition(_number(text, part)) for part in numbers.split(",")] if colon else topic.partitions
-        found.update(dict.fromkeys(TopicPartition(name, each.partition) for each in wanted))
-    return sorted(found)
-
-
-def _number(text: str, part: str) -> int:
-    if not (part.isascii() and part.isdecimal()):
-        raise CommandError(ExitCode.USAGE, f"{text!r} names no partitions", "write TOPIC or TOPIC:0,2")
-    return int(part)
 
 
 def _shifted(

@@ -8,6 +8,7 @@ from typing import Final
 
 from ottla.cli import remote
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
+from ottla.cli.named_partitions import named_partitions
 from ottla.cli.render import Json, count_text, json_line
 from ottla.client import admin
 from ottla.client.admin import LogDirectory, ReplicaInDirectory
@@ -15,14 +16,14 @@ from ottla.client.metadata import Cluster
 from ottla.ids import TopicPartition
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--broker", action="append", type=int, metavar="ID", help="only this broker; repeatable")
     parser.add_argument("--topic", action="append", metavar="NAME", help="only replicas of this topic; repeatable")
     remote.add_json_argument(parser, "a JSON document a line for each directory: broker, path, sizes and replicas")
     remote.add_arguments(parser)
 
 
-def _run(options: argparse.Namespace) -> ExitCode:
+def _describe(options: argparse.Namespace) -> ExitCode:
     async def work(cluster: Cluster) -> ExitCode:
         view = await cluster.refresh(options.topic or ())
         partitions: list[TopicPartition] | None = None
@@ -88,17 +89,56 @@ def _sorted(directory: LogDirectory) -> list[ReplicaInDirectory]:
     return sorted(directory.replicas, key=lambda each: each.partition)
 
 
+# -- move --------------------------------------------------------------------------------------------------------------
+
+
+def _add_move_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topics", nargs="+", metavar="TOPIC[:0,2]", help="a topic, or some partitions of it")
+    parser.add_argument("--broker", type=int, required=True, metavar="ID", help="the broker that has the replicas")
+    parser.add_argument("--to", required=True, metavar="DIR", help="a log directory of that broker, as it names it")
+    remote.add_json_argument(parser, "a JSON document a line: topic, partition and directory")
+    remote.add_arguments(parser)
+
+
+def _move(options: argparse.Namespace) -> ExitCode:
+    async def work(cluster: Cluster) -> ExitCode:
+        partitions = await named_partitions(cluster, options.topics)
+        outcomes = await admin.alter_replica_log_dirs(cluster, options.broker, dict.fromkeys(partitions, options.to))
+        for partition, error in sorted(outcomes.items()):
+            if error is None and options.json:
+                fields: dict[str, Json] = {
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "broker": options.broker,
+                    "path": options.to,
+                }
+                print(json_line(fields))
+            elif error is None:
+                print(f"{partition}  moves to {options.to} of broker {options.broker}")
+        return remote.tell_failures(error for error in outcomes.values() if error is not None)
+
+    return remote.run(options, work)
+
+
 COMMAND: Final = command_group(
     "log-dirs",
-    "show the log directories of brokers",
-    "Show the log directories of brokers.",
+    "show log directories, move replicas between them",
+    "Show the log directories of brokers, and move replicas between those of one broker.",
     (
         Command(
             "describe",
             "show sizes and replicas",
             "Show the log directories of brokers: how large they are, what is free, and every replica in them.",
-            _add_arguments,
-            _run,
+            _add_describe_arguments,
+            _describe,
+        ),
+        Command(
+            "move",
+            "move replicas to another directory of their broker",
+            "Move replicas to another log directory of their broker, while they are in use. The move is under way\n"
+            "when the command ends; `describe` shows a replica twice until it is done, the new one as moving.",
+            _add_move_arguments,
+            _move,
         ),
     ),
 )

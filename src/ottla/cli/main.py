@@ -25,8 +25,11 @@ COMMANDS: Final = {
     "transactions": "ottla.cli.transactions",
     "configs": "ottla.cli.configs",
     "cluster": "ottla.cli.cluster",
+    "brokers": "ottla.cli.brokers",
     "metadata": "ottla.cli.metadata",
     "log-dirs": "ottla.cli.log_dirs",
+    "reassign": "ottla.cli.reassign",
+    "elect": "ottla.cli.elect",
     "dump-log": "ottla.cli.dump_log",
     "completion": "ottla.cli.completion",
 }

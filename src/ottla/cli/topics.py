@@ -23,6 +23,7 @@ from ottla.client.admin import (
     NewTopic,
     ResourceType,
 )
+from ottla.client.health import MIN_ISR, is_offline, is_under_replicated
 from ottla.client.metadata import Cluster, Partition, Topic
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import ZERO_TOPIC_ID, topic_id_text
@@ -148,25 +149,39 @@ def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--under-replicated", action="store_true", help="only partitions of which a replica is not in sync"
     )
-    parser.add_argument("--unavailable", action="store_true", help="only partitions without a leader")
+    parser.add_argument(
+        "--at-min-isr", action="store_true", help="only partitions that have just as many in sync as writes need"
+    )
+    parser.add_argument(
+        "--under-min-isr",
+        action="store_true",
+        help="only partitions that have too few in sync to be written with acks=all",
+    )
+    parser.add_argument("--offline", "--unavailable", action="store_true", help="only partitions without a leader")
     remote.add_json_argument(parser, "a JSON document a line: topic, id, settings and partitions")
     remote.add_arguments(parser)
 
 
 def _describe(options: argparse.Namespace) -> ExitCode:
-    def is_wanted(partition: Partition) -> bool:
-        is_under_replicated = len(partition.isr) < len(partition.replicas)
-        if options.under_replicated or options.unavailable:
-            return (options.under_replicated and is_under_replicated) or (
-                options.unavailable and partition.leader_id < 0
+    asks_for_isr = options.at_min_isr or options.under_min_isr
+    asks_for_some = options.under_replicated or options.offline or asks_for_isr
+
+    def is_wanted(partition: Partition, min_isr: int) -> bool:
+        return not asks_for_some or any(
+            (
+                options.under_replicated and is_under_replicated(partition),
+                options.offline and is_offline(partition),
+                options.at_min_isr and len(partition.isr) == min_isr,
+                options.under_min_isr and len(partition.isr) < min_isr,
             )
-        return True
+        )
 
     async def work(cluster: Cluster) -> ExitCode:
         view = await admin.describe_topics(cluster, options.names or None)
+        min_isr = await admin.topic_settings(cluster, sorted(view.topics), MIN_ISR) if asks_for_isr else {}
         for name in sorted(view.topics):
             topic = view.topics[name]
-            partitions = [partition for partition in topic.partitions if is_wanted(partition)]
+            partitions = [each for each in topic.partitions if is_wanted(each, int(min_isr.get(name, 1)))]
             if partitions:
                 configs = await admin.describe_configs(cluster, ConfigResource(ResourceType.TOPIC, name))
                 show_topic(topic, partitions, [each for each in configs if each.source in NOT_DEFAULT], options.json)

@@ -9,18 +9,17 @@ ensemble.stop()
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
-import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from ottla.errors import ConfigError, OttlaError
+from ottla.errors import ConfigError
+from ottla.local_cluster.process import ServerProcess
+from ottla.net.ports import free_ports
 
 MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 # The smallest Java machine that serves: it starts in a second and holds some tens of megabytes.
@@ -35,12 +34,7 @@ TICK_MS: Final = 500  # sessions may last 2 to 20 of them
 SESSION_TIMEOUT_MAX_MS: Final = 60_000
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 10.0
-LOOK_S: Final = 0.05
 HOST: Final = "127.0.0.1"
-
-
-class ZooKeeperFailedError(OttlaError):
-    """A ZooKeeper server did not start or stop; the message carries its own last words."""
 
 
 def jars_directory() -> Path:
@@ -72,11 +66,11 @@ class ZooKeeperServer:
         self.directory = directory
         self.client_port = client_port
         self._settings = settings
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process = ServerProcess(f"zookeeper {server_id}", directory / "zookeeper.log")
 
     @property
     def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
+        return self.process.pid
 
     @property
     def address(self) -> str:
@@ -84,81 +78,45 @@ class ZooKeeperServer:
 
     def launch(self) -> None:
         """Starts the process; `wait_ready` tells when it serves."""
-        assert self._process is None, "it runs already"
         data = self.directory / "data"
         data.mkdir(parents=True, exist_ok=True)
         (data / "myid").write_text(f"{self.server_id}\n")
         configuration = self.directory / "zoo.cfg"
         settings = {"dataDir": str(data), "clientPort": str(self.client_port), **self._settings}
         configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        command = [
-            "java",
-            *JAVA_OPTIONS,
-            *self._java_options,
-            "-cp",
-            f"{jars_directory()}/*",
-            MAIN_CLASS,
-            str(configuration),
-        ]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-
-    @property
-    def _log(self) -> Path:
-        return self.directory / "zookeeper.log"
+        self.process.launch(
+            [
+                "java",
+                *JAVA_OPTIONS,
+                *self._java_options,
+                "-cp",
+                f"{jars_directory()}/*",
+                MAIN_CLASS,
+                str(configuration),
+            ]
+        )
 
     def is_ready(self) -> bool:
         """Whether it serves: it answers `srvr`, which a member without a quorum does not do."""
-        assert self._process is not None
-        if (code := self._process.poll()) is not None:
-            raise ZooKeeperFailedError(f"ZooKeeper {self.server_id} ended with exit code {code}: {self._last_words()}")
         return "Mode:" in four_letter_word(self.client_port, "srvr")
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not self.is_ready():
-            if time.monotonic() > deadline:
-                raise ZooKeeperFailedError(
-                    f"ZooKeeper {self.server_id} does not serve after {timeout_s:g} s: {self._last_words()}"
-                )
-            time.sleep(LOOK_S)
-
-    def _last_words(self) -> str:
-        try:
-            return self._log.read_text(errors="replace")[-2000:]
-        except OSError as error:
-            return str(error)
+        self.process.wait_until(self.is_ready, timeout_s)
 
     def is_leader(self) -> bool:
         return "Mode: leader" in four_letter_word(self.client_port, "srvr")
 
     def stop(self) -> None:
-        self._end(signal.SIGTERM)
+        self.process.end(signal.SIGTERM, STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        self._end(signal.SIGKILL)
+        self.process.end(signal.SIGKILL, STOP_TIMEOUT_S)
 
     def pause(self) -> None:
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
+        self.process.send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGCONT)
-
-    def _end(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(signal.SIGCONT)  # one that is paused would not hear of it
-        process.send_signal(how)
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        self.process.send(signal.SIGCONT)
 
 
 class ZooKeeperEnsemble:
@@ -229,13 +187,3 @@ def four_letter_word(port: int, word: str) -> str:
             return answer.decode(errors="replace")
     except OSError:
         return ""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on now."""
-    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Final
 
 from ottla.errors import OttlaError
+from ottla.net.ports import free_ports
 from ottla.testing import maven
 from ottla.testing.maven import Artifact
-from ottla.testing.ports import free_ports
 
 # The last line that still knows ZooKeeper and the old formats, and the newest one.
 KAFKA_3_9: Final = "3.9.1"
@@ -180,7 +180,8 @@ class KafkaBroker:
     """One broker of Apache Kafka in KRaft combined mode, on free loopback ports, over a directory of its own.
 
     As a context manager it starts and always ends. `stop` and `kill` end it the clean and the unclean way,
-    `start` brings it back on the same data. `log_dir` holds the partitions.
+    `start` brings it back on the same data. `log_dir` holds the partitions. One that is told of the first of its
+    cluster is a broker only and joins it.
     """
 
     def __init__(
@@ -190,6 +191,8 @@ class KafkaBroker:
         settings: Mapping[str, str] | None = None,
         *,
         profile: JvmProfile = SHORT_RUN,
+        node_id: int = 1,
+        first: KafkaBroker | None = None,
     ) -> None:
         self._profile = profile
         self._flags = [flag.format(directory=directory) for flag in profile.flags]
@@ -200,12 +203,15 @@ class KafkaBroker:
         self._process: subprocess.Popen[bytes] | None = None
         broker_port, controller_port = free_ports(2)
         self.bootstrap = f"127.0.0.1:{broker_port}"
+        self._controller = f"127.0.0.1:{controller_port}"
+        roles = _only_broker(node_id, self.bootstrap, first._controller) if first else {"node.id": str(node_id)}
         directory.mkdir(parents=True, exist_ok=True)
         self._properties.write_text(
             "".join(
                 f"{name}={value}\n"
                 for name, value in {
-                    **_small_broker(self.log_dir, self.bootstrap, f"127.0.0.1:{controller_port}"),
+                    **_small_broker(self.log_dir, self.bootstrap, self._controller),
+                    **roles,
                     **(settings or {}),
                 }.items()
             )
@@ -304,10 +310,18 @@ class KafkaBroker:
             ) from None
 
 
+def _only_broker(node_id: int, broker: str, controller: str) -> dict[str, str]:
+    return {
+        "process.roles": "broker",
+        "node.id": str(node_id),
+        "controller.quorum.voters": f"1@{controller}",
+        "listeners": f"PLAINTEXT://{broker}",
+    }
+
+
 def _small_broker(log_dir: Path, broker: str, controller: str) -> dict[str, str]:
     return {
         "process.roles": "broker,controller",
-        "node.id": "1",
         "controller.quorum.voters": f"1@{controller}",
         "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",

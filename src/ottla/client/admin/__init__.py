@@ -15,11 +15,19 @@ from ottla.client.admin.configs import (
     ResourceType,
     alter_configs,
     describe_configs,
+    topic_settings,
 )
+from ottla.client.admin.elections import ElectionType, elect_leaders
 from ottla.client.admin.leaders import ask_leaders, by_topic
-from ottla.client.admin.log_dirs import LogDirectory, ReplicaInDirectory, describe_log_dirs
+from ottla.client.admin.log_dirs import (
+    LogDirectory,
+    ReplicaInDirectory,
+    alter_replica_log_dirs,
+    describe_log_dirs,
+)
 from ottla.client.admin.offsets import FoundOffset, Isolation, OffsetSpec, list_offsets
 from ottla.client.admin.producers import describe_producers
+from ottla.client.admin.reassignments import OngoingReassignment, alter_reassignments, list_reassignments
 from ottla.client.admin.records import delete_records
 from ottla.client.admin.topics import (
     CreatedTopic,
@@ -40,14 +48,18 @@ __all__ = [
     "ConfigSource",
     "ConfigSynonym",
     "CreatedTopic",
+    "ElectionType",
     "FoundOffset",
     "Isolation",
     "LogDirectory",
     "NewTopic",
     "OffsetSpec",
+    "OngoingReassignment",
     "ReplicaInDirectory",
     "ResourceType",
     "alter_configs",
+    "alter_reassignments",
+    "alter_replica_log_dirs",
     "ask_leaders",
     "by_topic",
     "create_partitions",
@@ -59,5 +71,8 @@ __all__ = [
     "describe_log_dirs",
     "describe_producers",
     "describe_topics",
+    "elect_leaders",
     "list_offsets",
+    "list_reassignments",
+    "topic_settings",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ottla.client.admin.leaders import by_topic
@@ -11,6 +11,10 @@ from ottla.client.retrying import error_of, raise_if
 from ottla.errors import ApiError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -66,3 +70,33 @@ async def describe_log_dirs(
         )
         for each in found.results
     ]
+
+
+async def alter_replica_log_dirs(
+    cluster: Cluster, node_id: int, directories: Mapping[TopicPartition, str]
+) -> dict[TopicPartition, ApiError | None]:
+    """Has a broker move its replicas into these directories of its own; it returns before they are there.
+
+    A replica that the broker does not have answers REPLICA_NOT_AVAILABLE, and is made in that directory if it comes.
+    """
+    by_directory: dict[str, list[TopicPartition]] = {}
+    for partition, path in directories.items():
+        by_directory.setdefault(path, []).append(partition)
+    dirs = [
+        AlterReplicaLogDir(
+            path=path,
+            topics=[
+                AlterReplicaLogDirTopic(name=topic, partitions=numbers)
+                for topic, numbers in by_topic(partitions).items()
+            ],
+        )
+        for path, partitions in by_directory.items()
+    ]
+    response = await cluster.ask_node(node_id, AlterReplicaLogDirsRequest(dirs=dirs), AlterReplicaLogDirsResponse)
+    return {
+        TopicPartition(topic.topic_name, each.partition_index): error_of(
+            each.error_code, None, f"{topic.topic_name}-{each.partition_index} on broker {node_id}"
+        )
+        for topic in response.results
+        for each in topic.partitions
+    }

@@ -1,0 +1,79 @@
+"""`ottla elect`: have leaders elected by hand."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from ottla.cli import remote
+from ottla.cli.command import Command, CommandError, ExitCode
+from ottla.cli.named_partitions import named_partitions
+from ottla.cli.render import Json, json_line
+from ottla.client import admin
+from ottla.client.admin import ElectionType
+from ottla.client.metadata import Cluster
+from ottla.errors import ApiError, ErrorCode
+from ottla.ids import TopicPartition
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topics", nargs="*", metavar="TOPIC[:0,2]", help="a topic, or some partitions of it")
+    parser.add_argument("--all", action="store_true", help="wherever an election is needed, in place of names")
+    parser.add_argument(
+        "--unclean",
+        action="store_true",
+        help="let a replica that is not in sync lead where none is: records that it lacks are LOST",
+    )
+    remote.add_json_argument(
+        parser, "a JSON document a line: topic, partition, whether a leader was elected, or why not"
+    )
+    remote.add_arguments(parser)
+
+
+def _run(options: argparse.Namespace) -> ExitCode:
+    if bool(options.topics) == options.all:
+        raise CommandError(ExitCode.USAGE, "it is not clear which partitions are meant", "name topics, or give --all")
+    kind = ElectionType.UNCLEAN if options.unclean else ElectionType.PREFERRED
+
+    async def work(cluster: Cluster) -> ExitCode:
+        wanted = None if options.all else await named_partitions(cluster, options.topics)
+        outcomes = await admin.elect_leaders(cluster, kind, wanted)
+        view = await cluster.refresh({partition.topic for partition in outcomes})
+        failures: list[ApiError] = []
+        for partition, error in sorted(outcomes.items()):
+            is_needless = error is not None and error.code is ErrorCode.ELECTION_NOT_NEEDED
+            if error is not None and not is_needless:
+                failures.append(error)
+            leader = view.topic(partition.topic).partition(partition.partition).leader_id
+            if options.json:
+                print(json_line(_fields(partition, leader, error)))
+            elif error is None:
+                print(f"{partition}  leader {leader}")
+            elif is_needless and not options.all:
+                print(f"{partition}  leader {leader} stays: no election is needed")
+        if options.all and not outcomes and not options.json:
+            print("no election is needed")
+        return remote.tell_failures(failures)
+
+    return remote.run(options, work)
+
+
+def _fields(partition: TopicPartition, leader: int, error: ApiError | None) -> dict[str, Json]:
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "elected": error is None,
+        "leader": leader if leader >= 0 else None,
+        "error": None if error is None else error.code.name,
+    }
+
+
+COMMAND: Final = Command(
+    "elect",
+    "elect leaders by hand",
+    "Have the preferred leader of partitions, the first of their replicas, lead again where it is in sync.\n"
+    "With --unclean: have any living replica lead a partition that has no replica in sync. What that replica lacks is\n"
+    "lost for good, so this is the last resort when the others will not come back.",
+    _add_arguments,
+    _run,
+)

@@ -1,0 +1,382 @@
+"""`ottla reassign`: move partitions to other brokers. Plan, execute, verify, cancel."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, cast
+
+from ottla.cli import remote
+from ottla.cli.command import Command, CommandError, ExitCode, command_group
+from ottla.cli.render import Json, count_text, json_line
+from ottla.client import admin, reassigning
+from ottla.client.metadata import Cluster, ClusterView
+from ottla.client.reassigning import Plan, Progress, Standing, parse_plan, plan_document
+from ottla.cluster.balancing import balance, replicas_moved
+from ottla.ids import TopicPartition
+
+Assignment = Mapping[TopicPartition, Sequence[int]]
+
+
+def _add_common_arguments(parser: argparse.ArgumentParser, json_help: str) -> None:
+    remote.add_json_argument(parser, json_help)
+    remote.add_arguments(parser)
+
+
+def _add_plan_file_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file", metavar="FILE", help="a plan, as `plan` or Kafka's own tool wrote it; - is standard input"
+    )
+
+
+def _read_plan(path: str) -> dict[TopicPartition, reassigning.Target]:
+    try:
+        if path == "-":
+            return parse_plan(sys.stdin.read(), "standard input")
+        with open(path, encoding="utf-8") as file:
+            return parse_plan(file.read(), path)
+    except OSError as error:
+        raise CommandError(ExitCode.NOT_FOUND, f"{path}: {error.strerror}", "name a plan that can be read") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(ExitCode.USAGE, f"{path}: {error}", "a plan is JSON in UTF-8") from error
+
+
+# -- plan --------------------------------------------------------------------------------------------------------------
+
+
+def _add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "topics", nargs="*", metavar="TOPIC", help="only partitions of this topic; all where none is named"
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--brokers", metavar="ID,ID", type=_broker_ids, help="the brokers to use (default: all)")
+    which.add_argument("--without", metavar="ID,ID", type=_broker_ids, help="all brokers but these: they are emptied")
+    parser.add_argument(
+        "--replication-factor", type=int, metavar="N", help="as many replicas (default: as many as now)"
+    )
+    parser.add_argument(
+        "--ignore-racks", action="store_true", help="several replicas of a partition may be on one rack"
+    )
+    _add_common_arguments(
+        parser, "one JSON document: current and proposed, each as Kafka's tool writes it; execute takes it"
+    )
+
+
+def _broker_ids(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+_broker_ids.__name__ = "list of broker ids"  # argparse names it when it complains
+
+
+def _plan(options: argparse.Namespace) -> ExitCode:
+    async def work(cluster: Cluster) -> ExitCode:
+        view = await cluster.refresh(None)
+        for name in options.topics:
+            view.topic(name)
+        everything = reassigning.current_assignment(view)
+        current = reassigning.current_assignment(view, options.topics or None)
+        proposed = balance(
+            current,
+            _usable_brokers(view, options),
+            replication_factor=options.replication_factor,
+            elsewhere={partition: everything[partition] for partition in everything.keys() - current.keys()},
+        )
+        changed = {partition: replicas for partition, replicas in proposed.items() if replicas != current[partition]}
+        before = {partition: current[partition] for partition in changed}
+        _show_plan(options, before, changed)
+        return ExitCode.OK
+
+    return remote.run(options, work)
+
+
+def _usable_brokers(view: ClusterView, options: argparse.Namespace) -> dict[int, str | None]:
+    holders = {node for replicas in reassigning.current_assignment(view).values() for node in replicas}
+    if not options.brokers and (down := sorted(holders - view.nodes.keys() - set(options.without or ()))):
+        raise CommandError(
+            ExitCode.REFUSED,
+            f"broker {down[0]} holds replicas and is down",
+            f"start it, or have its replicas made anew elsewhere by --without {','.join(map(str, down))}",
+        )
+    for node in options.brokers or ():
+        if node not in view.nodes:
+            raise CommandError(ExitCode.NOT_FOUND, f"there is no broker {node} now", "`ottla brokers` shows them")
+    return {
+        node: None if options.ignore_racks else view.nodes[node].rack
+        for node in sorted(view.nodes)
+        if (not options.brokers or node in options.brokers) and node not in (options.without or ())
+    }
+
+
+def _show_plan(options: argparse.Namespace, before: Assignment, changed: Assignment) -> None:
+    moved = replicas_moved(before, changed)
+    if options.json:
+        fields = {"current": plan_document(before), "proposed": plan_document(changed), "replicas_moved": moved}
+        print(json_line(cast("dict[str, Json]", fields)))
+        return
+    if not changed:
+        print("nothing to move: brokers are as equal as they can be")
+        return
+    print(f"Current partition replica assignment\n{_kafka_json(before)}\n")
+    print(f"Proposed partition reassignment configuration\n{_kafka_json(changed)}")
+    partitions = count_text(len(changed), "partition changes", "partitions change")
+    replicas = count_text(moved, "replica is", "replicas are")
+    print(f"ottla: {partitions}, {replicas} copied", file=sys.stderr)
+
+
+def _kafka_json(assignment: Assignment) -> str:
+    return json_line(cast("dict[str, Json]", plan_document(assignment)))
+
+
+# -- execute -----------------------------------------------------------------------------------------------------------
+
+
+def _add_execute_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_plan_file_argument(parser)
+    parser.add_argument(
+        "--throttle", type=_bytes_per_s, metavar="BYTES", help="copy at most so many bytes a second to or from a broker"
+    )
+    parser.add_argument("--additional", action="store_true", help="also where other partitions are moving already")
+    parser.add_argument(
+        "--wait", action="store_true", help="show progress until all is done, then take the throttle away"
+    )
+    _add_common_arguments(parser, "a JSON document a line: the assignment before, then each step of progress")
+
+
+def _bytes_per_s(text: str) -> int:
+    value = int(text)
+    if value <= 0:
+        raise ValueError
+    return value
+
+
+_bytes_per_s.__name__ = "number of bytes"
+
+
+def _execute(options: argparse.Namespace) -> ExitCode:
+    plan = _read_plan(options.file)
+
+    async def work(cluster: Cluster) -> ExitCode:
+        started = await reassigning.execute(
+            cluster, plan, bytes_per_s=options.throttle, is_additional=options.additional
+        )
+        if options.json:
+            print(json_line(cast("dict[str, Json]", {"current": plan_document(started.before)})), flush=True)
+        else:
+            print("Current partition replica assignment, which leads back if it is executed")
+            print(_kafka_json(started.before), flush=True)
+            count = count_text(len(plan) - len(started.errors), "partition moves", "partitions move")
+            _tell(f"{count}; `ottla reassign verify` shows how far they are")
+        if started.errors:
+            return remote.tell_failures(started.errors.values())
+        return await _follow(cluster, plan, options, keep_throttle=False) if options.wait else ExitCode.OK
+
+    return remote.run(options, work)
+
+
+# -- verify ------------------------------------------------------------------------------------------------------------
+
+
+def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_plan_file_argument(parser)
+    parser.add_argument("--wait", action="store_true", help="show progress until all is done")
+    _add_keep_throttle_argument(parser)
+    _add_common_arguments(
+        parser, "a JSON document for each look: where each partition stands, and the replicas that remain"
+    )
+
+
+def _add_keep_throttle_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--keep-throttle", action="store_true", help="leave the throttle even if nothing moves any more"
+    )
+
+
+def _verify(options: argparse.Namespace) -> ExitCode:
+    plan = _read_plan(options.file)
+
+    async def work(cluster: Cluster) -> ExitCode:
+        if options.wait:
+            return await _follow(cluster, plan, options, keep_throttle=options.keep_throttle)
+        progress = await reassigning.look(cluster, plan)
+        _show_progress(progress, options)
+        return await _end(cluster, plan, progress, keep_throttle=options.keep_throttle)
+
+    return remote.run(options, work)
+
+
+async def _follow(cluster: Cluster, plan: Plan, options: argparse.Namespace, *, keep_throttle: bool) -> ExitCode:
+    before: Progress | None = None
+    async for progress in reassigning.follow(cluster, plan):
+        if progress != before:
+            _show_progress(progress, options)
+        before = progress
+    assert before is not None, "it looks at least once"
+    return await _end(cluster, plan, before, keep_throttle=keep_throttle)
+
+
+async def _end(cluster: Cluster, plan: Plan, progress: Progress, *, keep_throttle: bool) -> ExitCode:
+    """Takes the throttle away once nothing moves, and says by the exit code how it ended."""
+    if not (progress.is_anything_moving or progress.of(Standing.MOVING) or keep_throttle):
+        await reassigning.remove_throttle(cluster, {partition.topic for partition in plan})
+    if moving := progress.of(Standing.MOVING):
+        raise CommandError(
+            ExitCode.TIMED_OUT,
+            f"{count_text(len(moving), 'partition is', 'partitions are')} still moving",
+            "look again later, or give --wait",
+        )
+    if different := progress.of(Standing.DIFFERENT):
+        raise CommandError(
+            ExitCode.REFUSED,
+            f"{_names(different)}: not where the plan wants it, and not on the way",
+            "execute the plan, or somebody has cancelled it",
+        )
+    return ExitCode.OK
+
+
+def _show_progress(progress: Progress, options: argparse.Namespace) -> None:
+    if options.json:
+        print(json_line(_progress_fields(progress)), flush=True)
+        return
+    for partition, verdict in progress.verdicts.items():
+        words = f"{partition}  {verdict.standing}  replicas {_ids(verdict.replicas)}"
+        if verdict.standing is not Standing.COMPLETE:
+            words += f"  target {_ids(verdict.target)}"
+        if verdict.remaining:
+            words += f"  remaining {_ids(verdict.remaining)}"
+        print(words)
+    done = len(progress.of(Standing.COMPLETE))
+    remaining = count_text(progress.remaining_replicas, "replica remains", "replicas remain")
+    print(f"{done:,} of {len(progress.verdicts):,} partitions complete, {remaining}", flush=True)
+
+
+def _progress_fields(progress: Progress) -> dict[str, Json]:
+    partitions: list[Json] = [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "standing": str(verdict.standing),
+            "replicas": list(verdict.replicas),
+            "target": list(verdict.target),
+            "remaining": list(verdict.remaining),
+        }
+        for partition, verdict in progress.verdicts.items()
+    ]
+    return {
+        "complete": len(progress.of(Standing.COMPLETE)) == len(progress.verdicts),
+        "remaining_replicas": progress.remaining_replicas,
+        "partitions": partitions,
+    }
+
+
+# -- cancel, list ------------------------------------------------------------------------------------------------------
+
+
+def _add_cancel_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_plan_file_argument(parser)
+    _add_keep_throttle_argument(parser)
+    _add_common_arguments(parser, "a JSON document a line: topic and partition of each move that was cancelled")
+
+
+def _cancel(options: argparse.Namespace) -> ExitCode:
+    plan = _read_plan(options.file)
+
+    async def work(cluster: Cluster) -> ExitCode:
+        outcomes = await reassigning.cancel(cluster, plan)
+        for partition, error in sorted(outcomes.items()):
+            if error is None and options.json:
+                print(json_line({"topic": partition.topic, "partition": partition.partition}))
+            elif error is None:
+                print(f"cancelled {partition}")
+        if not outcomes and not options.json:
+            print("nothing of this plan is moving")
+        if not options.keep_throttle and not await admin.list_reassignments(cluster):
+            await reassigning.remove_throttle(cluster, {partition.topic for partition in plan})
+        return remote.tell_failures(error for error in outcomes.values() if error is not None)
+
+    return remote.run(options, work)
+
+
+def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_common_arguments(
+        parser, "a JSON document a line: topic, partition, replicas, those that come and those that go"
+    )
+
+
+def _list(options: argparse.Namespace) -> ExitCode:
+    async def work(cluster: Cluster) -> ExitCode:
+        ongoing = await admin.list_reassignments(cluster)
+        for partition, move in sorted(ongoing.items()):
+            if options.json:
+                fields: dict[str, Json] = {
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "replicas": list(move.replicas),
+                    "adding": list(move.adding),
+                    "removing": list(move.removing),
+                }
+                print(json_line(fields))
+            else:
+                adding, removing = _ids(move.adding), _ids(move.removing)
+                print(f"{partition}  replicas {_ids(move.replicas)}  adding {adding}  removing {removing}")
+        if not ongoing and not options.json:
+            print("nothing is moving")
+        return ExitCode.OK
+
+    return remote.run(options, work)
+
+
+def _ids(nodes: Collection[int]) -> str:
+    return ",".join(map(str, nodes)) or "none"
+
+
+def _names(partitions: Sequence[TopicPartition]) -> str:
+    rest = f" and {len(partitions) - 5} more" if len(partitions) > 5 else ""
+    return f"{', '.join(map(str, partitions[:5]))}{rest}"
+
+
+def _tell(text: str) -> None:
+    print(f"ottla: {text}", file=sys.stderr)
+
+
+COMMAND: Final = command_group(
+    "reassign",
+    "move partitions to other brokers",
+    "Move partitions to other brokers: plan what shall be where, execute it, verify that it is done, or cancel it.\n"
+    "Plans are files in the format of kafka-reassign-partitions; either tool takes those of the other.",
+    (
+        Command(
+            "plan",
+            "propose which replicas to move",
+            "Propose which replicas to move so that brokers hold equally many and lead equally many, with the\n"
+            "replicas of a partition on different racks; as little as possible is moved. Nothing is changed yet.",
+            _add_plan_arguments,
+            _plan,
+        ),
+        Command(
+            "execute",
+            "start the moves of a plan",
+            "Start the moves of a plan. Prints the assignment from before, which is the way back.",
+            _add_execute_arguments,
+            _execute,
+        ),
+        Command(
+            "verify",
+            "show how far a plan is, and clean up after it",
+            "Show how far the moves of a plan are. Takes the throttle away once nothing moves any more.\n"
+            "Exit code 0: all is where the plan wants it; 7: still moving; 6: not there and not moving.",
+            _add_verify_arguments,
+            _verify,
+        ),
+        Command(
+            "cancel",
+            "stop the moves of a plan",
+            "Stop the moves of a plan that are under way: their partitions stay where they were.\n"
+            "Takes the throttle away.",
+            _add_cancel_arguments,
+            _cancel,
+        ),
+        Command("list", "show what is moving", "Show all partitions that are moving.", _add_list_arguments, _list),
+    ),
+)

@@ -1,0 +1,316 @@
+"""Moving partitions to other brokers, from a plan to its end: the file, the throttle, the start, the verdict.
+
+A plan is a file in the format of Kafka's own tool (`kafka-reassign-partitions`), so that either can take what the other
+wrote. A throttle is what Kafka's tool makes of it: two settings of each topic that moves say which replicas are slowed
+down, two of each broker say to how many bytes a second. It outlives the command; `verify` and `cancel` take it away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from ottla.client import admin
+from ottla.client.admin import ConfigChange, ConfigOperation, ConfigResource, OngoingReassignment, ResourceType
+from ottla.client.metadata import Cluster, ClusterView
+from ottla.errors import ApiError, ConfigError, ErrorCode
+from ottla.ids import TopicPartition
+
+ANY_DIRECTORY: Final = "any"
+LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
+LEADER_RATE: Final = "leader.replication.throttled.rate"
+FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+LOOK_S: Final = 1.0  # between two looks at a move under way
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The brokers of a partition, the preferred leader first, and a directory on each; a broker chooses for `any`."""
+
+    replicas: tuple[int, ...]
+    directories: tuple[str, ...] = ()
+
+    def named_directories(self) -> Iterable[tuple[int, str]]:
+        return (pair for pair in zip(self.replicas, self.directories, strict=True) if pair[1] != ANY_DIRECTORY)
+
+
+Plan = Mapping[TopicPartition, Target]
+
+
+def plan_document(assignment: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:
+    """The document of Kafka's tool; any directory will do."""
+    partitions = [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "replicas": list(replicas),
+            "log_dirs": [ANY_DIRECTORY] * len(replicas),
+        }
+        for partition, replicas in sorted(assignment.items())
+    ]
+    return {"version": 1, "partitions": partitions}
+
+
+def parse_plan(text: str, where: str) -> dict[TopicPartition, Target]:
+    """A plan of Kafka's tool, or what `ottla reassign plan --json` printed; ConfigError says what is wrong with it."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{where}: this is no JSON: {error}") from error
+    if isinstance(document, dict) and isinstance(document.get("proposed"), dict):
+        document = document["proposed"]
+    if not isinstance(document, dict) or not isinstance(document.get("partitions"), list):
+        raise ConfigError(
+            f"{where}: a plan is an object with a list of `partitions`, as `ottla reassign plan` prints it"
+        )
+    if document.get("version", 1) != 1:
+        raise ConfigError(f"{where}: version {document['version']!r} of the format is not known, only 1")
+    plan: dict[TopicPartition, Target] = {}
+    for entry in document["partitions"]:
+        partition, target = _parse_entry(entry, where)
+        if partition in plan:
+            raise ConfigError(f"{where}: {partition} stands there twice")
+        plan[partition] = target
+    if not plan:
+        raise ConfigError(f"{where}: the plan has no partitions")
+    return plan
+
+
+def _parse_entry(entry: object, where: str) -> tuple[TopicPartition, Target]:
+    match entry:
+        case {"topic": str(topic), "partition": int(number), "replicas": [*replicas], **rest} if replicas and all(
+            isinstance(node, int) for node in replicas
+        ):
+            directories = rest.get("log_dirs") or [ANY_DIRECTORY] * len(replicas)
+            if len(set(replicas)) != len(replicas):
+                raise ConfigError(f"{where}: a broker stands twice among the replicas of {topic}-{number}")
+            if not isinstance(directories, list) or len(directories) != len(replicas):
+                raise ConfigError(f"{where}: {topic}-{number} has {len(replicas)} replicas and not as many log_dirs")
+            return TopicPartition(topic, number), Target(tuple(replicas), tuple(map(str, directories)))
+    raise ConfigError(
+        f"{where}: an entry has `topic`, `partition` and a list of `replicas`; this one has not: {entry!r}"
+    )
+
+
+def current_assignment(
+    view: ClusterView, topics: Collection[str] | None = None
+) -> dict[TopicPartition, tuple[int, ...]]:
+    return {
+        TopicPartition(name, partition.partition): partition.replicas
+        for name, topic in view.topics.items()
+        if topics is None or name in topics
+        for partition in topic.partitions
+    }
+
+
+# -- the throttle ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """Which replicas of which topics are slowed down, as `PARTITION:BROKER`, and which brokers are told the rate."""
+
+    leaders: Mapping[str, str]
+    followers: Mapping[str, str]
+    brokers: tuple[int, ...]
+
+
+def throttle_of(moves: Mapping[TopicPartition, tuple[Sequence[int], Sequence[int]]]) -> Throttle:
+    """Slows down what each move (from, to) copies: whoever may lead hands out slowly, who comes takes in slowly."""
+    leaders: dict[str, list[str]] = {}
+    followers: dict[str, list[str]] = {}
+    brokers: set[int] = set()
+    for (topic, number), (before, after) in sorted(moves.items()):
+        coming = sorted(set(after) - set(before))
+        if coming:
+            leaders.setdefault(topic, []).extend(f"{number}:{node}" for node in sorted(before))
+            followers.setdefault(topic, []).extend(f"{number}:{node}" for node in coming)
+            brokers.update(before, coming)
+    return Throttle(
+        {topic: ",".join(entries) for topic, entries in leaders.items()},
+        {topic: ",".join(entries) for topic, entries in followers.items()},
+        tuple(sorted(brokers)),
+    )
+
+
+async def _set_throttle(cluster: Cluster, throttle: Throttle, bytes_per_s: int) -> None:
+    # The replicas first: a rate without them slows nothing down, they without a rate neither.
+    for topic in throttle.leaders:
+        changes = [
+            ConfigChange(LEADER_REPLICAS, ConfigOperation.SET, throttle.leaders[topic]),
+            ConfigChange(FOLLOWER_REPLICAS, ConfigOperation.SET, throttle.followers[topic]),
+        ]
+        await admin.alter_configs(cluster, ConfigResource(ResourceType.TOPIC, topic), changes)
+    for node in throttle.brokers:
+        rates = [ConfigChange(name, ConfigOperation.SET, str(bytes_per_s)) for name in (LEADER_RATE, FOLLOWER_RATE)]
+        await admin.alter_configs(cluster, ConfigResource(ResourceType.BROKER, str(node)), rates)
+
+
+async def remove_throttle(cluster: Cluster, topics: Collection[str]) -> None:
+    """From these topics and from all brokers that are alive."""
+    view = await cluster.refresh(topics)
+    removals = {
+        ResourceType.TOPIC: (sorted(view.topics), (LEADER_REPLICAS, FOLLOWER_REPLICAS)),
+        ResourceType.BROKER: ([str(node) for node in sorted(view.nodes)], (LEADER_RATE, FOLLOWER_RATE)),
+    }
+    for kind, (names, settings) in removals.items():
+        changes = [ConfigChange(name, ConfigOperation.DELETE) for name in settings]
+        for name in names:
+            await admin.alter_configs(cluster, ConfigResource(kind, name), changes)
+
+
+# -- from the start to the end -----------------------------------------------------------------------------------------
+
+
+class MovesUnderWayError(ApiError):
+    """Other partitions are moving: the throttles of two plans would mix."""
+
+    def __init__(self, partitions: Collection[TopicPartition]) -> None:
+        names = ", ".join(map(str, sorted(partitions)[:5]))
+        super().__init__(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"partitions are moving already: {names}")
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What was there before, by which everything can be sent back, and what could not be started."""
+
+    before: Mapping[TopicPartition, tuple[int, ...]]
+    errors: Mapping[TopicPartition, ApiError] = field(default_factory=dict)
+
+
+async def execute(
+    cluster: Cluster, plan: Plan, *, bytes_per_s: int | None = None, is_additional: bool = False
+) -> Started:
+    """Starts the moves of a plan; it returns before they are done. `is_additional` allows others to be under way."""
+    view = await cluster.refresh({partition.topic for partition in plan})
+    before = {partition: view.topic(partition.topic).partition(partition.partition).replicas for partition in plan}
+    ongoing = await admin.list_reassignments(cluster)
+    if ongoing and not is_additional:
+        raise MovesUnderWayError(ongoing)
+    if bytes_per_s is not None:
+        moves = {partition: (each.origin, each.target) for partition, each in ongoing.items()}
+        moves |= {
+            partition: (ongoing[partition].origin if partition in ongoing else before[partition], target.replicas)
+            for partition, target in plan.items()
+        }
+        await _set_throttle(cluster, throttle_of(moves), bytes_per_s)
+    errors = await _choose_directories(cluster, plan)
+    outcomes = await admin.alter_reassignments(
+        cluster, {partition: target.replicas for partition, target in plan.items()}
+    )
+    errors |= {partition: error for partition, error in outcomes.items() if error is not None}
+    return Started(before, errors)
+
+
+async def _choose_directories(cluster: Cluster, plan: Plan) -> dict[TopicPartition, ApiError]:
+    """Tells brokers the directories that a plan names: of replicas that they have, and of those that are to come."""
+    errors: dict[TopicPartition, ApiError] = {}
+    for node, directories in _directories_by_broker(plan).items():
+        outcomes = await admin.alter_replica_log_dirs(cluster, node, directories)
+        errors |= {
+            partition: error
+            for partition, error in outcomes.items()
+            if error is not None and error.code is not ErrorCode.REPLICA_NOT_AVAILABLE
+        }
+    return errors
+
+
+def _directories_by_broker(plan: Plan) -> dict[int, dict[TopicPartition, str]]:
+    by_broker: dict[int, dict[TopicPartition, str]] = {}
+    for partition, target in plan.items():
+        for node, path in target.named_directories():
+            by_broker.setdefault(node, {})[partition] = path
+    return by_broker
+
+
+class Standing(StrEnum):
+    COMPLETE = "complete"
+    MOVING = "moving"
+    DIFFERENT = "different"  # it does not move, and is not where the plan wants it
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Where a partition of a plan stands; `remaining` are the brokers of its target that are not in sync yet."""
+
+    standing: Standing
+    replicas: tuple[int, ...]
+    target: tuple[int, ...]
+    remaining: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    verdicts: Mapping[TopicPartition, Verdict]
+    is_anything_moving: bool  # also what is not in the plan
+
+    def of(self, standing: Standing) -> list[TopicPartition]:
+        return [partition for partition, verdict in self.verdicts.items() if verdict.standing is standing]
+
+    @property
+    def remaining_replicas(self) -> int:
+        return sum(len(verdict.remaining) for verdict in self.verdicts.values())
+
+
+async def look(cluster: Cluster, plan: Plan) -> Progress:
+    """Where the partitions of a plan stand now."""
+    ongoing = await admin.list_reassignments(cluster)
+    view = await cluster.refresh({partition.topic for partition in plan})
+    verdicts = {
+        partition: verdict_of(view, partition, target.replicas, ongoing.get(partition))
+        for partition, target in sorted(plan.items())
+    }
+    for partition in await _in_other_directories(cluster, plan):
+        if verdicts[partition].standing is Standing.COMPLETE:
+            verdict = verdicts[partition]
+            verdicts[partition] = Verdict(Standing.MOVING, verdict.replicas, verdict.target, ())
+    return Progress(verdicts, bool(ongoing))
+
+
+def verdict_of(
+    view: ClusterView, partition: TopicPartition, target: tuple[int, ...], ongoing: OngoingReassignment | None
+) -> Verdict:
+    found = view.topic(partition.topic).partition(partition.partition)
+    remaining = tuple(node for node in target if node not in found.isr)
+    if ongoing is not None:
+        return Verdict(Standing.MOVING, found.replicas, target, remaining)
+    standing = Standing.COMPLETE if found.replicas == target else Standing.DIFFERENT
+    return Verdict(standing, found.replicas, target, remaining)
+
+
+async def _in_other_directories(cluster: Cluster, plan: Plan) -> set[TopicPartition]:
+    """Partitions with a replica that is not in the directory that the plan names, or still on its way there."""
+    missing: set[TopicPartition] = set()
+    for node, paths in _directories_by_broker(plan).items():
+        there = {
+            replica.partition: directory.path
+            for directory in await admin.describe_log_dirs(cluster, node, list(paths))
+            for replica in directory.replicas
+            if not replica.is_future
+        }
+        missing |= {partition for partition, path in paths.items() if there.get(partition) != path}
+    return missing
+
+
+async def follow(cluster: Cluster, plan: Plan) -> AsyncIterator[Progress]:
+    """Looks again and again, and ends with the first look that sees nothing of the plan move."""
+    while True:
+        progress = await look(cluster, plan)
+        yield progress
+        if not progress.of(Standing.MOVING):
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+async def cancel(cluster: Cluster, plan: Plan) -> dict[TopicPartition, ApiError | None]:
+    """Stops the moves of a plan that are under way: their partitions stay where they were."""
+    ongoing = await admin.list_reassignments(cluster, list(plan))
+    return await admin.alter_reassignments(cluster, dict.fromkeys(ongoing)) if ongoing else {}
