@@ -128,7 +128,7 @@ def test_a_topic_that_exists_is_an_error_unless_that_is_fine(tool):
     assert "exist" in again.err
     assert "--if-not-exists" in again.err
     fine = tool("topics", "create", name, "--if-not-exists")
-    assert (fine.code, fine.out) == (OK, f"exists already: {name}: 2 partitions, replication factor 1\n".encode())
+    assert (fine.code, fine.out) == (OK, f"already exists: {name}: 2 partitions, replication factor 1\n".encode())
 
 
 def test_validating_creates_nothing(tool):
@@ -142,7 +142,7 @@ def test_validating_creates_nothing(tool):
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (("bad name",), "a name has up to 249"),
+        (("bad name",), "'_' and '-'"),
         (("fine", "--config", "no.such.setting=1"), "configs describe"),
         (("fine", "--config", "retention.ms=soon"), "configs describe"),
         (("fine", "--replication-factor", "3"), "ottla cluster"),
@@ -362,7 +362,7 @@ def test_a_bad_line_ends_it_after_those_before(tool):
     name = tool.new_topic()
     sent = tool("produce", name, "--key-separator", ":", stdin=b"a:1\nb:2\noops\nc:3\n")
     assert sent.code == USAGE
-    assert "line 3: there is no key separator" in sent.err
+    assert "line 3: it does not contain the key separator" in sent.err
     assert tool("consume", name, "--from-beginning", "--exit", "--format", "%k=%v\\n").out == b"a=1\nb=2\n"
 
 

@@ -238,9 +238,9 @@ def test_what_cannot_be_reset_is_told(ottla, committed, topic):
     for arguments, code, words in (
         (("--topic", "nowhere", "--to", "0"), NOT_FOUND, "the topic nowhere does not exist"),
         (("--topic", f"{topic}:7", "--to", "0"), NOT_FOUND, "no partition 7"),
-        (("--topic", f"{topic}:x", "--to", "0"), USAGE, "names no partitions"),
-        (("--topic", topic, "--to", "soon"), USAGE, "'soon' is no place"),
-        (("--topic", f"{topic}:1", "--shift-by", "1"), NOT_FOUND, "no offset in"),
+        (("--topic", f"{topic}:x", "--to", "0"), USAGE, "is not a list of partitions"),
+        (("--topic", topic, "--to", "soon"), USAGE, "'soon' is not a place"),
+        (("--topic", f"{topic}:1", "--shift-by", "1"), NOT_FOUND, "no committed offset in"),
         (("--topic", topic), USAGE, "one of the arguments --to --shift-by is required"),
         (("--to", "0"), USAGE, "one of the arguments --topic --all-topics is required"),
     ):

@@ -57,7 +57,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
 COMMAND: Final = Command(
     "cluster",
     "show the brokers of a cluster",
-    "Show the id of a cluster, its brokers, which of them takes changes, and the features that are switched on.",
+    "Show the id of a cluster, its brokers, which of them is the controller, and the enabled features.",
     _add_arguments,
     _run,
 )

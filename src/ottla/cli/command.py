@@ -11,7 +11,7 @@ from ottla.errors import OttlaError
 
 
 class ExitCode(IntEnum):
-    """One code per kind of failure, so that scripts need not read words. `--help` shows this table."""
+    """One code per kind of failure, so that scripts need not parse messages. `--help` shows this table."""
 
     meaning: str
 
@@ -24,11 +24,11 @@ class ExitCode(IntEnum):
     OK = 0, "done"
     UNEXPECTED = 1, "something unexpected: a bug, or a failing machine"
     USAGE = 2, "bad arguments, configuration or input"
-    NOT_FOUND = 3, "a file or thing that was named does not exist"
-    DAMAGED = 4, "data was read and found damaged"
-    UNREACHABLE = 5, "no broker could be reached, or its connection broke"
-    REFUSED = 6, "a broker refused what was asked"
-    TIMED_OUT = 7, "no answer, or no success, in the time given"
+    NOT_FOUND = 3, "a file, topic, group or other thing does not exist"
+    DAMAGED = 4, "the data is damaged"
+    UNREACHABLE = 5, "no broker could be reached, or the connection was lost"
+    REFUSED = 6, "a broker rejected the request"
+    TIMED_OUT = 7, "no success within the time limit"
 
 
 class CommandError(OttlaError):

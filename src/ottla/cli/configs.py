@@ -37,11 +37,13 @@ def _resource(options: argparse.Namespace) -> ConfigResource:
 
 def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
     _add_resource_arguments(parser)
-    parser.add_argument("--all", action="store_true", help="also settings that have their default")
+    parser.add_argument("--all", action="store_true", help="include settings that have their default value")
     parser.add_argument(
-        "--verbose", action="store_true", help="say what each setting is for, and what stands behind its value"
+        "--verbose", action="store_true", help="explain each setting, and list the values that it overrides"
     )
-    remote.add_json_argument(parser, "a JSON document a line: name, value, source and what stands behind it")
+    remote.add_json_argument(
+        parser, "one JSON document per setting: name, value, source and the values that it overrides"
+    )
     remote.add_arguments(parser)
 
 
@@ -111,11 +113,11 @@ def _source_text(source: ConfigSource) -> str:
 
 def _add_alter_arguments(parser: argparse.ArgumentParser) -> None:
     _add_resource_arguments(parser)
+    parser.add_argument("--add", action="append", default=[], metavar="KEY=VALUE", help="change a setting; repeatable")
     parser.add_argument(
-        "--add", action="append", default=[], metavar="KEY=VALUE", help="give a setting a value; repeatable"
+        "--delete", action="append", default=[], metavar="KEY", help="remove a value that was set here; repeatable"
     )
-    parser.add_argument("--delete", action="append", default=[], metavar="KEY", help="take a setting back; repeatable")
-    parser.add_argument("--validate-only", action="store_true", help="only ask whether it could be changed")
+    parser.add_argument("--validate-only", action="store_true", help="only check whether it could be changed")
     remote.add_json_argument(parser, "one JSON document: what was changed")
     remote.add_arguments(parser)
 
@@ -125,7 +127,7 @@ def _alter(options: argparse.Namespace) -> ExitCode:
     settings = parse_settings(options.add)
     changes = config_changes(settings, options.delete)
     if not changes:
-        raise CommandError(ExitCode.USAGE, "no setting to change is named", "use --add KEY=VALUE or --delete KEY")
+        raise CommandError(ExitCode.USAGE, "no setting to change", "use --add KEY=VALUE or --delete KEY")
 
     async def work(cluster: Cluster) -> ExitCode:
         await admin.alter_configs(cluster, resource, changes, validate_only=options.validate_only)
@@ -153,14 +155,14 @@ COMMAND: Final = command_group(
         Command(
             "describe",
             "show settings",
-            "Show settings and where their values come from; those that have their default only with --all.",
+            "Show settings and where their values come from. Settings with their default value are shown with --all.",
             _add_describe_arguments,
             _describe,
         ),
         Command(
             "alter",
             "change settings",
-            "Change settings: all that are named, or none if one of them is wrong.",
+            "Change settings. If one of the changes is invalid, none is made.",
             _add_alter_arguments,
             _alter,
         ),

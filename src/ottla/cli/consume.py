@@ -21,9 +21,10 @@ FORMAT_DEFAULT: Final = "%v\\n"
 NULL_DEFAULT: Final = "null"
 
 DESCRIPTION: Final = """\
-Write the records of a topic to standard output, by default a value a line, from now on until Ctrl-C.
---from-beginning or --offset starts earlier; --exit ends where the topic ends when the command starts.
-Records of one partition come in their order; those of different partitions as brokers send them."""
+Write the records of a topic to standard output, by default one value per line, starting with new records
+and ending with Ctrl-C. --from-beginning or --offset starts earlier; --exit stops at what is the end of the
+topic when the command starts. Records of one partition are written in order; the order between partitions
+is not defined."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +40,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where to start in each partition: an offset, -N for the last N records, earliest, latest, or @TIME with"
         " milliseconds since 1970 or 2026-01-31T12:00:00 in UTC (default: latest)",
     )
-    parser.add_argument("--exit", action="store_true", help="end at the end of the topic")
+    parser.add_argument("--exit", action="store_true", help="stop at the end of the topic")
     parser.add_argument("--max-messages", type=int, metavar="N", help="end after N records")
     parser.add_argument(
         "--format",
@@ -52,15 +53,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--null-marker",
         default=NULL_DEFAULT,
         metavar="TEXT",
-        help=f"what is written for a key or value that is null (default: {NULL_DEFAULT})",
+        help=f"the text to write for a null key or value (default: {NULL_DEFAULT})",
     )
     parser.add_argument(
         "--isolation",
         choices=[level.name.lower() for level in Isolation],
         default=Isolation.READ_UNCOMMITTED.name.lower(),
-        help="whether records of transactions that are open or aborted are shown (default: read_uncommitted)",
+        help="whether to show records of open and aborted transactions (default: read_uncommitted)",
     )
-    remote.add_json_argument(parser, "a JSON document a line with everything that a record has, instead of --format")
+    remote.add_json_argument(parser, "one JSON document per record with everything it contains, instead of --format")
     remote.add_arguments(parser)
 
 

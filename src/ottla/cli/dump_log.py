@@ -1,4 +1,4 @@
-"""`ottla dump-log`: shows what is in the files of a partition, and checks it on request."""
+"""`ottla dump-log`: shows the contents of a partition's files, and checks them on request."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from ottla.storage.producer_state import Producer
 SHOWN_BYTES_MAX: Final = 200
 
 DESCRIPTION: Final = """\
-Show what is in the files of a partition: batches and records of a segment (.log), the entries of its
+Show the contents of a partition's files: batches and records of a segment (.log), the entries of its
 indexes (.index, .timeindex, .txnindex), producer snapshots (.snapshot), checkpoints
-(leader-epoch-checkpoint, *-offset-checkpoint) and partition.metadata. A file is known by its name. Of a
-directory, all files of these kinds are shown. Files are only read, so a broker may be using them."""
+(leader-epoch-checkpoint, *-offset-checkpoint) and partition.metadata. The name of a file says what it
+is. For a directory, all files of these kinds are shown. Files are only read, so a broker may be using them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,10 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="check checksums and records of every batch, and every index entry against its segment;"
         " exit code 4 if anything is wrong",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON document a line: file, kind and fields")
-    parser.add_argument(
-        "--from-offset", type=int, default=0, metavar="N", help="pass over batches that end before offset N"
-    )
+    parser.add_argument("--json", action="store_true", help="one JSON document per line: file, kind and fields")
+    parser.add_argument("--from-offset", type=int, default=0, metavar="N", help="skip batches that end before offset N")
     parser.add_argument(
         "--max-bytes", type=int, metavar="N", help="read no more than the first N bytes of each segment"
     )
@@ -91,16 +89,16 @@ def _files(path: Path) -> list[LogFile]:
             return files
         raise CommandError(
             ExitCode.NOT_FOUND,
-            f"{path}: no file of a log in this directory",
-            "name the directory of a partition, such as DATA/my-topic-0",
+            f"{path}: no log files in this directory",
+            "give the directory of a partition, such as DATA/my-topic-0",
         )
     if not path.exists():
-        raise CommandError(ExitCode.NOT_FOUND, f"{path}: no such file or directory", "look at the name again")
+        raise CommandError(ExitCode.NOT_FOUND, f"{path}: no such file or directory", "check the name")
     if (file := identify(path)) is None:
         raise CommandError(
             ExitCode.USAGE,
-            f"{path}: its name does not tell what it holds",
-            "keep the names of a log directory, such as 00000000000000000000.log",
+            f"{path}: unknown kind of file",
+            "files must have the names that they have in a log directory, such as 00000000000000000000.log",
         )
     return [file]
 

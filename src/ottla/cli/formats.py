@@ -50,7 +50,9 @@ def compile_format(text: str, null: bytes) -> RenderBatch:
             template += _literal(bytes.fromhex(hexadecimal))
         elif escape is not None:
             if escape not in _ESCAPES:
-                raise _bad_format(text, f"\\{escape} is no escape", "\\n, \\r, \\t, \\0, \\\\ and \\xNN are")
+                raise _bad_format(
+                    text, f"\\{escape} is not an escape sequence", "\\n, \\r, \\t, \\0, \\\\ and \\xNN are"
+                )
             template += _ESCAPES[escape]
         elif field == "%":
             template += b"%%"
@@ -59,7 +61,7 @@ def compile_format(text: str, null: bytes) -> RenderBatch:
             letters.append(field)
         else:
             known = " ".join(f"%{letter}" for letter in _FIELDS)
-            raise _bad_format(text, f"%{field} is no field", f"{known} are; %% is a percent sign")
+            raise _bad_format(text, f"%{field} is not a field", f"{known} are; %% is a percent sign")
     pattern = bytes(template)
     if not letters:
         constant = pattern % ()
@@ -185,7 +187,9 @@ class LineFormat:
             key, found, value = line.partition(separator)
             if not found:
                 raise BadLineError(
-                    index, f"there is no key separator {separator!r} in it", "write KEY, the separator and the value"
+                    index,
+                    f"it does not contain the key separator {separator!r}",
+                    "write the key, the separator and the value",
                 )
             keys.append(key)
             values.append(value)
@@ -208,7 +212,7 @@ def parse_json_line(index: int, line: bytes) -> JsonRecord:
     try:
         fields = json.loads(line)
         if not isinstance(fields, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
         return JsonRecord(
             key=_bytes_of(fields.get("key")),
             value=_bytes_of(fields.get("value")),

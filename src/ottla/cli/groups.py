@@ -1,4 +1,4 @@
-"""`ottla groups`: list, describe and delete groups, and set back or forth how far they have read."""
+"""`ottla groups`: list, describe and delete groups, and reset their committed offsets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--type", action="append", default=[], metavar="TYPE", help="only groups of this type; repeatable"
     )
-    remote.add_json_argument(parser, "a JSON document a line: group, state, type and protocol")
+    remote.add_json_argument(parser, "one JSON document per group: name, state, type and protocol")
     remote.add_arguments(parser)
 
 
@@ -54,9 +54,11 @@ def _list(options: argparse.Namespace) -> ExitCode:
 
 
 def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="GROUP", help="a group; all of them where none is named")
-    parser.add_argument("--members", action="store_true", help="show the members in place of the partitions")
-    remote.add_json_argument(parser, "a JSON document a line: state, members, and offset and lag of each partition")
+    parser.add_argument("names", nargs="*", metavar="GROUP", help="a group (default: all)")
+    parser.add_argument("--members", action="store_true", help="show the members instead of the partitions")
+    remote.add_json_argument(
+        parser, "one JSON document per group: state, members, and offset and lag of each partition"
+    )
     remote.add_arguments(parser)
 
 
@@ -201,8 +203,8 @@ def _description_fields(group: GroupDescription, progress: Mapping[TopicPartitio
 
 def _add_delete_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="+", metavar="GROUP", help="a group")
-    parser.add_argument("--if-exists", action="store_true", help="pass over groups that do not exist")
-    remote.add_json_argument(parser, "a JSON document a line: group and whether it was deleted")
+    parser.add_argument("--if-exists", action="store_true", help="ignore groups that do not exist")
+    remote.add_json_argument(parser, "one JSON document per group: name and whether it was deleted")
     remote.add_arguments(parser)
 
 
@@ -232,9 +234,11 @@ def _add_reset_arguments(parser: argparse.ArgumentParser) -> None:
         "--topic",
         action="append",
         metavar="TOPIC[:N,...]",
-        help="a topic, or some partitions of it as orders:0,2; repeatable",
+        help="a topic, or some of its partitions, such as orders:0,2; repeatable",
     )
-    which.add_argument("--all-topics", action="store_true", help="every partition that the group has committed")
+    which.add_argument(
+        "--all-topics", action="store_true", help="every partition in which the group has a committed offset"
+    )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument(
         "--to",
@@ -242,9 +246,9 @@ def _add_reset_arguments(parser: argparse.ArgumentParser) -> None:
         help="an offset, -N for the last N records, earliest, latest, or @TIME with milliseconds since 1970 or"
         " 2026-01-31T12:00:00 in UTC",
     )
-    where.add_argument("--shift-by", type=int, metavar="N", help="that many records further, or back with -N")
-    parser.add_argument("--execute", action="store_true", help="do it; without this it is only shown")
-    remote.add_json_argument(parser, "a JSON document a line: topic, partition, offset and new offset")
+    where.add_argument("--shift-by", type=int, metavar="N", help="N records forward, or back with -N")
+    parser.add_argument("--execute", action="store_true", help="make the change; without this it is only shown")
+    remote.add_json_argument(parser, "one JSON document per partition: topic, partition, offset and new offset")
     remote.add_arguments(parser)
 
 
@@ -257,7 +261,7 @@ def _reset(options: argparse.Namespace) -> ExitCode:
         committed = await groups.committed_offsets(cluster, name)
         partitions = sorted(committed) if options.all_topics else await named_partitions(cluster, options.topic)
         if not partitions:
-            raise CommandError(ExitCode.NOT_FOUND, f"the group {name} has committed nothing", "name a --topic")
+            raise CommandError(ExitCode.NOT_FOUND, f"the group {name} has no committed offsets", "name a --topic")
         if place is not None:
             wanted = await offsets_at(cluster, partitions, place)
         else:
@@ -269,14 +273,14 @@ def _reset(options: argparse.Namespace) -> ExitCode:
         for partition, offset in new.items():
             _show_reset(options, partition, committed.get(partition), offset)
         if not options.execute:
-            print("ottla: nothing was changed; add --execute to do it", file=sys.stderr)
+            print("ottla: nothing was changed; add --execute to make the change", file=sys.stderr)
         return ExitCode.OK
 
     return remote.run(options, work)
 
 
 async def _check_is_idle(cluster: Cluster, name: str) -> None:
-    """A group with members would go on from where they are, and overwrite what is set."""
+    """Members would continue from their own positions, and commit over the new offsets."""
     described = (await groups.describe_groups(cluster, [name]))[name]
     if isinstance(described, ApiError):
         if described.code is not ErrorCode.GROUP_ID_NOT_FOUND:
@@ -285,7 +289,7 @@ async def _check_is_idle(cluster: Cluster, name: str) -> None:
         members = count_text(len(described.members), "member", "members")
         raise CommandError(
             ExitCode.REFUSED,
-            f"the group {name} has {members}, who would go on from where they are",
+            f"the group {name} has {members}, which would continue from their own positions",
             f"stop them first; `ottla groups describe {name} --members` shows them",
         )
 
@@ -297,8 +301,8 @@ def _shifted(
         if partition not in committed:
             raise CommandError(
                 ExitCode.NOT_FOUND,
-                f"the group {name} has no offset in {partition} from which to shift",
-                "use --to, or leave the partition out",
+                f"the group {name} has no committed offset in {partition} to shift",
+                "use --to, or leave out the partition",
             )
     return {partition: committed[partition].offset + steps for partition in partitions}
 
@@ -326,28 +330,28 @@ def _show_reset(
 COMMAND: Final = command_group(
     "groups",
     "list, describe, delete and reset groups",
-    "List, describe and delete groups, and set back or forth how far they have read.",
+    "List, describe and delete groups, and reset their committed offsets.",
     (
-        Command("list", "name all groups", "Name all groups, one a line.", _add_list_arguments, _list),
+        Command("list", "list all groups", "List all groups, one per line.", _add_list_arguments, _list),
         Command(
             "describe",
             "show state, members, offsets and lag",
-            "Show groups: their state, and of each partition the committed offset, the end, the lag and who reads it.",
+            "Show the state of groups and, for each partition, the committed offset, the end, the lag and its member.",
             _add_describe_arguments,
             _describe,
         ),
         Command(
             "delete",
             "delete groups",
-            "Delete groups that have no members, with all their offsets.",
+            "Delete groups without members, with all their offsets.",
             _add_delete_arguments,
             _delete,
         ),
         Command(
             "reset",
-            "set how far a group has read",
+            "reset the committed offsets of a group",
             "Set the committed offsets of a group without members. Without --execute it only shows what it would do.\n"
-            "An offset that is outside of its partition becomes the nearest that is inside.",
+            "An offset outside its partition becomes the nearest one inside.",
             _add_reset_arguments,
             _reset,
         ),

@@ -1,4 +1,4 @@
-"""`ottla log-dirs`: what lies in the log directories of brokers."""
+"""`ottla log-dirs`: the log directories of brokers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ottla.ids import TopicPartition
 def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--broker", action="append", type=int, metavar="ID", help="only this broker; repeatable")
     parser.add_argument("--topic", action="append", metavar="NAME", help="only replicas of this topic; repeatable")
-    remote.add_json_argument(parser, "a JSON document a line for each directory: broker, path, sizes and replicas")
+    remote.add_json_argument(parser, "one JSON document per directory: broker, path, sizes and replicas")
     remote.add_arguments(parser)
 
 
@@ -128,7 +128,7 @@ COMMAND: Final = command_group(
         Command(
             "describe",
             "show sizes and replicas",
-            "Show the log directories of brokers: how large they are, what is free, and every replica in them.",
+            "Show the log directories of brokers: their size, the free space, and every replica in them.",
             _add_describe_arguments,
             _describe,
         ),

@@ -40,7 +40,7 @@ PIPE_CLOSED: Final = 141
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in the words of the house, without the usage text in front."""
+    """Reports errors in the format of all commands, without the usage text in front."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(ExitCode.USAGE, f"ottla: {message}; try {self.prog} --help\n")
@@ -59,7 +59,7 @@ class _ShowVersion(argparse.Action):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns the exit code of the process. What is nobody's fault but ours is raised."""
+    """Runs one command and returns the exit code of the process. A bug of ours is raised."""
     arguments = sys.argv[1:] if arguments is None else arguments
     is_known = bool(arguments) and arguments[0] in COMMANDS
     options = make_parser(arguments[:1] if is_known else None).parse_args(arguments)

@@ -1,4 +1,4 @@
-"""`ottla metadata`: what a client is told when it asks who leads what."""
+"""`ottla metadata`: the brokers, topics and leaders that a client sees."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _show(view: ClusterView) -> None:
 COMMAND: Final = Command(
     "metadata",
     "show brokers, topics and leaders as a client sees them",
-    "Show what a client is told when it asks for metadata: brokers, topics, partitions and who leads them.",
+    "Show the metadata that a client gets: brokers, topics, partitions and their leaders.",
     _add_arguments,
     _run,
 )

@@ -22,5 +22,5 @@ async def named_partitions(cluster: Cluster, names: Sequence[str]) -> list[Topic
 
 def _number(text: str, part: str) -> int:
     if not (part.isascii() and part.isdecimal()):
-        raise CommandError(ExitCode.USAGE, f"{text!r} names no partitions", "write TOPIC or TOPIC:0,2")
+        raise CommandError(ExitCode.USAGE, f"{text!r} is not a list of partitions", "write TOPIC or TOPIC:0,2")
     return int(part)

@@ -44,8 +44,8 @@ def parse_place(text: str) -> Place:
         return Place(Kind.TIME, _milliseconds(text[1:]))
     raise CommandError(
         ExitCode.USAGE,
-        f"{text!r} is no place to start",
-        "name an offset, -N for the last N, earliest, latest, or @TIME",
+        f"{text!r} is not a place to start",
+        "use an offset, -N for the last N, earliest, latest, or @TIME",
     )
 
 
@@ -57,7 +57,7 @@ def _milliseconds(text: str) -> int:
     except ValueError as error:
         raise CommandError(
             ExitCode.USAGE,
-            f"{text!r} is no time",
+            f"{text!r} is not a time",
             "write milliseconds since 1970, or a time such as 2026-01-31T12:00:00 in UTC",
         ) from error
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

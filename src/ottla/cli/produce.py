@@ -1,4 +1,4 @@
-"""`ottla produce`: standard input to a topic, a record a line."""
+"""`ottla produce`: standard input to a topic, one record per line."""
 
 from __future__ import annotations
 
@@ -23,20 +23,23 @@ from ottla.records.layout import Compression
 _ACKS: Final = {"all": Acks.ALL, "-1": Acks.ALL, "1": Acks.LEADER, "0": Acks.NONE}
 
 DESCRIPTION: Final = """\
-Send standard input to a topic, a record a line. Bytes are taken as they are; the end of a line is no part
-of its record. What has come is sent at once; what comes while a batch is under way goes into the next one.
+Send standard input to a topic, one record per line, without the line ends; bytes are sent as they are.
+Input is sent as soon as it arrives; whatever arrives while a batch is in flight goes into the next one.
 A record with a key goes to the partition that every Kafka client would choose for it."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC", help="the topic; created where the broker does that")
+    parser.add_argument("topic", metavar="TOPIC", help="the topic; created if the broker creates topics automatically")
     parser.add_argument(
-        "--acks", choices=_ACKS, default="all", help="who must have a record: all in sync, the leader, or nobody"
+        "--acks",
+        choices=_ACKS,
+        default="all",
+        help="which replicas must have a record: all in sync, the leader, or none",
     )
-    parser.add_argument("--key-separator", metavar="TEXT", help="what stands between key and value (default: no keys)")
-    parser.add_argument("--null-marker", metavar="TEXT", help="a key or value that is this text is null")
+    parser.add_argument("--key-separator", metavar="TEXT", help="the text between key and value (default: no keys)")
+    parser.add_argument("--null-marker", metavar="TEXT", help="the text that stands for a null key or value")
     parser.add_argument(
-        "--header", action="append", default=[], metavar="NAME=VALUE", help="a header of every record; repeatable"
+        "--header", action="append", default=[], metavar="NAME=VALUE", help="a header for every record; repeatable"
     )
     parser.add_argument(
         "--compression",
@@ -44,7 +47,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default="none",
         help="how batches are compressed (default: none)",
     )
-    parser.add_argument("--partition", type=int, metavar="N", help="send all records there, whatever their keys")
+    parser.add_argument(
+        "--partition", type=int, metavar="N", help="send all records to this partition, whatever their keys"
+    )
     parser.add_argument(
         "--json-lines",
         action="store_true",
@@ -52,7 +57,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         " what `ottla consume --json` writes",
     )
     parser.add_argument(
-        "--no-idempotence", action="store_true", help="send without numbers: a record may come twice after a failure"
+        "--no-idempotence",
+        action="store_true",
+        help="send without sequence numbers: a record may be stored twice after a failure",
     )
     remote.add_json_argument(parser, "the summary as a JSON document on standard output")
     remote.add_arguments(parser)
@@ -78,7 +85,7 @@ class _Summary:
                 first = self.ends.get(number, (each.base_offset, 0))[0]
                 self.ends[number] = (first, each.base_offset + each.record_count - 1)
 
-    def tell(self, topic: str, acks: Acks, *, as_json: bool) -> None:
+    def report(self, topic: str, acks: Acks, *, as_json: bool) -> None:
         seconds = time.monotonic() - self.started
         if as_json:
             partitions: list[Json] = [
@@ -112,7 +119,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
         is_idempotent=acks is Acks.ALL and not options.no_idempotence,
     )
     if options.key_separator == "":
-        raise CommandError(ExitCode.USAGE, "an empty key separator is everywhere", "name a text that ends a key")
+        raise CommandError(ExitCode.USAGE, "the key separator is empty", "give the text that ends a key")
     headers = tuple((name, _bytes(value)) for name, value in parse_headers(options.header))
     lines = LineFormat(
         key_separator=None if options.key_separator is None else _bytes(options.key_separator),
@@ -121,7 +128,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
     )
 
     if sys.stdin is None:
-        raise CommandError(ExitCode.USAGE, "standard input is closed", "give the lines by a pipe or with <")
+        raise CommandError(ExitCode.USAGE, "standard input is closed", "redirect a file or a pipe to it")
 
     async def work(cluster: Cluster) -> ExitCode:
         # Found out before a line is read: a wrong name should not swallow the input first.
@@ -132,7 +139,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
         try:
             await sending.send_all(StandardInput(sys.stdin.fileno()))
         finally:
-            sending.summary.tell(options.topic, acks, as_json=options.json)
+            sending.summary.report(options.topic, acks, as_json=options.json)
         return ExitCode.OK
 
     return remote.run(options, work)
@@ -167,7 +174,7 @@ class _Sending:
             await self._send_sound(lines[: bad.index])
             raise CommandError(
                 ExitCode.USAGE,
-                f"line {self._line_number}: {bad}; the lines before it were sent, this one and what follows were not",
+                f"line {self._line_number}: {bad}; the lines before it were sent, this line and the rest were not",
                 bad.hint,
             ) from bad
 
@@ -202,5 +209,5 @@ def _by_partition(records: Sequence[JsonRecord], now_ms: int) -> dict[int | None
 
 
 COMMAND: Final = Command(
-    "produce", "send standard input to a topic, a record a line", DESCRIPTION, _add_arguments, _run
+    "produce", "send standard input to a topic, one record per line", DESCRIPTION, _add_arguments, _run
 )

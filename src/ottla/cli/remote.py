@@ -1,4 +1,4 @@
-"""What all commands that talk to a broker share: where it is, how long to wait, and words for what goes wrong."""
+"""What all commands that talk to a broker share: its address, the timeout, errors and hints."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _HINTS: Final = {
     ErrorCode.GROUP_ID_NOT_FOUND: "`ottla groups list` shows the groups",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`ottla transactions list` shows the transactional ids",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first; `ottla groups describe --members` shows them",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "use --if-not-exists if that is fine, or `ottla topics alter` to change it",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "use --if-not-exists to accept that, or `ottla topics alter` to change it",
     ErrorCode.INVALID_CONFIG: "`ottla configs describe` with --all shows names and values",
     ErrorCode.INVALID_REPLICATION_FACTOR: "`ottla cluster` shows how many brokers there are",
     ErrorCode.REASSIGNMENT_IN_PROGRESS: "`ottla reassign list` shows them: wait, cancel, or give --additional",
@@ -54,7 +54,7 @@ _HINTS: Final = {
     ErrorCode.INVALID_REPLICA_ASSIGNMENT: "`ottla brokers` shows which brokers there are",
     ErrorCode.LOG_DIR_NOT_FOUND: "`ottla log-dirs describe` shows the directories of each broker",
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic, or send less in one record",
-    ErrorCode.NOT_ENOUGH_REPLICAS: "`ottla topics describe` shows what is in sync; min.insync.replicas asks for more",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "`ottla topics describe` shows what is in sync; min.insync.replicas requires more",
     ErrorCode.TOPIC_DELETION_DISABLED: "the broker is configured with delete.topic.enable=false",
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old or too new for this",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask an administrator for permission",
@@ -79,8 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-b",
         metavar="HOST:PORT",
         default=os.environ.get(BOOTSTRAP_VARIABLE, BOOTSTRAP_DEFAULT),
-        help=f"a broker of the cluster, or several with commas between; ${BOOTSTRAP_VARIABLE} where it is set,"
-        f" else {BOOTSTRAP_DEFAULT}",
+        help=f"a broker of the cluster, or several separated by commas (default: ${BOOTSTRAP_VARIABLE} if it is set,"
+        f" else {BOOTSTRAP_DEFAULT})",
     )
     group.add_argument(
         "--timeout",
@@ -106,7 +106,7 @@ _seconds.__name__ = "number of seconds"  # argparse names it when it complains
 
 
 def run(options: argparse.Namespace, work: Callable[[Cluster], Awaitable[ExitCode]]) -> ExitCode:
-    """Connects, does the work and turns its failures into words and exit codes."""
+    """Connects, does the work and turns its failures into messages and exit codes."""
     addresses = parse_addresses(options.bootstrap_server)
     client = ClientOptions(
         ConnectionOptions(
@@ -128,7 +128,7 @@ def run(options: argparse.Namespace, work: Callable[[Cluster], Awaitable[ExitCod
 
 
 def tell_failures(errors: Iterable[ApiError]) -> ExitCode:
-    """Tells all failures but the last, which ends the command with its exit code."""
+    """Reports all failures but the last, which ends the command with its exit code."""
     found = list(errors)
     for error in found[:-1]:
         print(f"ottla: {error}", file=sys.stderr)
@@ -143,7 +143,9 @@ def command_error(error: OttlaError, options: argparse.Namespace | None = None) 
         case RecordsError():
             return CommandError(ExitCode.DAMAGED, str(error), "`ottla dump-log --verify` checks the broker's files")
         case RequestTimedOutError() | TimedOutError():
-            return CommandError(ExitCode.TIMED_OUT, str(error), "look at the broker's log, or give more --timeout")
+            return CommandError(
+                ExitCode.TIMED_OUT, str(error), "look at the broker's log, or allow more time with --timeout"
+            )
         case ApiError(code=code):
             exit_code = ExitCode.NOT_FOUND if code in _NOT_FOUND else ExitCode.REFUSED
             return CommandError(exit_code, str(error), _hint(code, options or argparse.Namespace()))

@@ -32,13 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="one setting; stronger than the file, repeatable",
+        help="a setting, which overrides the file; repeatable",
     )
     parser.add_argument(
         "--log-level",
         default="WARNING",
         choices=("DEBUG", "INFO", "WARNING", "ERROR"),
-        help="how much to say on stderr",
+        help="how much to log on standard error (default: %(default)s)",
     )
 
 
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     config, warnings = BrokerConfig.load(properties)
     if config.zookeeper_connect:
         warnings.append(
-            "zookeeper.connect: clusters are not there yet; this broker keeps its metadata in its data directory"
+            "zookeeper.connect: clusters are not supported yet; this broker keeps its metadata in its data directory"
         )
     for warning in warnings:
         print(f"ottla: warning: {warning}", file=sys.stderr)
@@ -79,11 +79,11 @@ def _properties(options: argparse.Namespace) -> Properties:
             raise CommandError(
                 ExitCode.NOT_FOUND,
                 f"{options.properties}: {error.strerror}",
-                "name a server.properties that can be read",
+                "give a server.properties file that can be read",
             ) from error
         except UnicodeDecodeError as error:
             raise CommandError(
-                ExitCode.USAGE, f"{options.properties}: {error}", "a server.properties is text in UTF-8"
+                ExitCode.USAGE, f"{options.properties}: {error}", "a server.properties file is text in UTF-8"
             ) from error
     given: dict[str, str] = {}
     if options.listen is not None:
@@ -133,7 +133,7 @@ async def _serve(properties: Properties, sockets: list[socket.socket]) -> ExitCo
     await stopping.wait()
     failure = broker.logs.failure
     if failure is not None:
-        print(f"ottla: {failure}; the broker ends", file=sys.stderr)
+        print(f"ottla: {failure}; the broker stops", file=sys.stderr)
     await broker.stop()
     return ExitCode.OK if failure is None else ExitCode.UNEXPECTED
 
@@ -141,10 +141,10 @@ async def _serve(properties: Properties, sockets: list[socket.socket]) -> ExitCo
 COMMAND = Command(
     name="serve",
     help="run a broker",
-    description="Runs a broker until it is told to stop. Prints one line, `ready HOST:PORT`, once it serves clients.\n"
-    "A broker of which no log directory works any more ends by itself, with exit code 1.\n"
-    "It takes as many file descriptors as the hard limit allows (ulimit -Hn): half of them for files, which are\n"
-    "closed and opened again where there are more, the rest but a reserve for connections; more are refused.",
+    description="Run a broker until SIGTERM or Ctrl-C. It prints one line, `ready HOST:PORT`, once it serves clients.\n"
+    "If all its log directories have failed, it stops with exit code 1.\n"
+    "It uses as many file descriptors as the hard limit allows (ulimit -Hn). Half of them are for files, which are\n"
+    "closed and reopened as needed; the rest, except for a reserve, are for connections, and further ones are refused.",
     add_arguments=add_arguments,
     run=run,
 )

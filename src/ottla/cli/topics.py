@@ -51,8 +51,8 @@ def _add_create_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", action="append", default=[], metavar="KEY=VALUE", help="a setting of the topic; repeatable"
     )
-    parser.add_argument("--if-not-exists", action="store_true", help="do nothing if there is such a topic")
-    parser.add_argument("--validate-only", action="store_true", help="only ask whether it could be created")
+    parser.add_argument("--if-not-exists", action="store_true", help="do nothing if the topic exists")
+    parser.add_argument("--validate-only", action="store_true", help="only check whether it could be created")
     remote.add_json_argument(parser, "one JSON document: topic, id, partitions and replication factor")
     remote.add_arguments(parser)
 
@@ -63,7 +63,7 @@ def _create(options: argparse.Namespace) -> ExitCode:
         if options.partitions is not None or options.replication_factor is not None:
             raise CommandError(
                 ExitCode.USAGE,
-                "--replica-assignment already says how many partitions and replicas there are",
+                "--replica-assignment already gives the numbers of partitions and replicas",
                 "leave out --partitions and --replication-factor",
             )
         assignment = parse_assignment(options.replica_assignment)
@@ -75,14 +75,14 @@ def _create(options: argparse.Namespace) -> ExitCode:
         config=parse_settings(options.config),
     )
     if any(character in options.name for character in "._"):
-        _warn("metrics know no difference between . and _ in the names of topics: best use only one of the two")
+        _warn("metrics do not distinguish . and _ in topic names: use only one of the two")
 
     async def work(cluster: Cluster) -> ExitCode:
         outcome = (await admin.create_topics(cluster, [topic], validate_only=options.validate_only))[topic.name]
         if isinstance(outcome, ApiError):
             if options.if_not_exists and outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                 outcome = _as_created(await cluster.topic(topic.name))
-                return _show_created(options, outcome, "exists already:", is_created=False)
+                return _show_created(options, outcome, "already exists:", is_created=False)
             raise outcome
         done = "would create" if options.validate_only else "created"
         return _show_created(options, outcome, done, is_created=not options.validate_only)
@@ -115,7 +115,7 @@ def _show_created(options: argparse.Namespace, topic: CreatedTopic, done: str, *
 
 def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exclude-internal", action="store_true", help="leave out topics that brokers use themselves")
-    remote.add_json_argument(parser, "a JSON document a line: topic, id, counts and whether it is internal")
+    remote.add_json_argument(parser, "one JSON document per topic: name, id, counts and whether it is internal")
     remote.add_arguments(parser)
 
 
@@ -145,9 +145,9 @@ def topic_fields(topic: Topic) -> dict[str, Json]:
 
 
 def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a topic; all of them where none is named")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a topic (default: all)")
     parser.add_argument(
-        "--under-replicated", action="store_true", help="only partitions of which a replica is not in sync"
+        "--under-replicated", action="store_true", help="only partitions with a replica that is not in sync"
     )
     parser.add_argument(
         "--at-min-isr", action="store_true", help="only partitions that have just as many in sync as writes need"
@@ -158,7 +158,7 @@ def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
         help="only partitions that have too few in sync to be written with acks=all",
     )
     parser.add_argument("--offline", "--unavailable", action="store_true", help="only partitions without a leader")
-    remote.add_json_argument(parser, "a JSON document a line: topic, id, settings and partitions")
+    remote.add_json_argument(parser, "one JSON document per topic: name, id, settings and partitions")
     remote.add_arguments(parser)
 
 
@@ -234,12 +234,12 @@ def _partition_words(partition: Partition) -> Iterable[str]:
 
 def _add_alter_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the topic")
-    parser.add_argument("--partitions", type=int, metavar="N", help="how many partitions it shall have: more than now")
+    parser.add_argument("--partitions", type=int, metavar="N", help="the new number of partitions: more than now")
     parser.add_argument(
-        "--config", action="append", default=[], metavar="KEY=VALUE", help="give a setting a value; repeatable"
+        "--config", action="append", default=[], metavar="KEY=VALUE", help="change a setting; repeatable"
     )
     parser.add_argument(
-        "--delete-config", action="append", default=[], metavar="KEY", help="give a setting its default; repeatable"
+        "--delete-config", action="append", default=[], metavar="KEY", help="reset a setting to its default; repeatable"
     )
     remote.add_json_argument(parser, "one JSON document: what was changed")
     remote.add_arguments(parser)
@@ -249,7 +249,7 @@ def _alter(options: argparse.Namespace) -> ExitCode:
     settings = parse_settings(options.config)
     changes = config_changes(settings, options.delete_config)
     if options.partitions is None and not changes:
-        raise CommandError(ExitCode.USAGE, "nothing to alter is named", "use --partitions, --config or --delete-config")
+        raise CommandError(ExitCode.USAGE, "nothing to alter", "use --partitions, --config or --delete-config")
 
     async def work(cluster: Cluster) -> ExitCode:
         # The settings first: a wrong one is found before partitions are added, which nothing takes back.
@@ -289,8 +289,8 @@ def config_changes(settings: Mapping[str, str], deleted: Sequence[str]) -> list[
 
 def _add_delete_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="+", metavar="NAME", help="a topic")
-    parser.add_argument("--if-exists", action="store_true", help="pass over topics that do not exist")
-    remote.add_json_argument(parser, "a JSON document a line: topic and whether it was deleted")
+    parser.add_argument("--if-exists", action="store_true", help="ignore topics that do not exist")
+    remote.add_json_argument(parser, "one JSON document per topic: name and whether it was deleted")
     remote.add_arguments(parser)
 
 
@@ -321,22 +321,22 @@ COMMAND: Final = command_group(
         Command(
             "create",
             "create a topic",
-            "Create a topic. What is not named is as the broker's settings say.",
+            "Create a topic. Defaults come from the broker's settings.",
             _add_create_arguments,
             _create,
         ),
-        Command("list", "name all topics", "Name all topics, one a line.", _add_list_arguments, _list),
+        Command("list", "list all topics", "List all topics, one per line.", _add_list_arguments, _list),
         Command(
             "describe",
             "show partitions, replicas and settings",
-            "Show the partitions of topics with their leaders and replicas, and the settings that are not defaults.",
+            "Show the partitions of topics with their leaders and replicas, and settings that differ from the default.",
             _add_describe_arguments,
             _describe,
         ),
         Command(
             "alter",
             "add partitions, change settings",
-            "Add partitions to a topic or change its settings. Keys may go to other partitions afterwards.",
+            "Add partitions to a topic or change its settings. Added partitions change where keys go.",
             _add_alter_arguments,
             _alter,
         ),

@@ -1,4 +1,4 @@
-"""`ottla transactions`: list and describe transactions, and end one that nobody else ends."""
+"""`ottla transactions`: list and describe transactions, and abort one that its producer does not end."""
 
 from __future__ import annotations
 
@@ -21,30 +21,39 @@ NO_TIMEOUT_MS: Final = 2**31 - 1
 
 def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--state", action="append", default=[], metavar="STATE", help="only those in this state; repeatable"
+        "--state", action="append", default=[], metavar="STATE", help="only transactional ids in this state; repeatable"
     )
     parser.add_argument(
-        "--producer-id", action="append", default=[], type=int, metavar="ID", help="only this producer's; repeatable"
+        "--producer-id",
+        action="append",
+        default=[],
+        type=int,
+        metavar="ID",
+        help="only transactional ids of this producer; repeatable",
     )
     parser.add_argument(
-        "--longer-than", type=int, default=-1, metavar="MS", help="only those that began so many milliseconds ago"
+        "--longer-than",
+        type=int,
+        default=-1,
+        metavar="MS",
+        help="only transactions that have been open for longer than this many milliseconds",
     )
-    parser.add_argument("--pattern", metavar="REGEX", help="only transactional ids that match it as a whole")
+    parser.add_argument("--pattern", metavar="REGEX", help="only transactional ids that match the whole expression")
     parser.add_argument(
         "--hanging",
         action="store_true",
-        help="look into partitions for open transactions that no coordinator will end; see --topic",
+        help="search partitions for open transactions that no coordinator will end; see --topic",
     )
     parser.add_argument(
         "--topic", action="append", default=[], metavar="NAME", help="with --hanging: only this topic; repeatable"
     )
-    remote.add_json_argument(parser, "a JSON document a line: transactional id, state, producer and coordinator")
+    remote.add_json_argument(parser, "one JSON document per transactional id: id, state, producer and coordinator")
     remote.add_arguments(parser)
 
 
 def _list(options: argparse.Namespace) -> ExitCode:
     if options.topic and not options.hanging:
-        raise CommandError(ExitCode.USAGE, "--topic goes with --hanging", "transactional ids belong to no topic")
+        raise CommandError(ExitCode.USAGE, "--topic is for --hanging only", "transactional ids do not belong to topics")
 
     async def work(cluster: Cluster) -> ExitCode:
         if options.hanging:
@@ -103,7 +112,9 @@ def _open_line(found: OpenTransaction) -> str:
 
 def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="+", metavar="TRANSACTIONAL_ID", help="a transactional id")
-    remote.add_json_argument(parser, "a JSON document a line: state, producer, timeout, start and partitions")
+    remote.add_json_argument(
+        parser, "one JSON document per transactional id: state, producer, timeout, start and partitions"
+    )
     remote.add_arguments(parser)
 
 
@@ -159,13 +170,13 @@ def _show(described: TransactionDescription) -> None:
 
 def _add_abort_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name", nargs="?", metavar="TRANSACTIONAL_ID", help="abort what is open under it, and fence its producer"
+        "name", nargs="?", metavar="TRANSACTIONAL_ID", help="abort its open transaction, and fence its producer"
     )
     hanging = parser.add_argument_group("a hanging transaction, as `ottla transactions list --hanging` shows it")
     hanging.add_argument("--topic", metavar="NAME", help="its topic")
     hanging.add_argument("--partition", type=int, metavar="NUMBER", help="its partition")
     hanging.add_argument("--start-offset", type=int, metavar="OFFSET", help="where it begins")
-    remote.add_json_argument(parser, "a JSON document: what was aborted")
+    remote.add_json_argument(parser, "one JSON document: what was aborted")
     remote.add_arguments(parser)
 
 
@@ -174,11 +185,11 @@ def _abort(options: argparse.Namespace) -> ExitCode:
     if (options.name is None) == (place == (None, None, None)):
         raise CommandError(
             ExitCode.USAGE,
-            "name either a transactional id or a place",
-            "a place is --topic, --partition, --start-offset",
+            "give either a transactional id or the place of a hanging transaction",
+            "a place is --topic, --partition and --start-offset",
         )
     if options.name is None and None in place:
-        raise CommandError(ExitCode.USAGE, "a place is --topic, --partition and --start-offset together")
+        raise CommandError(ExitCode.USAGE, "--topic, --partition and --start-offset belong together")
 
     async def work(cluster: Cluster) -> ExitCode:
         if options.name is not None:
@@ -205,7 +216,7 @@ async def _abort_hanging(cluster: Cluster, options: argparse.Namespace) -> ExitC
         raise CommandError(
             ExitCode.NOT_FOUND,
             f"{partition} has no open transaction that begins at offset {options.start_offset}",
-            "`ottla transactions list --hanging` shows what hangs",
+            "`ottla transactions list --hanging` shows hanging transactions",
         )
     (hanging,) = at_place
     await transactions.abort_in_partition(cluster, hanging)
@@ -216,28 +227,28 @@ async def _abort_hanging(cluster: Cluster, options: argparse.Namespace) -> ExitC
 COMMAND: Final = command_group(
     "transactions",
     "list, describe and abort transactions",
-    "List and describe transactions, and abort those that nobody else ends.",
+    "List and describe transactions, and abort those that are not ended otherwise.",
     (
         Command(
             "list",
-            "name transactional ids with their states",
-            "Name the transactional ids of all brokers, one a line, with state and producer.\n\n"
-            "With --hanging: the open transactions in partitions that no coordinator knows of. Readers of committed\n"
-            "data wait for them for ever; `ottla transactions abort` ends them.",
+            "list transactional ids with their states",
+            "List the transactional ids of all brokers, one per line, with state and producer.\n\n"
+            "With --hanging: transactions that are open in partitions and unknown to every coordinator. Consumers\n"
+            "with read_committed wait for them for ever; `ottla transactions abort` ends them.",
             _add_list_arguments,
             _list,
         ),
         Command(
             "describe",
             "show state, producer and partitions",
-            "Show transactional ids: their state, producer and timeout, and the partitions of what is open.",
+            "Show transactional ids: state, producer, timeout, and the partitions of the open transaction.",
             _add_describe_arguments,
             _describe,
         ),
         Command(
             "abort",
             "abort an open transaction",
-            "Abort what is open under a transactional id, or a transaction that hangs in a partition.",
+            "Abort the open transaction of a transactional id, or a hanging transaction in a partition.",
             _add_abort_arguments,
             _abort,
         ),

@@ -52,11 +52,11 @@ def test_a_format_says_how_a_record_is_written(text, lines):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("%q", "%q is no field"),
-        ("100%", "% is no field"),
-        ("\\q", "\\q is no escape"),
-        ("\\x1", "\\x is no escape"),
-        ("\\", "\\ is no escape"),
+        ("%q", "%q is not a field"),
+        ("100%", "% is not a field"),
+        ("\\q", "\\q is not an escape sequence"),
+        ("\\x1", "\\x is not an escape sequence"),
+        ("\\", "\\ is not an escape sequence"),
     ],
 )
 def test_a_bad_format_is_refused_with_what_would_be_good(text, words):
