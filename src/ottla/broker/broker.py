@@ -1,10 +1,11 @@
 """A broker and its life: start in order, serve, stop in order.
 
 Start: listen → lock the log directories → see that they are ours → open the metadata store → cluster id, broker id,
-`meta.properties` → load the logs → replicas → register → background tasks → serve. Ready means: a client that connects
-is served. Stop: no new requests, those in hand are finished, what runs in the background is ended, logs are flushed and
-marked clean, the registration goes, and last of all the locks: nobody else works in a directory as long as anything of
-ours does.
+`meta.properties` → load the logs → replicas → register → background tasks → serve. In a cluster it registers last: from
+then on its controller tells it what it leads, and others ask for that. Ready means: a client that connects is served.
+Stop: in a cluster leaders move elsewhere first; no new requests, those in hand are finished, what runs in the
+background is ended, logs are flushed and marked clean, the registration goes, and last of all the locks: nobody else
+works in a directory as long as anything of ours does.
 """
 
 from __future__ import annotations
@@ -14,25 +15,28 @@ import logging
 import os
 import random
 import socket
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
 from ottla import compiled
+from ottla.broker.cluster_member import ClusterMember
 from ottla.broker.compaction import Compaction
 from ottla.broker.controller import Controller, finish_deletions, load_configs, load_topics, take_office
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.handlers import HANDLERS
+from ottla.broker.handlers import CLUSTER_HANDLERS, HANDLERS
 from ottla.broker.handlers.api_versions import advertised
 from ottla.broker.identity import (
     Identity,
+    check_belongs_to_cluster,
     check_identity,
     check_ours,
     metadata_is_missing,
     new_cluster_id,
     read_identity,
 )
+from ottla.broker.metadata_changes import MetadataChanges
 from ottla.broker.partition import Partition
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.replicas import Replicas
@@ -46,17 +50,19 @@ from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs
 from ottla.config.topic import LogConfig
 from ottla.descriptors import DescriptorTable
 from ottla.disk import Disk, RealDisk
-from ottla.errors import StorageError
+from ottla.errors import ConfigError, StorageError
 from ottla.ids import TopicPartition
+from ottla.net.client import Door, tcp_door
 from ottla.net.server import Bind, Server, ServerLimits, open_listener
 from ottla.protocol.wire import ZERO_UUID
 from ottla.replication.fetch_sessions import FetchSessions
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.offload import Offload, SystemOffload
+from ottla.runtime.signal import Signal
 from ottla.runtime.tasks import Tasks
 from ottla.runtime.turns import Turns
 from ottla.storage.logs import Logs
-from ottla.store.api import Create, Store
+from ottla.store.api import Create, Put, Store
 from ottla.store.embedded import EmbeddedStore
 from ottla.store.recipes import create_if_missing, ensure_path
 
@@ -71,12 +77,33 @@ NOTIFICATIONS_CHECK_S = 60.0
 LONG_CHECKS_MAX = 2  # batches that are decompressed in threads at once: each may take 128 MB, and a core
 
 
+async def connect_zookeeper(config: BrokerConfig) -> Store:
+    """The store of a cluster, as `zookeeper.connect` says."""
+    try:
+        from ottla.store import zookeeper  # not at the top: a broker that is alone does not need kazoo
+    except ImportError as error:
+        raise ConfigError(
+            "zookeeper.connect is set, and kazoo is not installed: pip install 'ottla[cluster]'"
+        ) from error
+
+    assert config.zookeeper_connect is not None
+    session_timeout_s = config.zookeeper_session_timeout_ms / 1000
+    connection_timeout_ms = config.zookeeper_connection_timeout_ms
+    return await zookeeper.connect(
+        zookeeper.ZooKeeperOptions(
+            config.zookeeper_connect,
+            session_timeout_s=session_timeout_s,
+            connection_timeout_s=session_timeout_s if connection_timeout_ms is None else connection_timeout_ms / 1000,
+        )
+    )
+
+
 class Broker:
     """One broker. It serves once `start` has returned, and is started at most once."""
 
     store: Store
     replicas: Replicas
-    controller: Controller
+    controller: MetadataChanges
     producer_ids: ProducerIds
     node_id: int
 
@@ -91,12 +118,17 @@ class Broker:
         rng: random.Random | None = None,
         bind: Bind | None = None,
         open_store: Callable[[Disk, str], Store] = EmbeddedStore,
+        connect_store: Callable[[BrokerConfig], Awaitable[Store]] = connect_zookeeper,
+        door: Door = tcp_door,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_failure` is called once no log directory works any more; `logs.failure` says why."""
+        """`on_failure` is called once no log directory works any more; `logs.failure` says why.
+
+        `connect_store` and `door` are the ways to the cluster's store and to other brokers, where there is a cluster.
+        """
         BrokerConfig.load(properties)  # refuses what cannot be, before anything is touched
         self.configs = DynamicConfigs(properties, UNKNOWN_NODE_ID)
-        self._properties = properties
+        self.properties = properties
         self.disk = RealDisk() if disk is None else disk
         self.clock = SystemClock() if clock is None else clock
         self.offload = SystemOffload() if offload is None else offload
@@ -105,17 +137,22 @@ class Broker:
         self.loop = asyncio.get_running_loop()
         self._bind = bind
         self._open_store = open_store
+        self._connect_store = connect_store
+        self._door = door
+        self.cluster: ClusterMember | None = None  # where there is one
         self.is_stopping = False
         self._on_failure = on_failure
         self.image = ClusterImage(cluster_id="")
+        self.image_changed = Signal()
+        handlers = {**HANDLERS, **(CLUSTER_HANDLERS if self.is_clustered else {})}
         self.fetch_sessions = FetchSessions(self.rng, self.config.max_incremental_fetch_session_cache_slots)
         self.advertised = advertised(
-            list(HANDLERS), has_two_phase_commit=self.config.transaction_two_phase_commit_enable
+            list(handlers), has_two_phase_commit=self.config.transaction_two_phase_commit_enable
         )
         self.groups = GroupCoordinator(self)
         self.transactions = TransactionCoordinator(self)
         self.sessions = Sessions()
-        self.dispatcher = Dispatcher(HANDLERS, self, self.clock, self.offload)
+        self.dispatcher = Dispatcher(handlers, self, self.clock, self.offload)
         self.long_checks = asyncio.Semaphore(LONG_CHECKS_MAX)
         self._descriptors = DescriptorTable.of_process()
         self.server = Server(self.loop, server_limits(self.config, self._descriptors), self.turns.timer)
@@ -127,6 +164,11 @@ class Broker:
     @property
     def config(self) -> BrokerConfig:
         return self.configs.broker_config()
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the metadata is that of a cluster, in ZooKeeper."""
+        return bool(self.config.zookeeper_connect)
 
     def _topic_config(self, topic: str) -> LogConfig:
         return self.configs.topic_config(topic)
@@ -143,9 +185,16 @@ class Broker:
             self._check_directories()
             await self._open_metadata()
             await self._identify()
-            self.configs = await load_configs(self.store, DynamicConfigs(self._properties, self.node_id))
+            self.configs = await load_configs(self.store, DynamicConfigs(self.properties, self.node_id))
             self.logs.load(self.clock.now_ms())
-            await self._join()
+            self.producer_ids = ProducerIds(self.store, self.node_id)
+            self.replicas = Replicas(self.node_id, self.logs, self.clock, self._directory_failed)
+            self.replicas.load_high_watermarks()
+            if self.is_clustered:
+                self.cluster = ClusterMember(self, self.store, self._itself(), self._door)
+                self.controller = self.cluster.metadata
+            else:
+                await self._take_office()
             self._serve_listeners()
         except BaseException:
             await self._give_up()
@@ -156,6 +205,18 @@ class Broker:
         upkeep.start(self._tasks)
         Compaction(self.logs, self.replicas, self.clock, self.offload, lambda: self.config).start(self._tasks)
         self.server.start()
+        if self.cluster is not None:
+            await self._join(self.cluster)
+
+    async def _join(self, cluster: ClusterMember) -> None:
+        """Behind everything else: as soon as the broker is registered, its controller and other brokers ask for it."""
+        try:
+            await cluster.join(self._tasks)
+        except BaseException:
+            await self.stop()
+            raise
+        if self.replicas.offline:
+            await self.controller.replicas_lost(self.node_id, self.replicas.offline)
 
     async def _give_up(self) -> None:
         """Lets go of everything, as a crash would: what was read is not marked clean."""
@@ -191,6 +252,8 @@ class Broker:
 
     def _check_directories(self) -> None:
         """They are ours, and that of the metadata can be had: before anything is written to one of them."""
+        if self.is_clustered:
+            return  # the cluster's id says whose they are
         first = self.logs.directories[0]
         if first.failure is not None:
             raise StorageError(first.path, f"is where the metadata is, and cannot be used: {first.failure}")
@@ -200,6 +263,10 @@ class Broker:
         return [directory.path for directory in self.logs.directories if directory.is_online]
 
     async def _open_metadata(self) -> None:
+        if self.is_clustered:
+            self.store = self._store = await self._connect_store(self.config)
+            await ensure_path(self.store, *nodes.CLUSTER_ROOTS)
+            return
         directory = os.path.join(self.config.log_directories[0], METADATA_DIRECTORY)
         self.disk.make_directory(directory)
         self.store = self._store = self._open_store(self.disk, directory)
@@ -218,17 +285,33 @@ class Broker:
         node = await self.store.get(nodes.CLUSTER_ID)
         assert node is not None, "just made"
         cluster_id = str(nodes.decode(nodes.CLUSTER_ID, node.data)["id"])
-        configured, _ = BrokerConfig.load(self._properties)
+        if self.is_clustered:
+            check_belongs_to_cluster(self.disk, directories, cluster_id)
+        configured, _ = BrokerConfig.load(self.properties)
         node_id = configured.broker_id
         if node_id < 0:
-            node_id = next((owner.node_id for owner in owners.values()), EMBEDDED_NODE_ID)
+            remembered = next((owner.node_id for owner in owners.values()), UNKNOWN_NODE_ID)
+            node_id = remembered if remembered >= 0 else await self._new_node_id(configured)
         check_identity(self.disk, directories, Identity(cluster_id, node_id))
         self.node_id = node_id
         self.image = ClusterImage(cluster_id)
 
-    async def _join(self) -> None:
-        """Registers, takes the controller's office and loads what the store knows."""
-        broker_node = BrokerNode(self.node_id, self._endpoints(), self.config.broker_rack, epoch=0)
+    async def _new_node_id(self, config: BrokerConfig) -> int:
+        """An id that no broker of the cluster has: above all that may be configured, and never given twice."""
+        if not self.is_clustered:
+            return EMBEDDED_NODE_ID
+        if not config.broker_id_generation_enable:
+            raise ConfigError("broker.id is not set, and broker.id.generation.enable=false: set one of the two")
+        (sequence,) = await self.store.commit(Put(nodes.BROKER_SEQUENCE, b""))
+        assert isinstance(sequence, int)
+        return config.reserved_broker_max_id + sequence
+
+    def _itself(self) -> BrokerNode:
+        return BrokerNode(self.node_id, self._endpoints(), self.config.broker_rack, epoch=0)
+
+    async def _take_office(self) -> None:
+        """A broker that is alone registers, takes the controller's office and loads what the store knows."""
+        broker_node = self._itself()
         await self.store.commit(
             Create(
                 f"{nodes.BROKER_IDS}/{self.node_id}",
@@ -239,9 +322,6 @@ class Broker:
         )
         image = await load_topics(self.store, self.image.with_brokers([broker_node], controller_id=self.node_id))
         image, epoch = await take_office(self.store, image, self.node_id)
-        self.producer_ids = ProducerIds(self.store, self.node_id)
-        self.replicas = Replicas(self.node_id, self.logs, self.clock, self._directory_failed)
-        self.replicas.load_high_watermarks()
         self.publish(image)
         await finish_deletions(self.store, self.replicas.finish_deletion)
         for log in self.replicas.unclaimed():
@@ -302,6 +382,20 @@ class Broker:
         self.groups.follow(image)
         self.transactions.follow(image)
 
+    def see(self, image: ClusterImage) -> None:
+        """The controller told what the cluster looks like. It says by itself what this broker leads and follows."""
+        self.image = image
+        self.replicas.see(image)
+        self.groups.see(image)
+        self.transactions.see(image)
+        self.image_changed.fire()
+
+    def role_changed(self, partition: Partition) -> None:
+        """A partition is led here from now on, or no longer: what its leader coordinates comes and goes with it."""
+        for coordinator in (self.groups, self.transactions):
+            if partition.name.topic == coordinator.topic:
+                coordinator.role_changed(partition)
+
     async def _take_in_delayed(self) -> None:
         """Partitions that could not be opened for want of descriptors, and what they coordinate, are tried again."""
         if self.replicas.take_in_delayed():
@@ -340,6 +434,8 @@ class Broker:
 
     async def stop(self) -> None:
         """Stops in order: SIGTERM loses nothing."""
+        if self.cluster is not None:
+            await self.cluster.shut_down()
         self.is_stopping = True
         self.server.stop_accepting()
         self.transactions.stop()
@@ -348,6 +444,8 @@ class Broker:
             partition.moved.fire()
         await self.server.drain(DRAIN_S)
         await self._tasks.stop()
+        if self.cluster is not None:
+            await self.cluster.close()
         await self.offload.finish()
         for plan in self.logs.begin_high_watermarks(self.replicas.high_watermarks()):
             try:

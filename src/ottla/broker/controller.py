@@ -1,4 +1,4 @@
-"""The controller: the one place where metadata changes.
+"""The controller of a broker that is alone: the one place where its metadata changes.
 
 Decisions are pure (`cluster`); this makes them durable in the metadata store, then tells the broker the new image. One
 change at a time: requests queue on a lock, so that each decides over what the one before it wrote.
@@ -11,10 +11,10 @@ import logging
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from uuid import UUID
 
+from ottla.broker.metadata_changes import RequestedTopic, decide_requested, unless_there
 from ottla.cluster import nodes
 from ottla.cluster.elections import decide_loss, decide_return
 from ottla.cluster.image import (
@@ -25,10 +25,10 @@ from ottla.cluster.image import (
     TopicState,
     look_of,
 )
-from ottla.cluster.topics import DEFAULT, Assignment, check_name, decide_more_partitions, decide_topic
+from ottla.cluster.topics import decide_more_partitions
 from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs, without_effect
 from ottla.errors import ApiError, ErrorCode
-from ottla.ids import TopicPartition, topic_id_text
+from ottla.ids import TopicPartition
 from ottla.runtime.turns import Turns
 from ottla.store.api import Create, Delete, Operation, Put, Result, Store, StoreError
 
@@ -38,17 +38,6 @@ logger = logging.getLogger(__name__)
 NOTIFICATION_S = 15 * 60.0  # as in Kafka
 NOTIFICATIONS_MAX = 1000
 CREATED_TOGETHER_MAX = 200  # partitions of new topics that share a commit and an image
-
-
-@dataclass(frozen=True, slots=True)
-class RequestedTopic:
-    """A topic that somebody wants; -1 takes the broker's default."""
-
-    name: str
-    partition_count: int = DEFAULT
-    replication_factor: int = DEFAULT
-    assignments: Sequence[Assignment] = ()
-    config: Mapping[str, str | None] = field(default_factory=dict)
 
 
 class Controller:
@@ -117,10 +106,7 @@ class Controller:
             requested = waiting.popleft()
             resource = ConfigScope(ConfigResourceType.TOPIC, requested.name)
             try:
-                # Of several reasons against it Kafka tells the first in this order: name, settings, counts.
-                check_name(self.image, requested.name)
-                config = self._configs().alter(resource, _without_null(requested.config))
-                topic = self._decide(requested)
+                topic, config = decide_requested(requested, self.image, self._configs(), self._rng)
                 configs[resource] = config
                 new[look_of(topic.name)] = topic
                 partition_count += len(topic.partitions)
@@ -136,29 +122,6 @@ class Controller:
         await self._change_configs(self._configs().all_replaced(configs), configs)
         await self._tell(self.image.with_topics(new.values()))
         return outcomes
-
-    def _decide(self, requested: RequestedTopic) -> TopicState:
-        count, factor = requested.partition_count, requested.replication_factor
-        if not requested.assignments:
-            settings = self._configs().broker_config()
-            count = settings.num_partitions if count == DEFAULT else count
-            factor = settings.default_replication_factor if factor == DEFAULT else factor
-        return decide_topic(
-            self.image,
-            requested.name,
-            partition_count=count,
-            replication_factor=factor,
-            assignments=requested.assignments,
-            topic_id=self._new_topic_id(),
-            rng=self._rng,
-        )
-
-    def _new_topic_id(self) -> UUID:
-        while True:
-            topic_id = UUID(int=self._rng.getrandbits(128), version=4)
-            # Kafka's tools take a leading '-' for an option, so it never makes such an id.
-            if topic_id not in self.image.names_by_id and not topic_id_text(topic_id).startswith("-"):
-                return topic_id
 
     async def _creations(
         self, topics: Iterable[TopicState], configs: Mapping[ConfigScope, Mapping[str, str]]
@@ -198,12 +161,12 @@ class Controller:
         new = [name for name in names if name not in INTERNAL_TOPICS and name != CLUSTER_METADATA_TOPIC]
         created = dict(zip(new, await self.create_topics(map(RequestedTopic, new)), strict=True))
         own = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "this topic is the broker's own to create")
-        return {name: _unless_there(created[name]) if name in created else own for name in names}
+        return {name: unless_there(created[name]) if name in created else own for name in names}
 
     async def create_unless_there(self, requested: RequestedTopic) -> ApiError | None:
         """Creates a topic that may be there by now; why not, None where it is."""
         (outcome,) = await self.create_topics([requested])
-        return _unless_there(outcome)
+        return unless_there(outcome)
 
     async def create_partitions(
         self,
@@ -296,7 +259,7 @@ class Controller:
             path = nodes.config_path(kind, name)
             data = nodes.encode_config(overrides)
             exists = await self._store.get(path) is not None
-            notification = nodes.encode({"version": 2, "entity_path": f"{kind}/{name}"})
+            notification = nodes.encode_config_change(f"{kind}/{name}")
             *_, notified = await self._commit(
                 [
                     Put(path, data) if exists else Create(path, data),
@@ -348,22 +311,6 @@ class Controller:
         self.image = image
         self._publish(image)
         await self._finish()
-
-
-def _unless_there(outcome: TopicState | ApiError) -> ApiError | None:
-    """Why a topic is not there now, None where it is."""
-    if isinstance(outcome, TopicState) or outcome.code == ErrorCode.TOPIC_ALREADY_EXISTS:
-        return None
-    return outcome
-
-
-def _without_null(config: Mapping[str, str | None]) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    for name, value in config.items():
-        if value is None:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"{name}: null is no value")
-        settings[name] = value
-    return settings
 
 
 ENTITY_KINDS = {

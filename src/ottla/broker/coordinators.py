@@ -19,8 +19,8 @@ from dataclasses import replace
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ottla.broker.controller import RequestedTopic
 from ottla.broker.journal import PartitionJournal, Replay
+from ottla.broker.metadata_changes import RequestedTopic
 from ottla.broker.partition import Partition
 from ottla.cluster.image import NO_LEADER, ClusterImage, TopicState
 from ottla.config.broker import BrokerConfig
@@ -100,6 +100,7 @@ class Coordinator(Generic[MachineType]):
         self._compression = compression
         self._shards: dict[int, CoordinatorShard[MachineType]] = {}
         self._followed: TopicState | None = None
+        self._partition_count = 0
         self._to_load: deque[CoordinatorShard[MachineType]] = deque()
         self._is_loading = False
         self._partitions: dict[str, int] = {}
@@ -120,10 +121,12 @@ class Coordinator(Generic[MachineType]):
             raise error
 
     def partition_of(self, key: str) -> int:
-        """The partition to whose leader a name belongs; the topic must be there."""
+        """The partition to whose leader a name belongs; COORDINATOR_NOT_AVAILABLE where the topic is not there."""
         partition = self._partitions.get(key)
         if partition is None:
-            count = len(self._broker.image.topics[self.topic].partitions)
+            count = self._partition_count
+            if count == 0:
+                raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic} is not there yet")
             if len(self._partitions) >= PARTITIONS_REMEMBERED_MAX:
                 self._partitions.clear()
             partition = self._partitions[key] = partition_of_coordinator(key, count)
@@ -170,13 +173,19 @@ class Coordinator(Generic[MachineType]):
 
     # -- coming and going ----------------------------------------------------------------------------------------------
 
+    def see(self, image: ClusterImage) -> None:
+        """What the cluster looks like now; changes nothing of what is coordinated here."""
+        topic = image.topics.get(self.topic)
+        if topic is None or len(topic.partitions) != self._partition_count:
+            self._partitions.clear()
+        self._partition_count = 0 if topic is None else len(topic.partitions)
+
     def follow(self, image: ClusterImage) -> None:
         """Leads what the image gives to this broker, and lets go of the rest."""
+        self.see(image)
         topic = image.topics.get(self.topic)
         if topic is self._followed:
             return
-        if topic is None or self._followed is None or len(topic.partitions) != len(self._followed.partitions):
-            self._partitions.clear()
         self._followed = topic
         led = set()
         for index, state in enumerate(topic.partitions if topic is not None else ()):
@@ -184,6 +193,14 @@ class Coordinator(Generic[MachineType]):
                 led.add(index)
                 self._gain(index, state.leader_epoch)
         for index in self._shards.keys() - led:
+            self._lose(index)
+
+    def role_changed(self, partition: Partition) -> None:
+        """A partition of the topic is led here from now on, or no longer."""
+        index = partition.name.partition
+        if partition.is_leader:
+            self._gain(index, partition.leader_epoch)
+        elif index in self._shards:
             self._lose(index)
 
     def follow_anew(self, image: ClusterImage) -> None:

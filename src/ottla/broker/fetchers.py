@@ -1,8 +1,9 @@
 """Followers at work: for each leader some tasks, each of which fetches all its partitions in one session.
 
 Records are appended as they come, in the order of the answers, and never decoded. What an answer means is decided by
-`replication.follower`; here it is done to the log, with truncation in a thread, because that waits for the disk. A
-partition that moves to another leader, or is stopped, leaves between two answers: what was asked before is not heard.
+`replication.follower`; here it is done to the log. That is never done in a thread, though truncation waits for the
+disk: nobody can become leader of a log, or read it, while it is being cut. A partition that moves to another leader, or
+is stopped, leaves between two answers: what was asked before is not heard.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Protocol
 
 from ottla.errors import ApiError, ErrorCode, OttlaError, StorageError
@@ -32,11 +32,11 @@ from ottla.protocol.messages.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from ottla.protocol.versions import API_TABLE
 from ottla.protocol.wire import ZERO_UUID
 from ottla.replication.fetch_requests import SESSION_ERRORS, FetchKey, FetchPosition, FetchSessionReader
 from ottla.replication.follower import Append, FindPlace, Follower, Ignore, Pause, Stop, Truncate, find_place
 from ottla.runtime.clock import Clock
-from ottla.runtime.offload import Offload
 from ottla.runtime.signal import Signal
 from ottla.storage.log import Log
 
@@ -44,7 +44,9 @@ logger = logging.getLogger(__name__)
 
 LATEST: Final = -1
 EARLIEST: Final = -2
+FETCH_KEY: Final = 1
 FIRST_TOPIC_ID_VERSION: Final = 13
+FIRST_REPLICA_STATE_VERSION: Final = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +93,9 @@ class Fetchers:
         fetcher_count: Callable[[], int],
         broker_epoch: Callable[[], int],
         clock: Clock,
-        offload: Offload,
         door: Door = tcp_door,
     ) -> None:
         self._clock = clock
-        self._offload = offload
         self._node_id = node_id
         self._settings = settings
         self._fetcher_count = fetcher_count
@@ -123,11 +123,15 @@ class Fetchers:
                 self._settings,
                 self._broker_epoch,
                 self._clock,
-                self._offload,
                 self._door,
             )
         fetcher.add(partition)
         self._places[partition.name] = fetcher
+
+    def source_of(self, name: TopicPartition) -> Address | None:
+        """From where a partition is fetched now."""
+        fetcher = self._places.get(name)
+        return None if fetcher is None else fetcher.address
 
     def leave(self, name: TopicPartition) -> None:
         fetcher = self._places.pop(name, None)
@@ -162,14 +166,12 @@ class _Fetcher:
         settings: Callable[[], FetcherSettings],
         broker_epoch: Callable[[], int],
         clock: Clock,
-        offload: Offload,
         door: Door,
     ) -> None:
         self._clock = clock
-        self._offload = offload
         self._node_id = node_id
         self._leader_id = leader_id
-        self._address = address
+        self.address = address
         self._options = options
         self._settings = settings
         self._broker_epoch = broker_epoch
@@ -211,8 +213,9 @@ class _Fetcher:
                     logger.info("cannot fetch from broker %d: %s", self._leader_id, error)
                 self._session.failed()
                 await asyncio.sleep(self._settings().backoff_ms / 1000)
-            except OttlaError as error:
-                logger.error("fetching from broker %d failed: %s", self._leader_id, error)
+            except Exception as error:  # whatever it is: a fetcher that ends would be missed by nobody
+                known = isinstance(error, OttlaError)
+                logger.error("fetching from broker %d failed: %s", self._leader_id, error, exc_info=not known)
                 self._session.failed()
                 await asyncio.sleep(self._settings().backoff_ms / 1000)
 
@@ -259,7 +262,7 @@ class _Fetcher:
 
     async def _connected(self) -> BrokerConnection:
         if self._connection is None or self._connection.is_closed:
-            self._connection = await connect(self._address, self._options, self._door)
+            self._connection = await connect(self.address, self._options, self._door)
         return self._connection
 
     async def _ask(self, connection: BrokerConnection, positions: dict[FetchKey, FetchPosition]) -> FetchResponse:
@@ -268,8 +271,6 @@ class _Fetcher:
         # A leader from before topic ids, or topics without one, are asked by name.
         version_max = FIRST_TOPIC_ID_VERSION - 1 if any(key.topic_id == ZERO_UUID for key in positions) else None
         request = FetchRequest(
-            replica_id=self._node_id,
-            replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=self._broker_epoch()),
             max_wait_ms=settings.wait_ms_max,
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_bytes_max,
@@ -278,6 +279,10 @@ class _Fetcher:
             topics=part.topics,
             forgotten_topics_data=part.forgotten,
         )
+        if connection.version_of(API_TABLE[FETCH_KEY], version_max) >= FIRST_REPLICA_STATE_VERSION:
+            request.replica_state = ReplicaState(replica_id=self._node_id, replica_epoch=self._broker_epoch())
+        else:
+            request.replica_id = self._node_id
         return await connection.request(request, FetchResponse, version_max=version_max)
 
     # -- answers -------------------------------------------------------------------------------------------------------
@@ -293,9 +298,7 @@ class _Fetcher:
                     partition.append_fetched(follower, data, self._clock.now_ms())
                 case Truncate(epoch, end_offset):
                     logger.info("%s: the leader's epoch %d ends at %d; cut there", partition.name, epoch, end_offset)
-                    await self._offload.in_thread(
-                        partial(partition.truncate_to_leader, follower, epoch, end_offset, self._clock.now_ms())
-                    )
+                    partition.truncate_to_leader(follower, epoch, end_offset, self._clock.now_ms())
                 case FindPlace():
                     await self._find_place(partition, follower)
                 case Pause(reason):
@@ -333,9 +336,7 @@ class _Fetcher:
         if place.offset == partition.log.end_offset and not place.is_new_start:
             self._pause(follower)  # the leader has moved since: ask again, but not in a circle
             return
-        await self._offload.in_thread(
-            partial(partition.restart_at, follower, place.offset, self._clock.now_ms(), is_new_start=place.is_new_start)
-        )
+        partition.restart_at(follower, place.offset, self._clock.now_ms(), is_new_start=place.is_new_start)
 
     async def _leader_offset(self, partition: FollowedPartition, follower: Follower, spec: int) -> int:
         request = ListOffsetsRequest(

@@ -7,9 +7,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.controller import RequestedTopic
 from ottla.broker.coordinators import Coordinator, CoordinatorShard
 from ottla.broker.journal import Replay
+from ottla.broker.metadata_changes import RequestedTopic
 from ottla.cluster.image import ClusterImage, TopicState
 from ottla.config.broker import BrokerConfig
 from ottla.config.group import GroupConfig
@@ -50,7 +50,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
     def _new_id(self) -> str:
         return str(UUID(int=self._broker.rng.getrandbits(128), version=4))
 
-    def follow(self, image: ClusterImage) -> None:
+    def see(self, image: ClusterImage) -> None:
         racks = {**self._racks, **{node.node_id: node.rack for node in image.brokers.values()}}
         earlier, self._image = self._image, image
         if racks != self._racks:
@@ -61,7 +61,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
             self._view = self._view.changed(topic_infos(changes.changed, racks), removed)
             for shard in self._shards.values():
                 self._tell(shard)
-        super().follow(image)
+        super().see(image)
 
     def configure(self, config: BrokerConfig) -> None:
         """Settings changed: machines take them at once."""

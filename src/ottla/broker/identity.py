@@ -89,6 +89,19 @@ def check_ours(disk: Disk, directories: Sequence[str], metadata_name: str) -> No
             _check_has_no_logs(disk, directory)
 
 
+def check_belongs_to_cluster(disk: Disk, directories: Sequence[str], cluster_id: str) -> None:
+    """ConfigError if a directory is another cluster's, or holds logs of nobody knows whose. Nothing is written."""
+    for directory in directories:
+        identity = read_identity(disk, directory)
+        if identity is None:
+            _check_has_no_logs(disk, directory)
+        elif identity.cluster_id != cluster_id:
+            raise ConfigError(
+                f"{directory} belongs to cluster {identity.cluster_id}, and the cluster in ZooKeeper is {cluster_id}: "
+                f"see that zookeeper.connect is right, or {ELSEWHERE}"
+            )
+
+
 def metadata_is_missing(directory: str, identity: Identity) -> ConfigError:
     whose = f"broker {identity.node_id} of cluster {identity.cluster_id}"
     return ConfigError(

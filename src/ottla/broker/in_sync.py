@@ -110,7 +110,6 @@ class IsrChanges:
                 AlterPartitionRequestPartitionData(
                     partition_index=partition.name.partition,
                     leader_epoch=proposal.leader_epoch,
-                    new_isr=list(proposal.isr),
                     new_isr_with_epochs=[BrokerState(broker_id=node) for node in proposal.isr],
                     partition_epoch=proposal.version,
                 )

@@ -6,14 +6,18 @@ apart. While it is missing the others treat the broker as dead, though its clien
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
 from ottla.cluster import nodes
 from ottla.cluster.image import BrokerNode
 from ottla.errors import ConfigError
+from ottla.runtime.signal import Signal
 from ottla.store.api import (
+    BadVersion,
     Create,
     Delete,
     Node,
@@ -26,36 +30,39 @@ from ottla.store.api import (
 
 logger = logging.getLogger(__name__)
 
-NOT_REGISTERED = -1
+NOT_REGISTERED: Final = -1
+RETRY_S: Final = 0.2
+PATIENCE_FACTOR: Final = 2.0  # ZooKeeper ends sessions a while after their timeout
 
 
 class Membership:
     """The registration of one broker. `epoch` is that of the newest one."""
 
-    def __init__(
-        self, node_id: int, store: Store, describe: Callable[[], BrokerNode], now_ms: Callable[[], int]
-    ) -> None:
-        self._node_id = node_id
+    def __init__(self, broker: BrokerNode, store: Store, now_ms: Callable[[], int], patience_s: float) -> None:
+        """`patience_s`: how long an earlier run of this broker may still seem to be there after a crash."""
+        self._broker = broker
+        self._node_id = broker.node_id
         self._store = store
-        self._describe = describe
         self._now_ms = now_ms
+        self._patience_s = patience_s
         self._sessions: set[int] = set()  # ours, the present one and those before
         self.epoch = NOT_REGISTERED
 
     async def join(self) -> None:
         """Registers for the first time; ConfigError where another broker has the id."""
         while not await self._is_registered():
-            await self._store.session.changed.wait()
+            await self._store.session.changed.wait(RETRY_S)
 
-    async def stay(self, joined_again: Callable[[], Awaitable[None]]) -> None:
-        """Registers again after each session that has ended, and calls `joined_again` then. Until it is cancelled."""
+    async def stay(self) -> None:
+        """Registers again after each session that has ended. Until it is cancelled."""
         session = self._store.session
         registered = session.session_id
         while True:
             if session.state is SessionState.CONNECTED and session.session_id != registered:
                 if await self._is_registered():
                     registered = session.session_id
-                    await joined_again()
+                else:
+                    await session.changed.wait(RETRY_S)
                 continue
             await session.changed.wait()
 
@@ -68,10 +75,10 @@ class Membership:
         path = nodes.broker_path(self._node_id)
         try:
             try:
-                data = nodes.encode_broker(self._describe(), self._now_ms())
+                data = nodes.encode_broker(self._broker, self._now_ms())
                 await self._store.commit(Create(path, data, ephemeral=True))
             except NodeExists:
-                if not await self._take_over(path):
+                if not await self._is_ours_or_gone(path):
                     return False
             node = await self._store.get(path)
         except StoreUnavailable as error:
@@ -83,18 +90,37 @@ class Membership:
         logger.info("registered as broker %d, in epoch %d", self._node_id, self.epoch)
         return True
 
-    async def _take_over(self, path: str) -> bool:
-        """Somebody is registered under our id. Is it ourselves, now or in a session before?"""
+    async def _is_ours_or_gone(self, path: str) -> bool:
+        """Somebody is registered under our id. True where it is this session; where it was us before, it goes."""
         node: Node | None = await self._store.get(path)
         if node is None:
-            return await self._is_registered()
+            return True  # just gone: whoever looks next sees that we are not registered
         if node.owner == self._store.session.session_id:
             return True  # made by a commit whose answer was lost
-        if node.owner not in self._sessions:
-            raise ConfigError(
-                f"broker.id {self._node_id} is in use: another broker is registered under it. If that one has just "
-                "crashed, its registration ends with its session (zookeeper.session.timeout.ms): try again then."
-            )
-        with suppress(NoNode):
-            await self._store.commit(Delete(path, node.version))
-        return await self._is_registered()
+        if node.owner in self._sessions:
+            with suppress(NoNode, BadVersion):
+                await self._store.commit(Delete(path, node.version))
+            return True
+        registered = nodes.decode_broker(path, node.data, self._node_id, node.created)
+        if registered.endpoints == self._broker.endpoints and await self._ends(path):
+            return True
+        raise ConfigError(
+            f"broker.id {self._node_id} is in use: another broker is registered under it. If that one has just "
+            "crashed, its registration ends with its session (zookeeper.session.timeout.ms): try again then."
+        )
+
+    async def _ends(self, path: str) -> bool:
+        """Whether a registration under our own address goes in time: a run of this broker that has just crashed."""
+        logger.warning("an earlier run of this broker is still registered; waits for the end of its session")
+        gone = Signal()
+        watch = self._store.watch_node(path, gone.fire)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience_s * PATIENCE_FACTOR
+        try:
+            while await self._store.get(path) is not None:
+                if (left_s := deadline - loop.time()) <= 0:
+                    return False
+                await gone.wait(left_s)
+            return True
+        finally:
+            watch.cancel()

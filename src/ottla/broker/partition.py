@@ -17,7 +17,7 @@ from ottla.protocol.messages.fetch import PartitionData
 from ottla.records.control import EndTransactionMarker
 from ottla.replication.fetch_requests import FetchPosition
 from ottla.replication.follower import Follower, follower_high_watermark, truncation_offset
-from ottla.replication.leader import Leader
+from ottla.replication.leader import NO_EPOCH, Leader
 from ottla.runtime.signal import Signal
 from ottla.storage.admission import Admitted
 from ottla.storage.index import AbortedTransaction, TimestampOffset
@@ -56,7 +56,9 @@ class Partition:
         "_follower",
         "_leader",
         "_on_disk_failure",
+        "_truncate",
         "is_gone",
+        "leader_epoch",
         "log",
         "moved",
         "name",
@@ -64,8 +66,14 @@ class Partition:
     )
 
     def __init__(
-        self, name: TopicPartition, topic_id: UUID, log: Log, on_disk_failure: Callable[[Log, StorageError], None]
+        self,
+        name: TopicPartition,
+        topic_id: UUID,
+        log: Log,
+        on_disk_failure: Callable[[Log, StorageError], None],
+        truncate: Callable[[TopicPartition, int, int], None],
     ) -> None:
+        """`truncate` cuts the log at an offset, at a time, and makes that durable with all that depends on it."""
         self.name = name
         self.topic_id = topic_id
         self.log = log
@@ -75,6 +83,8 @@ class Partition:
         self._leader: Leader | None = None
         self._follower: Follower | None = None
         self._followed_high_watermark = 0
+        self._truncate = truncate
+        self.leader_epoch = NO_EPOCH  # the latest that this broker was told, in whatever role
         self.is_gone = False  # deleted or offline: waiting requests must not wait any longer
 
     # -- role ----------------------------------------------------------------------------------------------------------
@@ -82,6 +92,7 @@ class Partition:
     def lead(self, leader: Leader) -> None:
         """This broker leads the partition from now on, in the leader's epoch."""
         self._leader, self._follower = leader, None
+        self.leader_epoch = leader.epoch
         self.log.assign_epoch(leader.epoch)
         self.moved.fire()
 
@@ -89,9 +100,17 @@ class Partition:
         """This broker follows that leader from now on; `high_watermark` is what it knows to be committed."""
         follower = Follower(leader_id, leader_epoch, self._position(leader_epoch))
         self._leader, self._follower = None, follower
+        self.leader_epoch = leader_epoch
         self._followed_high_watermark = min(high_watermark, self.log.end_offset)
         self.moved.fire()
         return follower
+
+    def rest(self, leader_epoch: int) -> None:
+        """Nobody leads in this epoch, or this broker is to stop: it neither leads nor follows."""
+        self._followed_high_watermark = self.high_watermark
+        self._leader = self._follower = None
+        self.leader_epoch = max(leader_epoch, self.leader_epoch)
+        self.moved.fire()
 
     def _position(self, leader_epoch: int) -> FetchPosition:
         return FetchPosition(
@@ -275,7 +294,7 @@ class Partition:
                 self._followed_high_watermark,
             )
         try:
-            self.log.truncate_to(offset, now_ms=now_ms)
+            self._truncate(self.name, offset, now_ms)
         except StorageError as error:
             raise self.disk_failure(error) from error
         self._followed_high_watermark = min(self._followed_high_watermark, self.log.end_offset)

@@ -26,29 +26,36 @@ class ProducerIds:
 
     async def next(self) -> int:
         async with self._lock:
-            while self._next == self._end:
+            if self._next == self._end:
                 await self._take_block()
             self._next += 1
             return self._next - 1
 
     async def _take_block(self) -> None:
-        """Claims the block behind the last one that any broker took; another broker may be faster, then once more."""
-        node = await self._store.get(nodes.PRODUCER_IDS)
+        self._next = await take_block(self._store, self._node_id)
+        self._end = self._next + BLOCK_SIZE
+
+
+async def take_block(store: Store, node_id: int) -> int:
+    """Claims the block behind the last one that any broker took, for a broker; the first id in it."""
+    while True:
         try:
+            node = await store.get(nodes.PRODUCER_IDS)
             if node is None:
                 start = 0
-                await self._store.commit(Create(nodes.PRODUCER_IDS, self._encode(start)))
+                await store.commit(Create(nodes.PRODUCER_IDS, _encode(node_id, start)))
             else:
-                start = int(nodes.decode(nodes.PRODUCER_IDS, node.data)["block_end"]) + 1
-                await self._store.commit(Put(nodes.PRODUCER_IDS, self._encode(start), node.version))
+                start = nodes.decode_producer_ids_end(nodes.PRODUCER_IDS, node.data)
+                await store.commit(Put(nodes.PRODUCER_IDS, _encode(node_id, start), node.version))
         except (NodeExists, BadVersion):
-            return
+            continue  # another broker was faster
         except StoreError as error:
             logger.warning("producer ids cannot be given out for now: %s", error)
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer ids for now; try again") from error
-        self._next, self._end = start, start + BLOCK_SIZE
+        return start
 
-    def _encode(self, start: int) -> bytes:
-        return nodes.encode(
-            {"version": 1, "broker": self._node_id, "block_start": str(start), "block_end": str(start + BLOCK_SIZE - 1)}
-        )
+
+def _encode(node_id: int, start: int) -> bytes:
+    return nodes.encode(
+        {"version": 1, "broker": node_id, "block_start": str(start), "block_end": str(start + BLOCK_SIZE - 1)}
+    )

@@ -1,11 +1,16 @@
-"""The partitions on this broker, by name and by topic id, kept in step with the cluster image."""
+"""The partitions on this broker, by name and by topic id.
+
+One broker alone keeps them in step with its image (`prepare`, `apply`, `finish`). In a cluster the image is what others
+are told, and the controller says to each broker which partitions it holds, leads and follows (`hold`, `lead`, `follow`,
+`stop`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from uuid import UUID
 
@@ -104,6 +109,10 @@ class Replicas:
         """What the last run knew to be committed; a partition starts from there."""
         self._high_watermarks = self._logs.read_high_watermarks()
 
+    def see(self, image: ClusterImage) -> None:
+        """What the cluster looks like; changes no role."""
+        self._image = image
+
     async def prepare(self, image: ClusterImage, offload: Offload, turns: Turns) -> None:
         """Makes the partitions that an image adds, in turns; their logs in threads, for each costs several syncs.
 
@@ -121,17 +130,21 @@ class Replicas:
             if self._offline.get(name) != topic.topic_id:
                 await self._set_strays_aside(name, topic.topic_id, offload)
                 missing[name] = state
-        names = [name for name in missing if self._logs.get(name) is None and name not in self._logs.unreadable]
-        if names and any(directory.is_online for directory in self._logs.directories):
-            new = self._logs.begin_create(names, now_ms=self._clock.now_ms(), topic_id=topic.topic_id)
-            plans = deque((plan, missing[plan.partition].leader_epoch) for plan in new)
-            await asyncio.gather(*(self._make(plans, offload) for _ in range(min(LOGS_MADE_AT_ONCE, len(plans)))))
+        await self._make_logs({name: state.leader_epoch for name, state in missing.items()}, topic.topic_id, offload)
         async for name, state in turns.over(missing.items()):
             if self._logs.owner_of(name) == topic.topic_id:
                 self._take_in(name, topic.topic_id, state, is_new=True)
                 self._prepared.add(name)
 
-    async def _make(self, plans: deque[tuple[LogPlan, int]], offload: Offload) -> None:
+    async def _make_logs(self, missing: Mapping[TopicPartition, int | None], topic_id: UUID, offload: Offload) -> None:
+        """Logs of new partitions of a topic, each with its first leader epoch where this broker leads it."""
+        names = [name for name in missing if self._logs.get(name) is None and name not in self._logs.unreadable]
+        if names and any(directory.is_online for directory in self._logs.directories):
+            new = self._logs.begin_create(names, now_ms=self._clock.now_ms(), topic_id=topic_id)
+            plans = deque((plan, missing[plan.partition]) for plan in new)
+            await asyncio.gather(*(self._make(plans, offload) for _ in range(min(LOGS_MADE_AT_ONCE, len(plans)))))
+
+    async def _make(self, plans: deque[tuple[LogPlan, int | None]], offload: Offload) -> None:
         while plans:
             plan, epoch = plans.popleft()
             if not plan.directory.is_online:
@@ -180,7 +193,7 @@ class Replicas:
             partition = self._partition(name, topic_id, is_new=is_new)
             self._delayed.pop(name, None)
             if state.leader == self._node_id:
-                self._lead(partition, state.leader_epoch, state.replicas, state.isr)
+                self.lead(partition, state)
         except OutOfDescriptorsError as error:
             if name not in self._delayed:
                 logger.warning("%s; %s is not served until that has changed", error, name)
@@ -210,8 +223,11 @@ class Replicas:
                 self._check_may_be_made(name)
             log = self._logs.create(name, now_ms=self._clock.now_ms(), topic_id=topic_id)
             self._logs.claim(name, topic_id)
-            partition = self._partitions[name] = Partition(name, topic_id, log, self.directory_failed)
+            partition = self._partitions[name] = Partition(name, topic_id, log, self.directory_failed, self._truncate)
         return partition
+
+    def _truncate(self, name: TopicPartition, offset: int, now_ms: int) -> None:
+        self._logs.truncate(name, offset, now_ms=now_ms)
 
     def _check_may_be_made(self, name: TopicPartition) -> None:
         """A partition that was here before and is missing now may be on the directory that failed: no second one."""
@@ -219,22 +235,88 @@ class Replicas:
         if failed is not None and self._logs.owner_of(name) is None:
             raise StorageError(failed.path, f"is offline and may hold {name}")
 
-    def _lead(self, partition: Partition, epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
+    def lead(self, partition: Partition, state: PartitionState) -> None:
+        """This broker leads a partition from now on; what was committed before stays so."""
         log = partition.log
-        known = min(self._high_watermarks.pop(partition.name, 0), log.end_offset)
-        if partition.is_leader:
-            known = partition.leader.high_watermark  # the topic changed, and what was committed stays so
         partition.lead(
             Leader(
                 self._node_id,
-                epoch,
-                replicas,
-                isr,
+                state.leader_epoch,
+                state.replicas,
+                state.isr,
                 end_offset=log.end_offset,
-                high_watermark=max(known, log.log_start_offset),
+                high_watermark=max(self._known_high_watermark(partition), log.log_start_offset),
+                version=state.version,
+                now_ms=self._clock.steady_ms(),
             )
         )
         log.producers.passed_high_watermark(partition.leader.high_watermark)
+
+    def follow(self, partition: Partition, state: PartitionState) -> None:
+        """This broker follows the leader of a partition from now on."""
+        partition.follow(state.leader, state.leader_epoch, self._known_high_watermark(partition))
+
+    def _known_high_watermark(self, partition: Partition) -> int:
+        """From the role before, or from the run before."""
+        remembered = min(self._high_watermarks.pop(partition.name, 0), partition.log.end_offset)
+        return max(remembered, partition.high_watermark)
+
+    # -- what a controller says ----------------------------------------------------------------------------------------
+
+    async def hold(
+        self, topic: str, topic_id: UUID, states: Mapping[int, PartitionState], new: Collection[int], offload: Offload
+    ) -> dict[int, Partition | ErrorCode]:
+        """Has these partitions of a topic here: each, or why it cannot be. `new`: those that never were anywhere."""
+        held: dict[int, Partition | ErrorCode] = {}
+        missing: dict[TopicPartition, int | None] = {}
+        for index, state in states.items():
+            name = TopicPartition(topic, index)
+            partition = self._partitions.get(name)
+            if partition is not None:
+                held[index] = partition if partition.topic_id == topic_id else ErrorCode.INCONSISTENT_TOPIC_ID
+            elif self._offline.get(name) == topic_id:
+                held[index] = ErrorCode.KAFKA_STORAGE_ERROR
+            else:
+                # A log of another topic of that name was left here while nobody could tell us to delete it.
+                if index in new or self._logs.owner_of(name) not in (None, topic_id):
+                    await self._set_strays_aside(name, topic_id, offload)
+                if index in new:
+                    missing[name] = state.leader_epoch if state.leader == self._node_id else None
+        await self._make_logs(missing, topic_id, offload)
+        for index in [index for index in states if index not in held]:
+            held[index] = self._held(TopicPartition(topic, index), topic_id)
+        return held
+
+    def _held(self, name: TopicPartition, topic_id: UUID) -> Partition | ErrorCode:
+        if name in self._offline:  # its directory failed while it was made
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        try:
+            return self._partition(name, topic_id, is_new=False)
+        except OutOfDescriptorsError as error:
+            logger.warning("%s; %s is not served until it is asked for again", error, name)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        except StorageError as error:
+            logger.error("%s; %s is offline", error, name)
+            self._offline[name] = topic_id
+            return ErrorCode.KAFKA_STORAGE_ERROR
+
+    def get(self, name: TopicPartition) -> Partition | None:
+        return self._partitions.get(name)
+
+    def is_offline(self, name: TopicPartition) -> bool:
+        """Whether a partition should be here and its log cannot be had."""
+        return name in self._offline
+
+    def drop(self, name: TopicPartition) -> None:
+        """A partition is to be deleted here; one that nobody claimed as well. `finish` takes it away."""
+        self._offline.pop(name, None)
+        self._high_watermarks.pop(name, None)
+        partition = self._partitions.pop(name, None)
+        if partition is not None:
+            partition.leave()
+        directory = self._logs.directory_of(name)
+        if directory is not None:
+            self._logs.let_go(directory, name)
 
     def finish_deletion(self, topic: str, topic_id: UUID) -> None:
         """Deletes what a crash left of a deleted topic; one of the same name with another id is not touched."""
@@ -252,12 +334,8 @@ class Replicas:
             name = TopicPartition(topic.name, index)
             self._offline.pop(name, None)
             self._delayed.pop(name, None)
-            partition = self._partitions.pop(name, None)
-            if partition is not None:
-                partition.leave()
-                directory = self._logs.directory_of(name)
-                if directory is not None:
-                    self._logs.let_go(directory, name)
+            if name in self._partitions:
+                self.drop(name)
 
     async def finish(self, offload: Offload) -> None:
         """Takes away the names of the logs that were let go, in a thread: renames and syncs.
@@ -299,8 +377,9 @@ class Replicas:
         return {partition.name: partition.high_watermark for partition in self}
 
 
-def _made(plan: LogPlan, leader_epoch: int) -> Log:
-    """A new log with its first leader epoch, which costs a sync as well."""
+def _made(plan: LogPlan, leader_epoch: int | None) -> Log:
+    """A new log. A leader's has its first epoch, which costs a sync as well; a follower's learns epochs by fetching."""
     log = plan.make()
-    log.assign_epoch(leader_epoch)
+    if leader_epoch is not None:
+        log.assign_epoch(leader_epoch)
     return log

@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.controller import RequestedTopic
 from ottla.broker.coordinators import Coordinator, CoordinatorShard
 from ottla.broker.journal import Replay, decoding
 from ottla.broker.markers import WrittenMarker, write_marker
+from ottla.broker.metadata_changes import RequestedTopic
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition

@@ -48,10 +48,6 @@ def run(options: argparse.Namespace) -> ExitCode:
     )
     properties = _properties(options)
     config, warnings = BrokerConfig.load(properties)
-    if config.zookeeper_connect:
-        warnings.append(
-            "zookeeper.connect: clusters are not supported yet; this broker keeps its metadata in its data directory"
-        )
     for warning in warnings:
         print(f"ottla: warning: {warning}", file=sys.stderr)
     raise_limit()

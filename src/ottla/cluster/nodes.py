@@ -51,6 +51,16 @@ ROOTS = (
     "/config/groups",
 )
 
+# What every broker of a cluster makes besides; Kafka's peers read and watch them.
+CLUSTER_ROOTS = (
+    *ROOTS,
+    "/consumers",
+    BROKER_SEQUENCE,
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
+    PRODUCER_IDS,
+)
+
 DEFAULT_ENTITY = "<default>"
 
 
@@ -288,6 +298,31 @@ def decode_state(path: str, data: bytes, replicas: tuple[int, ...], version: int
         )
     except (KeyError, ValueError, TypeError) as error:
         raise MetadataError(path, f"is no partition state: {error!r}") from error
+
+
+def decode_producer_ids_end(path: str, data: bytes) -> int:
+    """The first producer id that nobody has; a node that was never written holds nothing."""
+    if not data:
+        return 0
+    try:
+        return int(decode(path, data)["block_end"]) + 1
+    except (KeyError, ValueError, TypeError) as error:
+        raise MetadataError(path, f"is no block of producer ids: {error!r}") from error
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    return encode({"version": 2, "entity_path": entity_path})
+
+
+def decode_config_change(path: str, data: bytes) -> str:
+    """Whose settings changed: kind and name as they stand in the paths of entities."""
+    value = decode(path, data)
+    entity_path = value.get("entity_path")
+    if entity_path is None and "entity_type" in value:  # version 1
+        entity_path = f"{value['entity_type']}/{value.get('entity_name')}"
+    if not isinstance(entity_path, str):
+        raise MetadataError(path, "names no entity whose settings changed")
+    return entity_path
 
 
 def encode_config(properties: dict[str, str]) -> bytes:

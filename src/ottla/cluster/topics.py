@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -10,7 +10,7 @@ from uuid import UUID
 from ottla.cluster.image import CLUSTER_METADATA_TOPIC, ClusterImage, PartitionState, TopicState, has_look, look_of
 from ottla.cluster.placement import assign
 from ottla.errors import ApiError, ErrorCode
-from ottla.ids import TOPIC_NAME_LENGTH_MAX, is_valid_topic_name
+from ottla.ids import TOPIC_NAME_LENGTH_MAX, is_valid_topic_name, topic_id_text
 
 if TYPE_CHECKING:
     import random
@@ -24,6 +24,15 @@ class Assignment(NamedTuple):
 
     partition: int
     brokers: Sequence[int]
+
+
+def new_topic_id(rng: random.Random, taken: Container[UUID]) -> UUID:
+    """An id that no topic has."""
+    while True:
+        topic_id = UUID(int=rng.getrandbits(128), version=4)
+        # Kafka's tools take a leading '-' for an option, so it never makes such an id.
+        if topic_id not in taken and not topic_id_text(topic_id).startswith("-"):
+            return topic_id
 
 
 def decide_topic(

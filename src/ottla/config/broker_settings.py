@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.config.setting import INT_MAX, LONG_MAX, NO_TLS, ONE_BROKER, Kind, Update, setting
+from ottla.config.setting import INT_MAX, LONG_MAX, NO_TLS, NOT_THROTTLED, Kind, Update, setting
 from ottla.config.topic import LogConfig
 
 HOUR_MS = 3_600_000
@@ -45,14 +45,12 @@ class IdentitySettings:
         Kind.BOOLEAN,
         True,
         "Whether a broker without a configured id may choose one.",
-        no_effect="a broker without a number becomes number 1",
     )
     reserved_broker_max_id: int = setting(
         Kind.INT,
         1000,
         "Chosen broker ids lie above this number, so that they never meet a configured one.",
         minimum=0,
-        no_effect="a broker without a number becomes number 1",
     )
     broker_rack: str | None = setting(
         Kind.STRING, None, "Where the broker stands; replicas of a partition are spread over racks."
@@ -64,30 +62,28 @@ class IdentitySettings:
         "broker keeps the metadata itself, in its data directory, and is a cluster of one.",
     )
     zookeeper_session_timeout_ms: int = setting(
-        Kind.INT, 18_000, "After this silence ZooKeeper counts the broker as gone.", minimum=1, no_effect=ONE_BROKER
+        Kind.INT, 18_000, "After this silence ZooKeeper counts the broker as gone.", minimum=1
     )
     zookeeper_connection_timeout_ms: int | None = setting(
         Kind.INT,
         None,
         "How long the first connection to ZooKeeper may take; by default the session timeout.",
         minimum=1,
-        no_effect=ONE_BROKER,
     )
     controlled_shutdown_enable: bool = setting(
-        Kind.BOOLEAN, True, "Whether a broker that stops first hands its leaderships to others.", no_effect=ONE_BROKER
+        Kind.BOOLEAN, True, "Whether a broker that stops first hands its leaderships to others."
     )
     controlled_shutdown_max_retries: int = setting(
         Kind.INT,
         3,
         "How often handing over is tried again before the broker stops all the same.",
         minimum=0,
-        no_effect=ONE_BROKER,
     )
     controlled_shutdown_retry_backoff_ms: int = setting(
-        Kind.LONG, 5000, "The pause before handing over is tried again.", minimum=0, no_effect=ONE_BROKER
+        Kind.LONG, 5000, "The pause before handing over is tried again.", minimum=0
     )
     controller_socket_timeout_ms: int = setting(
-        Kind.INT, 30_000, "How long the controller waits for a broker's answer.", minimum=1, no_effect=ONE_BROKER
+        Kind.INT, 30_000, "How long the controller waits for a broker's answer.", minimum=1
     )
     request_timeout_ms: int = setting(
         Kind.INT, 30_000, "How long the broker waits for an answer to a request of its own.", minimum=1
@@ -174,10 +170,14 @@ class NetworkSettings:
         10_000,
         "How long the broker waits for a connection to another broker.",
         minimum=1,
-        no_effect=ONE_BROKER,
+        no_effect="a connection to another broker may take 10 s",
     )
     socket_connection_setup_timeout_max_ms: int = setting(
-        Kind.LONG, 30_000, "The longest such wait after several failures in a row.", minimum=1, no_effect=ONE_BROKER
+        Kind.LONG,
+        30_000,
+        "The longest such wait after several failures in a row.",
+        minimum=1,
+        no_effect="a connection to another broker may take 10 s",
     )
     queued_max_requests: int = setting(
         Kind.INT,
@@ -363,70 +363,61 @@ class ReplicationSettings:
         "How many connections a broker fetches by from each leader.",
         minimum=1,
         update=Update.CLUSTER_WIDE,
-        no_effect=ONE_BROKER,
     )
     replica_fetch_max_bytes: int = setting(
         Kind.INT,
         1_048_576,
         "How many bytes of one partition a follower asks for at a time.",
         minimum=0,
-        no_effect=ONE_BROKER,
     )
     replica_fetch_response_max_bytes: int = setting(
-        Kind.INT, 10_485_760, "How many bytes in all a follower asks for at a time.", minimum=0, no_effect=ONE_BROKER
+        Kind.INT, 10_485_760, "How many bytes in all a follower asks for at a time.", minimum=0
     )
-    replica_fetch_min_bytes: int = setting(
-        Kind.INT, 1, "How many bytes a follower's fetch waits for.", minimum=0, no_effect=ONE_BROKER
-    )
+    replica_fetch_min_bytes: int = setting(Kind.INT, 1, "How many bytes a follower's fetch waits for.", minimum=0)
     replica_fetch_wait_max_ms: int = setting(
-        Kind.INT, 500, "How long a follower's fetch waits for that many bytes.", minimum=0, no_effect=ONE_BROKER
+        Kind.INT, 500, "How long a follower's fetch waits for that many bytes.", minimum=0
     )
     replica_fetch_backoff_ms: int = setting(
-        Kind.INT, 1000, "The pause after a partition could not be fetched.", minimum=0, no_effect=ONE_BROKER
+        Kind.INT, 1000, "The pause after a partition could not be fetched.", minimum=0
     )
     replica_lag_time_max_ms: int = setting(
         Kind.LONG,
         30_000,
         "A follower that has not caught up for this long is out of sync.",
         minimum=1,
-        no_effect=ONE_BROKER,
     )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         Kind.LONG, 5000, "How often high watermarks are noted on disk.", minimum=1
     )
     replica_socket_timeout_ms: int = setting(
-        Kind.INT, 30_000, "How long a follower waits for its leader's answer.", minimum=1, no_effect=ONE_BROKER
+        Kind.INT, 30_000, "How long a follower waits for its leader's answer.", minimum=1
     )
     replica_socket_receive_buffer_bytes: int = setting(
         Kind.INT,
         65_536,
         "The receive buffer of a follower's connection in the kernel; -1: the system's own.",
         minimum=-1,
-        no_effect=ONE_BROKER,
+        no_effect="the system chooses the size",
     )
     replica_selector_class: str | None = setting(
         Kind.STRING,
         None,
         "How a consumer's replica is chosen. A name that ends in `RackAwareReplicaSelector` sends it to its own rack; "
         "otherwise to the leader.",
-        no_effect=ONE_BROKER,
+        no_effect="clients read from leaders",
     )
     auto_leader_rebalance_enable: bool = setting(
         Kind.BOOLEAN,
         True,
         "Whether leadership goes back to preferred replicas from time to time.",
-        no_effect=ONE_BROKER,
     )
-    leader_imbalance_check_interval_seconds: int = setting(
-        Kind.LONG, 300, "How often that is looked at.", minimum=1, no_effect=ONE_BROKER
-    )
+    leader_imbalance_check_interval_seconds: int = setting(Kind.LONG, 300, "How often that is looked at.", minimum=1)
     leader_imbalance_per_broker_percentage: int = setting(
         Kind.INT,
         10,
         "The share of a broker's preferred leaderships that may be elsewhere before they go back.",
         minimum=0,
         maximum=100,
-        no_effect=ONE_BROKER,
     )
     leader_replication_throttled_rate: int = setting(
         Kind.LONG,
@@ -434,7 +425,7 @@ class ReplicationSettings:
         "The most bytes a second that a leader sends to throttled replicas.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
-        no_effect=ONE_BROKER,
+        no_effect=NOT_THROTTLED,
     )
     follower_replication_throttled_rate: int = setting(
         Kind.LONG,
@@ -442,7 +433,7 @@ class ReplicationSettings:
         "The most bytes a second that throttled replicas fetch.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
-        no_effect=ONE_BROKER,
+        no_effect=NOT_THROTTLED,
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
         Kind.LONG,

@@ -25,7 +25,7 @@ LONG_MAX = 2**63 - 1
 SHOWN_LENGTH_MAX = 200
 
 # Why settings have no effect.
-ONE_BROKER = "a cluster has one broker, so nothing is replicated"
+NOT_THROTTLED = "replication is not throttled"
 NO_TLS = "listeners speak PLAINTEXT"
 NO_TIERED_STORAGE = "there is no tiered storage"
 

@@ -9,7 +9,7 @@ from typing import Any
 from ottla.config.setting import (
     LONG_MAX,
     NO_TIERED_STORAGE,
-    ONE_BROKER,
+    NOT_THROTTLED,
     Kind,
     Setting,
     parse_known,
@@ -108,7 +108,7 @@ class LogConfig:
         "The replicas whose replication is throttled on the follower's side: `partition:broker`, or `*`.",
         pattern=THROTTLED_REPLICAS,
         form=THROTTLED_REPLICA_FORM,
-        no_effect=ONE_BROKER,
+        no_effect=NOT_THROTTLED,
     )
     index_interval_bytes: int = setting(
         Kind.INT,
@@ -130,7 +130,7 @@ class LogConfig:
         "The replicas whose replication is throttled on the leader's side: `partition:broker`, or `*`.",
         pattern=THROTTLED_REPLICAS,
         form=THROTTLED_REPLICA_FORM,
-        no_effect=ONE_BROKER,
+        no_effect=NOT_THROTTLED,
     )
     local_retention_bytes: int = setting(
         Kind.LONG,
@@ -284,7 +284,6 @@ class LogConfig:
         Kind.BOOLEAN,
         False,
         "Whether a replica that is not in sync may become leader, at the price of losing records.",
-        no_effect=ONE_BROKER,
         broker_names=("unclean.leader.election.enable",),
     )
 

@@ -22,13 +22,14 @@ from ottla.cluster import nodes
 from ottla.cluster.control_batch import ControlRequest
 from ottla.cluster.moves import is_moving
 from ottla.cluster.office import Office
+from ottla.cluster.topics import new_topic_id
 from ottla.controller import brokers, elections, moves, topics
 from ottla.controller.deletions import Deletions
 from ottla.controller.peers import Peers
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.term import ControllerMoved, Term
 from ottla.errors import ApiError, ErrorCode
-from ottla.ids import TopicPartition, topic_id_text
+from ottla.ids import TopicPartition
 from ottla.protocol.messages.replication import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -38,6 +39,7 @@ from ottla.protocol.messages.replication import (
 from ottla.runtime.signal import Signal, wait_any
 from ottla.store.api import (
     BadVersion,
+    Check,
     Create,
     Delete,
     Node,
@@ -56,6 +58,7 @@ Answer = TypeVar("Answer")
 
 FIRST_REBALANCE_S = 5.0  # after taking office
 REQUESTS_WAITING_MAX = 10_000
+FAILED_PAUSE_S = 1.0  # before a broker whose term failed stands again: others first
 
 
 class Controller:
@@ -78,6 +81,7 @@ class Controller:
         self._now_ms = now_ms
         self._changed = Signal()  # the node of the controller, or the session
         self._active: _Active | None = None
+        self._office: Office | None = None  # of the latest term
 
     @property
     def is_active(self) -> bool:
@@ -164,6 +168,7 @@ class Controller:
     async def _serve(self, office: Office) -> None:
         """Serves a term to its end."""
         session_id = self._store.session.session_id
+        self._office = office
         active = self._active = _Active(office, self._store, self._make_peers(), self._settings, self._rng)
         serving = asyncio.ensure_future(active.run())
         try:
@@ -177,9 +182,22 @@ class Controller:
             self._active = None
             active.end()
             serving.cancel()
-            with suppress(asyncio.CancelledError, ControllerMoved):
-                await serving
+            await asyncio.wait((serving,))
             logger.info("broker %d is no longer the controller of epoch %d", self._node_id, office.epoch)
+        failure = None if serving.cancelled() else serving.exception()
+        if failure is not None and not isinstance(failure, ControllerMoved):
+            # What is known may be wrong by now. Whoever is elected next reads everything anew, be it this broker.
+            logger.error("the controller failed in epoch %d and resigns", office.epoch, exc_info=failure)
+            await self.resign()
+            await asyncio.sleep(FAILED_PAUSE_S)
+
+    async def resign(self) -> None:
+        """Leaves the office to the next one at once, before the session ends; nothing where it is somebody else's."""
+        office, self._office = self._office, None
+        if office is None or self._store.session.state is not SessionState.CONNECTED:
+            return
+        with suppress(StoreError):
+            await self._store.commit(Check(nodes.CONTROLLER_EPOCH, office.epoch_version), Delete(nodes.CONTROLLER))
 
 
 async def _first_of(task: asyncio.Future[Any], other: Coroutine[Any, Any, Any]) -> None:
@@ -339,11 +357,7 @@ class _Active:
             await self._term.write_many({name: Delete(f"{parent}/{name}") for name in names})
 
     def _new_topic_id(self) -> UUID:
-        while True:
-            topic_id = UUID(int=self._rng.getrandbits(128), version=4)
-            # Kafka's tools take a leading '-' for an option, so it never makes such an id.
-            if topic_id not in self._term.office.names_by_id and not topic_id_text(topic_id).startswith("-"):
-                return topic_id
+        return new_topic_id(self._rng, self._term.office.names_by_id)
 
     # -- events --------------------------------------------------------------------------------------------------------
 

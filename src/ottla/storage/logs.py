@@ -555,7 +555,11 @@ class Logs:
         """
         directory = self.directory_of(partition)
         assert directory is not None, f"{partition} has no log here"
-        directory.logs[partition].truncate_to(offset, now_ms=now_ms)
+        log = directory.logs[partition]
+        is_cut = offset < log.end_offset
+        log.truncate_to(offset, now_ms=now_ms)
+        if not is_cut:
+            return
         directory.clean_offsets[partition] = min(offset, directory.clean_offsets.get(partition, 0))
         self._write_checkpoints(directory)
 

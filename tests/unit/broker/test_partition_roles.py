@@ -29,7 +29,13 @@ FETCH_BYTES = 400  # a few batches
 
 def partition_on(disk: SimulatedDisk) -> Partition:
     log = open_log(disk, "/data/t-0", NAME, LogConfig(segment_bytes=600), now_ms=0)
-    return Partition(NAME, UUID(int=1), log, on_disk_failure=lambda log, error: pytest.fail(str(error)))
+    return Partition(
+        NAME,
+        UUID(int=1),
+        log,
+        on_disk_failure=lambda log, error: pytest.fail(str(error)),
+        truncate=lambda name, offset, now_ms: log.truncate_to(offset, now_ms=now_ms),
+    )
 
 
 @dataclass

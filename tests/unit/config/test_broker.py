@@ -75,8 +75,7 @@ def refusal(**settings: str) -> str:
 def test_a_file_of_zookeeper_mode_is_accepted_with_one_warning() -> None:
     config, warnings = BrokerConfig.load(parse_properties(ZOOKEEPER_FILE))
     assert warnings == [
-        "settings of Kafka without effect here: num.io.threads, num.network.threads, "
-        "num.recovery.threads.per.data.dir, zookeeper.connection.timeout.ms"
+        "settings of Kafka without effect here: num.io.threads, num.network.threads, num.recovery.threads.per.data.dir"
     ]
     assert (config.broker_id, config.node_id, config.num_partitions) == (0, 0, 3)
     assert config.log_directories == ("/var/lib/kafka",)

@@ -10,6 +10,7 @@ from ottla.broker.handlers import (
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
+    control,
     create_partitions,
     create_topics,
     delete_groups,
@@ -41,6 +42,7 @@ from ottla.broker.handlers import (
     produce,
     sasl,
     sync_group,
+    to_controller,
     txn_offset_commit,
     write_txn_markers,
 )
@@ -71,6 +73,14 @@ from ottla.protocol.messages.log_dirs import DescribeLogDirsRequest
 from ottla.protocol.messages.metadata import DescribeProducersRequest, DescribeTopicPartitionsRequest, MetadataRequest
 from ottla.protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.replication import (
+    AllocateProducerIdsRequest,
+    AlterPartitionRequest,
+    ControlledShutdownRequest,
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
 from ottla.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from ottla.protocol.messages.transactions import (
@@ -130,4 +140,16 @@ HANDLERS = by_key(
     serve(ConsumerGroupDescribeRequest, consumer_group_describe.handle),
     serve(ListConfigResourcesRequest, list_config_resources.handle),
     serve(DescribeTopicPartitionsRequest, describe_topic_partitions.handle),
+)
+
+CLUSTER_ELEMENTS_MAX = 10_000_000  # of what a controller tells: everything about every partition
+
+# What brokers of a cluster say to each other, and what only a cluster can do.
+CLUSTER_HANDLERS = by_key(
+    serve(LeaderAndIsrRequest, control.handle_leader_and_isr, elements_max=CLUSTER_ELEMENTS_MAX),
+    serve(StopReplicaRequest, control.handle_stop_replica, elements_max=CLUSTER_ELEMENTS_MAX),
+    serve(UpdateMetadataRequest, control.handle_update_metadata, elements_max=CLUSTER_ELEMENTS_MAX),
+    serve(ControlledShutdownRequest, to_controller.handle_controlled_shutdown),
+    serve(AlterPartitionRequest, to_controller.handle_alter_partition, elements_max=CLUSTER_ELEMENTS_MAX),
+    serve(AllocateProducerIdsRequest, to_controller.handle_allocate_producer_ids),
 )

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ottla.broker.controller import RequestedTopic
+from ottla.broker.metadata_changes import RequestedTopic
 from ottla.cluster.image import TopicState
 from ottla.cluster.topics import DEFAULT, Assignment
 from ottla.config.dynamic import ConfigResourceType, ConfigScope

@@ -205,6 +205,8 @@ class _Reading:
         if entry.last_fetched_epoch >= 0 and self._has_diverged(partition, entry, data):
             return data
         if self._follower_id is not None:
+            self._note_follower(partition, entry, self._follower_id)
+            data.high_watermark, data.last_stable_offset, _ = partition.watermarks
             upper_offset = partition.log.end_offset
         else:
             is_committed_only = self._request.isolation_level == READ_COMMITTED
@@ -231,6 +233,14 @@ class _Reading:
             ]
         data.records = found.records
         return data
+
+    def _note_follower(self, partition: Partition, entry: FetchPartition, node_id: int) -> None:
+        """A follower that asks from an offset on has everything before: more may be committed now, or it in sync."""
+        if not partition.log.log_start_offset <= entry.fetch_offset <= partition.log.end_offset:
+            return
+        partition.record_fetch(node_id, entry.fetch_offset, entry.log_start_offset, self._broker.clock.steady_ms())
+        if self._broker.cluster is not None:
+            self._broker.cluster.fetched(partition, node_id)
 
     def _check_format(self) -> None:
         """Readers of the oldest versions cannot know what is in the log; they are told so instead of being given it.

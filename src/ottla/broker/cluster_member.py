@@ -1,0 +1,207 @@
+"""A broker's part in a cluster: its registration, the controller that it may become, what the controller tells it, the
+partitions that it follows, and the in-sync replicas of those that it leads.
+
+Everything here is made and ended with the broker; a broker that is alone has none of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.cluster_metadata import ClusterMetadata
+from ottla.broker.config_changes import ConfigChanges
+from ottla.broker.control_channel import ControlChannels
+from ottla.broker.control_requests import ControlRequests
+from ottla.broker.controller_client import ControllerClient
+from ottla.broker.controller_requests import ControllerRequests
+from ottla.broker.fetchers import Fetchers, FetcherSettings
+from ottla.broker.in_sync import IsrChanges
+from ottla.broker.membership import NOT_REGISTERED, Membership
+from ottla.broker.partition import Partition
+from ottla.cluster.image import BrokerNode
+from ottla.config.dynamic import DynamicConfigs
+from ottla.controller.controller import Controller
+from ottla.errors import ErrorCode
+from ottla.net.client import Door
+from ottla.protocol.messages.replication import ControlledShutdownRequest, ControlledShutdownResponse
+from ottla.runtime.tasks import Tasks
+from ottla.store.api import SessionState, Store
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+MS: Final = 1000
+
+
+class ClusterMember:
+    """Of one broker, from its start to its end."""
+
+    def __init__(self, broker: Broker, store: Store, itself: BrokerNode, door: Door) -> None:
+        """`itself`: as it registers; its epoch is not known yet."""
+        self._broker = broker
+        self._store = store
+        config = broker.config
+        listener = config.inter_broker_listener
+        self.membership = Membership(itself, store, broker.clock.now_ms, config.zookeeper_session_timeout_ms / MS)
+        self._fetchers = Fetchers(
+            broker.node_id,
+            lambda: fetcher_settings(broker),
+            lambda: broker.config.num_replica_fetchers,
+            lambda: self.membership.epoch,
+            broker.clock,
+            door,
+        )
+        started_with = DynamicConfigs(broker.properties, broker.node_id)
+        self.config_changes = ConfigChanges(
+            store, lambda: broker.configs, broker.change_configs, started_with, broker.clock.now_ms
+        )
+        self.control = ControlRequests(
+            broker, lambda: self.membership.epoch, self._fetchers, self.config_changes, listener
+        )
+        self.controller = Controller(
+            broker.node_id,
+            store,
+            lambda: ControlChannels(
+                broker.node_id, listener, self.control.handle, broker.config.controller_socket_timeout_ms / MS, door
+            ),
+            _Settings(broker),
+            broker.rng,
+            broker.clock.now_ms,
+        )
+        self.controller_requests = ControllerRequests(self.controller, store)
+        self._controller_client = ControllerClient(
+            broker.node_id,
+            listener,
+            lambda: broker.image,
+            self.controller_requests.handle,
+            config.request_timeout_ms / MS,
+            door,
+        )
+        self._in_sync = IsrChanges(broker.node_id, lambda: self.membership.epoch, self._controller_client)
+        self.metadata = ClusterMetadata(
+            store,
+            lambda: broker.image,
+            broker.image_changed,
+            lambda: broker.configs,
+            self.config_changes,
+            lambda: self.controller.is_active,
+            broker.rng,
+            broker.loop.time,
+        )
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def join(self, tasks: Tasks) -> None:
+        """Registers, stands for election, and returns once the controller has told this broker of itself."""
+        await self.membership.join()
+        tasks.start("registration", self.membership.stay())
+        tasks.start("controller", self.controller.run())
+        tasks.start("settings of the cluster", self.config_changes.run())
+        tasks.start("changes of in-sync replicas", self._in_sync.run())
+        tasks.every(
+            "in-sync replicas", lambda: self._broker.config.replica_lag_time_max_ms / 2 / MS, self._look_for_laggards
+        )
+        while self._broker.node_id not in self._broker.image.brokers:
+            await self._broker.image_changed.wait()
+
+    async def shut_down(self) -> None:
+        """Has the controller move leaders elsewhere before this broker stops; tried some times, then it stops."""
+        config = self._broker.config
+        if not config.controlled_shutdown_enable or self.membership.epoch == NOT_REGISTERED:
+            return
+        for attempt in range(1 + config.controlled_shutdown_max_retries):
+            if attempt:
+                await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / MS)
+            if self._store.session.state is not SessionState.CONNECTED:
+                break
+            if self._broker.image.brokers.keys() <= {self._broker.node_id}:
+                return  # nobody is left to lead
+            try:
+                async with asyncio.timeout(config.controller_socket_timeout_ms / MS):
+                    response = await self._controller_client.ask(self._shutdown_request, ControlledShutdownResponse)
+            except TimeoutError:
+                logger.warning("the controller does not answer; leaders stay here until the broker is gone")
+                continue
+            if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
+                return
+            logger.warning(
+                "%d partitions are still led here: %s",
+                len(response.remaining_partitions),
+                ErrorCode(response.error_code).name,
+            )
+        logger.warning("the broker stops without having handed over everything that it leads")
+
+    def _shutdown_request(self) -> ControlledShutdownRequest:
+        return ControlledShutdownRequest(broker_id=self._broker.node_id, broker_epoch=self.membership.epoch)
+
+    async def close(self) -> None:
+        """What is left once the tasks have ended."""
+        await self.controller.resign()
+        self._fetchers.close()
+        self._controller_client.close()
+
+    # -- in-sync replicas ----------------------------------------------------------------------------------------------
+
+    def fetched(self, partition: Partition, node_id: int) -> None:
+        """A follower fetched: one that has caught up is proposed as in sync."""
+        leader = partition.leader
+        if node_id not in leader.isr and leader.proposal is None:
+            proposal = leader.propose_growth(node_id, self._broker.image.brokers)
+            if proposal is not None:
+                self._in_sync.propose(partition, proposal)
+
+    async def _look_for_laggards(self) -> None:
+        lag_ms_max = self._broker.config.replica_lag_time_max_ms
+        async for partition in self._broker.turns.over(list(self._broker.replicas)):
+            leader = partition.current_leader
+            if leader is not None and len(leader.isr) > 1:
+                proposal = leader.propose_shrink(self._broker.clock.steady_ms(), lag_ms_max)
+                if proposal is not None:
+                    logger.info("%s: too far behind are %s", partition.name, sorted({*leader.isr} - {*proposal.isr}))
+                    self._in_sync.propose(partition, proposal)
+
+
+class _Settings:
+    """Implements `ottla.controller.settings.ControllerSettings`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    @property
+    def listener_name(self) -> str:
+        return self._broker.config.inter_broker_listener
+
+    @property
+    def deletes_topics(self) -> bool:
+        return self._broker.config.delete_topic_enable
+
+    @property
+    def rebalances_leaders(self) -> bool:
+        return self._broker.config.auto_leader_rebalance_enable
+
+    @property
+    def imbalance_check_s(self) -> float:
+        return float(self._broker.config.leader_imbalance_check_interval_seconds)
+
+    @property
+    def imbalance_percent(self) -> int:
+        return self._broker.config.leader_imbalance_per_broker_percentage
+
+    def elects_unclean(self, topic: str) -> bool:
+        return self._broker.configs.topic_config(topic).unclean_leader_election_enable
+
+
+def fetcher_settings(broker: Broker) -> FetcherSettings:
+    config = broker.config
+    return FetcherSettings(
+        fetch_bytes_max=config.replica_fetch_max_bytes,
+        response_bytes_max=config.replica_fetch_response_max_bytes,
+        min_bytes=config.replica_fetch_min_bytes,
+        wait_ms_max=config.replica_fetch_wait_max_ms,
+        backoff_ms=config.replica_fetch_backoff_ms,
+        request_timeout_s=config.replica_socket_timeout_ms / MS,
+    )

@@ -1,0 +1,300 @@
+"""Changes of metadata in a cluster, as Kafka makes them with ZooKeeper: whoever is asked writes what is wanted to the
+store; the controller sees it there, does the rest and tells all brokers.
+
+Topics are created, extended and deleted by the broker that is the controller: it has the newest view, and clients find
+it. Automatic creation and settings are any broker's. A change has come to its end when this broker has heard of it from
+the controller.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+from ottla.broker.config_changes import ConfigChanges
+from ottla.broker.controller import config_entity
+from ottla.broker.metadata_changes import RequestedTopic, decide_requested, unless_there
+from ottla.cluster import nodes
+from ottla.cluster.image import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, ClusterImage, TopicState
+from ottla.cluster.office import unwritten
+from ottla.cluster.topics import decide_more_partitions
+from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs
+from ottla.errors import ApiError, ErrorCode
+from ottla.ids import TopicPartition
+from ottla.runtime.signal import Signal
+from ottla.store.api import (
+    BadVersion,
+    Check,
+    Create,
+    NodeExists,
+    NoNode,
+    Operation,
+    Put,
+    SessionState,
+    Store,
+    StoreError,
+    StoreUnavailable,
+)
+from ottla.store.recipes import create_if_missing
+
+logger = logging.getLogger(__name__)
+
+ANSWER_S: Final = 30.0  # how long a client waits for what it asked of the controller
+AUTO_CREATE_S: Final = 2.0  # the same where it did not ask for it, and will ask again
+
+
+class ClusterMetadata:
+    """Implements `MetadataChanges` on the store of a cluster."""
+
+    def __init__(
+        self,
+        store: Store,
+        image: Callable[[], ClusterImage],
+        image_changed: Signal,
+        configs: Callable[[], DynamicConfigs],
+        config_changes: ConfigChanges,
+        is_controller: Callable[[], bool],
+        rng: random.Random,
+        now: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._image = image
+        self._image_changed = image_changed
+        self._configs = configs
+        self._config_changes = config_changes
+        self._is_controller = is_controller
+        self._rng = rng
+        self._now = now
+
+    def _check_controller(self) -> None:
+        if not self._is_controller():
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller; its metadata says who is")
+
+    async def _heard(self, is_there: Callable[[ClusterImage], bool], wait_s: float) -> bool:
+        """Whether this broker has heard of a change before the time was up."""
+        deadline = self._now() + wait_s
+        while not is_there(self._image()):
+            left_s = deadline - self._now()
+            if left_s <= 0:
+                return False
+            await self._image_changed.wait(left_s)
+        return True
+
+    # -- creating ------------------------------------------------------------------------------------------------------
+
+    async def create_topics(
+        self, all_requested: Iterable[RequestedTopic], *, validate_only: bool = False
+    ) -> list[TopicState | ApiError]:
+        requested = list(all_requested)
+        try:
+            self._check_controller()
+        except ApiError as error:
+            return [error for _ in requested]
+        return await self._create(requested, ANSWER_S, validate_only=validate_only)
+
+    async def _create(
+        self, all_requested: Iterable[RequestedTopic], wait_s: float, *, validate_only: bool = False
+    ) -> list[TopicState | ApiError]:
+        outcomes: list[TopicState | ApiError] = []
+        image = self._image()
+        for requested in all_requested:
+            try:
+                topic, config = decide_requested(requested, image, self._configs(), self._rng)
+                if not validate_only:
+                    await self._write_topic(topic, config)
+                image = image.with_topics([topic])  # what is asked for next must not look like it
+                outcomes.append(topic)
+            except ApiError as error:
+                outcomes.append(error)
+        if validate_only:
+            return outcomes
+        return [
+            await self._created(outcome, wait_s) if isinstance(outcome, TopicState) else outcome for outcome in outcomes
+        ]
+
+    async def _write_topic(self, topic: TopicState, config: dict[str, str]) -> None:
+        """Settings and assignment in one commit: nobody finds one without the other."""
+        path, data = nodes.config_path("topics", topic.name), nodes.encode_config(config)
+        creation = Create(nodes.topic_path(topic.name), nodes.encode_topic(topic))
+        try:
+            try:
+                await self._store.commit(Create(path, data), creation)
+            except NodeExists as error:
+                if error.path != path:
+                    raise
+                # Left behind by a topic of that name: it must not rule the new one.
+                await self._store.commit(Put(path, data), creation)
+        except NodeExists as error:
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} exists already") from error
+        except StoreError as error:
+            raise _not_written(error) from error
+
+    async def _created(self, topic: TopicState, wait_s: float) -> TopicState | ApiError:
+        def is_led(image: ClusterImage) -> bool:
+            known = image.topics.get(topic.name)
+            return (
+                known is not None
+                and known.topic_id == topic.topic_id
+                and len(known.partitions) >= len(topic.partitions)
+                and all(state.leader != NO_LEADER for state in known.partitions)
+            )
+
+        if await self._heard(is_led, wait_s):
+            return topic
+        return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"topic {topic.name} is being created")
+
+    async def auto_create(self, names: Iterable[str]) -> dict[str, ApiError | None]:
+        names = list(names)
+        new = [name for name in names if name not in INTERNAL_TOPICS and name != CLUSTER_METADATA_TOPIC]
+        outcomes = await self._create(map(RequestedTopic, new), AUTO_CREATE_S)
+        created = {name: _unless_under_way(outcome) for name, outcome in zip(new, outcomes, strict=True)}
+        own = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "this topic is the broker's own to create")
+        return {name: created.get(name) if name in created else own for name in names}
+
+    async def create_unless_there(self, requested: RequestedTopic) -> ApiError | None:
+        (outcome,) = await self._create([requested], ANSWER_S)
+        if isinstance(outcome, ApiError) and outcome.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            # Another broker was faster: we have not heard of it yet.
+            await self._heard(lambda image: requested.name in image.topics, AUTO_CREATE_S)
+        return unless_there(outcome)
+
+    # -- extending and deleting ----------------------------------------------------------------------------------------
+
+    async def create_partitions(
+        self, name: str, total: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
+    ) -> TopicState:
+        self._check_controller()
+        if name not in self._image().topics:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+        while True:
+            topic, version = await self._assigned(name)
+            if any(state.adding or state.removing for state in topic.partitions):
+                raise ApiError(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"partitions of {name} are being moved")
+            grown = decide_more_partitions(self._image(), topic, total, assignments, self._rng)
+            if validate_only:
+                return grown
+            try:
+                await self._store.commit(Put(nodes.topic_path(name), nodes.encode_topic(grown), version))
+            except BadVersion:
+                continue
+            except StoreError as error:
+                raise _not_written(error) from error
+            outcome = await self._created(grown, ANSWER_S)
+            if isinstance(outcome, ApiError):
+                raise outcome
+            return outcome
+
+    async def _assigned(self, name: str) -> tuple[TopicState, int]:
+        """A topic as the store has it, and the version of that."""
+        path = nodes.topic_path(name)
+        try:
+            node = await self._store.get(path)
+        except StoreError as error:
+            raise _not_written(error) from error
+        if node is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+        assignment = nodes.decode_assignment(path, node.data)
+        if assignment.topic_id is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} has no id yet")
+        states = tuple(
+            replace(unwritten(each.replicas), adding=each.adding, removing=each.removing)
+            for each in assignment.partitions
+        )
+        return TopicState(name, assignment.topic_id, states), node.version
+
+    async def delete_topic(self, name: str, topic_id: UUID | None = None) -> TopicState:
+        self._check_controller()
+        topic = self._image().topics.get(name)
+        if topic is None or topic_id not in (None, topic.topic_id):
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID
+            raise ApiError(code, f"topic {name} does not exist")
+        gone = Signal()
+        watch = self._store.watch_node(nodes.topic_path(name), gone.fire)
+        try:
+            with suppress(NodeExists):  # somebody wanted it before us
+                await self._store.commit(Create(nodes.deletion_path(name)))
+            await self._wait_until_gone(name, gone)
+        except StoreError as error:
+            raise _not_written(error) from error
+        finally:
+            watch.cancel()
+        return topic
+
+    async def _wait_until_gone(self, name: str, gone: Signal) -> None:
+        """Until a topic of the name could be created again."""
+        deadline = self._now() + ANSWER_S
+        while await self._store.get(nodes.deletion_path(name)) is not None:
+            left_s = deadline - self._now()
+            if left_s <= 0:
+                raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"topic {name} is being deleted")
+            await gone.wait(min(left_s, 0.1))  # the mark goes just after the topic
+
+    # -- settings ------------------------------------------------------------------------------------------------------
+
+    async def change_config(
+        self, resource: ConfigScope, decide: Callable[[DynamicConfigs], dict[str, str]], *, validate_only: bool
+    ) -> None:
+        """The entity is written first, then a notification that every broker follows; the last writer wins."""
+        try:
+            stored = await self._config_changes.stored(resource)
+            overrides = decide(self._configs().replaced(resource, stored))
+            if resource.type == ConfigResourceType.TOPIC and resource.name not in self._image().topics:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.name} does not exist")
+            if validate_only:
+                return
+            kind, name = config_entity(resource)
+            path = nodes.config_path(kind, name)
+            await self._put_config(path, nodes.encode_config(overrides))
+            entity_path = path.removeprefix(f"{nodes.CONFIGS}/")
+            await self._store.commit(
+                Create(
+                    f"{nodes.CONFIG_CHANGES}/config_change_", nodes.encode_config_change(entity_path), sequential=True
+                )
+            )
+            await self._config_changes.catch_up()
+        except StoreError as error:
+            raise _not_written(error) from error
+
+    async def _put_config(self, path: str, data: bytes) -> None:
+        controller = await self._store.get(nodes.CONTROLLER)
+        fence: list[Operation] = [] if controller is None else [Check(nodes.CONTROLLER, controller.version)]
+        try:
+            await self._store.commit(*fence, Put(path, data))
+        except NoNode as error:
+            if error.path != path:
+                raise
+            if not await create_if_missing(self._store, path, data):
+                await self._store.commit(Put(path, data))
+
+    async def purge_notifications(self) -> None:
+        await self._config_changes.purge()
+
+    # -- log directories -----------------------------------------------------------------------------------------------
+
+    async def replicas_lost(self, node_id: int, lost: Iterable[TopicPartition]) -> None:
+        """The controller asks this broker about all its replicas then, and hears which are lost."""
+        event = Create(f"{nodes.LOG_DIR_EVENTS}/log_dir_event_", nodes.encode_log_dir_event(node_id), sequential=True)
+        while True:
+            try:
+                await self._store.commit(event)
+                return
+            except StoreUnavailable as error:
+                logger.warning("the loss of a log directory cannot be told for now: %s", error)
+                session = self._store.session
+                while session.state is not SessionState.CONNECTED:
+                    await session.changed.wait()
+
+
+def _unless_under_way(outcome: TopicState | ApiError) -> ApiError | None:
+    """Why a topic will not be there: one that is being created will."""
+    error = unless_there(outcome)
+    return None if error is not None and error.code == ErrorCode.REQUEST_TIMED_OUT else error
+
+
+def _not_written(error: StoreError) -> ApiError:
+    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store refused the change: {error}")

@@ -1,0 +1,165 @@
+"""Dynamic settings in a cluster: whoever changes one writes it to the store and leaves a notification; all follow.
+
+A notification names whose settings changed, not what they are: those are read from their node. Notifications are
+handled in the order of their numbers, each once, and taken away after 15 minutes; whoever was away for longer, or
+starts, reads all settings. A new topic has no notification: its settings are read when the topic is first heard of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
+from typing import Final
+from uuid import UUID
+
+from ottla.broker.controller import ENTITY_KINDS, config_entity, load_configs
+from ottla.cluster import nodes
+from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs
+from ottla.runtime.signal import Signal, wait_any
+from ottla.store.api import Delete, NoNode, SessionState, Store, StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+AGE_MS_MAX: Final = 15 * 60_000  # of a notification, as in Kafka
+RETRY_S: Final = 0.2  # where the store cannot be asked
+NONE_HANDLED: Final = -1
+
+KINDS: Final = {kind: resource_type for resource_type, kind in ENTITY_KINDS.items()}
+
+
+class ConfigChanges:
+    """Follows the settings in the store. `apply` is told every change, one at a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        configs: Callable[[], DynamicConfigs],
+        apply: Callable[[DynamicConfigs, Collection[ConfigScope]], Awaitable[None]],
+        started_with: DynamicConfigs,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`started_with`: the settings of the file alone."""
+        self._store = store
+        self._configs = configs
+        self._apply = apply
+        self._started_with = started_with
+        self._now_ms = now_ms
+        self._turn = asyncio.Lock()
+        self._handled = NONE_HANDLED
+        self._learned: dict[str, UUID] = {}
+        self._changed = Signal()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        session = self._store.session
+        session_id = session.session_id
+        watch = self._store.watch_children(nodes.CONFIG_CHANGES, self._changed.fire)
+        try:
+            while True:
+                seen = self._changed.count
+                try:
+                    if session.session_id != session_id:
+                        session_id = session.session_id
+                        await self.read_all()  # notifications may have come and gone
+                    await self.catch_up()
+                except StoreUnavailable as error:
+                    logger.info("changes of settings cannot be followed for now: %s", error)
+                    await session.changed.wait(RETRY_S)
+                    continue
+                if self._changed.count == seen:
+                    await wait_any((self._changed, session.changed), None)
+        finally:
+            watch.cancel()
+
+    async def read_all(self) -> None:
+        """Every setting anew."""
+        async with self._turn:
+            configs = await load_configs(self._store, self._started_with)
+            await self._apply(configs, [ConfigScope(ConfigResourceType.BROKER, "")])
+
+    async def catch_up(self) -> None:
+        """Handles the notifications that are new."""
+        async with self._turn:
+            for name in await self._store.children(nodes.CONFIG_CHANGES):
+                number = _number_of(name)
+                if number <= self._handled:
+                    continue
+                path = f"{nodes.CONFIG_CHANGES}/{name}"
+                node = await self._store.get(path)
+                if node is not None:
+                    await self._handle(path, node.data)
+                self._handled = number
+
+    async def _handle(self, path: str, data: bytes) -> None:
+        try:
+            kind, _, name = nodes.decode_config_change(path, data).partition("/")
+        except nodes.MetadataError as error:
+            logger.error("%s", error)
+            return
+        resource_type = KINDS.get(kind)
+        if resource_type is not None:
+            name = nodes.config_name(name)
+            await self._read([ConfigScope(resource_type, "" if name == nodes.DEFAULT_ENTITY else name)])
+
+    async def _read(self, resources: Iterable[ConfigScope]) -> None:
+        """Takes what the store has for these, and nothing where it has nothing."""
+        configs, changed = self._configs(), []
+        for resource in resources:
+            overrides = await self.stored(resource)
+            if overrides != configs.overrides_of(resource):
+                configs = configs.replaced(resource, overrides)
+                changed.append(resource)
+                for problem in configs.problems(resource):
+                    logger.warning("%s: %s; it has no effect", resource, problem)
+        if changed:
+            await self._apply(configs, changed)
+
+    async def stored(self, resource: ConfigScope) -> dict[str, str]:
+        """What the store has for a resource now."""
+        path = nodes.config_path(*config_entity(resource))
+        node = await self._store.get(path)
+        return {} if node is None or not node.data else nodes.decode_config(path, node.data)
+
+    async def learn_topic(self, name: str, topic_id: UUID) -> None:
+        """Reads the settings of a topic that is new here, however long the store cannot be reached."""
+        while self._learned.get(name) != topic_id:
+            try:
+                async with self._turn:
+                    await self._read([ConfigScope(ConfigResourceType.TOPIC, name)])
+                self._learned[name] = topic_id
+            except StoreUnavailable as error:
+                logger.info("the settings of %s cannot be read for now: %s", name, error)
+                await self._store.session.changed.wait(RETRY_S)
+
+    async def forget_topics(self, names: Collection[str]) -> None:
+        """Topics are gone: one of their name starts without their settings."""
+        if not names:
+            return
+        async with self._turn:
+            gone = [ConfigScope(ConfigResourceType.TOPIC, name) for name in names]
+            configs = self._configs()
+            for name, resource in zip(names, gone, strict=True):
+                self._learned.pop(name, None)
+                configs = configs.replaced(resource, {})
+            await self._apply(configs, gone)
+
+    async def purge(self) -> None:
+        """Takes away notifications that everybody had time to see. Several brokers do it; one of them is first."""
+        if self._store.session.state is not SessionState.CONNECTED:
+            return
+        with suppress(StoreUnavailable):
+            for name in await self._store.children(nodes.CONFIG_CHANGES):
+                if _number_of(name) > self._handled:
+                    continue
+                path = f"{nodes.CONFIG_CHANGES}/{name}"
+                node = await self._store.get(path)
+                if node is not None and self._now_ms() - node.created_ms >= AGE_MS_MAX:
+                    with suppress(NoNode):
+                        await self._store.commit(Delete(path))
+
+
+def _number_of(name: str) -> int:
+    digits = name.rpartition("_")[2]
+    return int(digits) if digits.isdecimal() else NONE_HANDLED

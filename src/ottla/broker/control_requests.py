@@ -1,0 +1,290 @@
+"""What a broker does when its controller says so: LeaderAndIsr, UpdateMetadata, StopReplica.
+
+One at a time and in their order: roles change here and nowhere else in a cluster. A request of a controller that is
+over, or to an incarnation of this broker that is, changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from ottla.broker.config_changes import ConfigChanges
+from ottla.broker.fetchers import Fetchers
+from ottla.broker.partition import Partition
+from ottla.cluster.image import PartitionState
+from ottla.cluster.metadata_update import new_topics, updated
+from ottla.errors import ErrorCode, StorageError
+from ottla.ids import TopicPartition
+from ottla.net.client import Address
+from ottla.protocol.messages.replication import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    LeaderAndIsrTopicState,
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+ANY_BROKER_EPOCH: Final = -1
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 5  # of LeaderAndIsr
+
+
+class StoppedReplica(NamedTuple):
+    """A replica that is to stop. A negative epoch stops it whatever is known of it."""
+
+    partition: TopicPartition
+    leader_epoch: int
+    deletes: bool
+
+
+class ControlRequests:
+    """The controller's requests to this broker. `controller_epoch` is the largest that was seen."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        broker_epoch: Callable[[], int],
+        fetchers: Fetchers,
+        configs: ConfigChanges,
+        listener_name: str,
+    ) -> None:
+        self._broker = broker
+        self._broker_epoch = broker_epoch
+        self._fetchers = fetchers
+        self._configs = configs
+        self._listener_name = listener_name
+        self._turn = asyncio.Lock()
+        self.controller_epoch = 0
+
+    async def handle(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> object:
+        """The answer to a request of the controller on this same broker."""
+        match request:
+            case LeaderAndIsrRequest():
+                return await self.leader_and_isr(request)
+            case UpdateMetadataRequest():
+                return await self.update_metadata(request)
+            case StopReplicaRequest():
+                return await self.stop_replica(request)
+
+    def _refusal(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> ErrorCode:
+        if request.controller_epoch < self.controller_epoch:
+            logger.info(
+                "refused %s of controller %d: its epoch %d is over, it is %d",
+                type(request).__name__,
+                request.controller_id,
+                request.controller_epoch,
+                self.controller_epoch,
+            )
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        # A larger one is of a registration whose answer has not reached us yet.
+        if ANY_BROKER_EPOCH < request.broker_epoch < self._broker_epoch():
+            return ErrorCode.STALE_BROKER_EPOCH
+        self.controller_epoch = request.controller_epoch
+        return ErrorCode.NONE
+
+    # -- LeaderAndIsr --------------------------------------------------------------------------------------------------
+
+    async def leader_and_isr(
+        self, request: LeaderAndIsrRequest, version: int = FIRST_VERSION_WITH_TOPIC_IDS
+    ) -> LeaderAndIsrResponse:
+        async with self._turn:
+            refusal = self._refusal(request)
+            if refusal:
+                return LeaderAndIsrResponse(error_code=refusal)
+            response = LeaderAndIsrResponse()
+            for topic in _topics_of(request):
+                codes = await self._take_roles(topic)
+                errors = [
+                    LeaderAndIsrPartitionError(topic_name=topic.topic_name, partition_index=index, error_code=code)
+                    for index, code in codes.items()
+                ]
+                if version >= FIRST_VERSION_WITH_TOPIC_IDS:
+                    response.topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
+                else:
+                    response.partition_errors += errors
+            return response
+
+    async def _take_roles(self, topic: LeaderAndIsrTopicState) -> dict[int, ErrorCode]:
+        """Leads and follows the partitions of one topic as told; what became of each."""
+        codes: dict[int, ErrorCode] = {}
+        states: dict[int, PartitionState] = {}
+        for told in topic.partition_states:
+            state = _state(told)
+            code = self._objection(TopicPartition(topic.topic_name, told.partition_index), topic.topic_id, state)
+            codes[told.partition_index] = code
+            if code is ErrorCode.NONE:
+                states[told.partition_index] = state
+        if not states:
+            return codes
+        await self._configs.learn_topic(topic.topic_name, topic.topic_id)
+        new = {told.partition_index for told in topic.partition_states if told.is_new}
+        held = await self._broker.replicas.hold(topic.topic_name, topic.topic_id, states, new, self._broker.offload)
+        async for index, state in self._broker.turns.over(states.items()):
+            partition = held[index]
+            codes[index] = partition if isinstance(partition, ErrorCode) else self._take_role(partition, state)
+        return codes
+
+    def _objection(self, name: TopicPartition, topic_id: UUID, state: PartitionState) -> ErrorCode:
+        """What speaks against taking what was told of a partition; the order of the checks is Kafka's."""
+        if self._broker.replicas.is_offline(name):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        partition = self._broker.replicas.get(name)
+        if partition is not None and partition.topic_id != topic_id:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        if partition is not None and state.leader_epoch <= partition.leader_epoch:
+            # Known already, as most of what a new controller tells; controllers do not mind this answer.
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if self._broker.node_id not in state.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE
+
+    def _take_role(self, partition: Partition, state: PartitionState) -> ErrorCode:
+        if partition.is_gone:  # its directory failed meanwhile
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        name, replicas = partition.name, self._broker.replicas
+        try:
+            if state.leader == self._broker.node_id:
+                self._fetchers.leave(name)
+                replicas.lead(partition, state)
+                logger.info("%s: leads in epoch %d from %d on", name, state.leader_epoch, partition.log.end_offset)
+            elif state.leader >= 0:
+                self._fetchers.leave(name)
+                replicas.follow(partition, state)
+                self._fetch(partition)
+            else:
+                self._fetchers.leave(name)
+                partition.rest(state.leader_epoch)
+        except StorageError as error:
+            replicas.directory_failed(partition.log, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        self._broker.role_changed(partition)
+        return ErrorCode.NONE
+
+    def _fetch(self, partition: Partition) -> None:
+        """Fetches from the leader, as soon as it is known where that is."""
+        follower = partition.follower
+        assert follower is not None
+        address = self._address_of(follower.leader_id)
+        if address is None:
+            logger.warning("%s: its leader, broker %d, is not known yet", partition.name, follower.leader_id)
+            return
+        logger.info("%s: follows broker %d in epoch %d", partition.name, follower.leader_id, follower.leader_epoch)
+        self._fetchers.follow(partition, follower.leader_id, address)
+
+    def _address_of(self, node_id: int) -> Address | None:
+        broker = self._broker.image.brokers.get(node_id)
+        endpoint = None if broker is None else broker.endpoints.get(self._listener_name)
+        return None if endpoint is None else Address(endpoint.host, endpoint.port)
+
+    # -- UpdateMetadata ------------------------------------------------------------------------------------------------
+
+    async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        async with self._turn:
+            refusal = self._refusal(request)
+            if refusal:
+                return UpdateMetadataResponse(error_code=refusal)
+            before = self._broker.image
+            image = updated(before, request)
+            for topic in new_topics(before, image):
+                await self._configs.learn_topic(topic.name, topic.topic_id)
+            gone = [topic.name for topic in image.changes_since(before).removed if topic.name not in image.topics]
+            self._broker.see(image)
+            await self._configs.forget_topics(gone)
+            if image.brokers != before.brokers:
+                self._follow_addresses()
+            return UpdateMetadataResponse()
+
+    def _follow_addresses(self) -> None:
+        """Leaders may be known now that were not, or be somewhere else."""
+        for partition in self._broker.replicas:
+            follower = partition.follower
+            if follower is not None:
+                address = self._address_of(follower.leader_id)
+                if address is not None and address != self._fetchers.source_of(partition.name):
+                    self._fetch(partition)
+
+    # -- StopReplica ---------------------------------------------------------------------------------------------------
+
+    async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        async with self._turn:
+            refusal = self._refusal(request)
+            if refusal:
+                return StopReplicaResponse(error_code=refusal, partition_errors=[])
+            codes: Mapping[TopicPartition, ErrorCode] = {
+                stopped.partition: self._stop(stopped) for stopped in _stopped_of(request)
+            }
+            await self._broker.replicas.finish(self._broker.offload)
+            return StopReplicaResponse(
+                partition_errors=[
+                    StopReplicaPartitionError(topic_name=name.topic, partition_index=name.partition, error_code=code)
+                    for name, code in codes.items()
+                ]
+            )
+
+    def _stop(self, stopped: StoppedReplica) -> ErrorCode:
+        name, replicas = stopped.partition, self._broker.replicas
+        if replicas.is_offline(name):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        partition = replicas.get(name)
+        if partition is not None:
+            if 0 <= stopped.leader_epoch < partition.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            self._fetchers.leave(name)
+            partition.rest(stopped.leader_epoch)
+            self._broker.role_changed(partition)
+        if stopped.deletes:
+            replicas.drop(name)
+        return ErrorCode.NONE
+
+
+def _state(told: LeaderAndIsrPartitionState) -> PartitionState:
+    return PartitionState(
+        replicas=tuple(told.replicas),
+        leader=told.leader,
+        leader_epoch=told.leader_epoch,
+        isr=tuple(told.isr),
+        version=told.partition_epoch,
+        adding=tuple(told.adding_replicas),
+        removing=tuple(told.removing_replicas),
+        is_recovering=told.leader_recovery_state == 1,
+    )
+
+
+def _topics_of(request: LeaderAndIsrRequest) -> list[LeaderAndIsrTopicState]:
+    """In the oldest versions each partition names its topic."""
+    if not request.ungrouped_partition_states:
+        return request.topic_states
+    topics: dict[str, LeaderAndIsrTopicState] = {}
+    for state in request.ungrouped_partition_states:
+        if state.topic_name not in topics:
+            topics[state.topic_name] = LeaderAndIsrTopicState(topic_name=state.topic_name, partition_states=[])
+        topics[state.topic_name].partition_states.append(state)
+    return list(topics.values())
+
+
+def _stopped_of(request: StopReplicaRequest) -> Iterator[StoppedReplica]:
+    """The replicas to stop, whichever version names them."""
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            partition = TopicPartition(topic.topic_name, state.partition_index)
+            yield StoppedReplica(partition, state.leader_epoch, state.delete_partition)
+    for old_topic in request.topics:
+        for index in old_topic.partition_indexes:
+            yield StoppedReplica(TopicPartition(old_topic.name, index), ANY_BROKER_EPOCH, request.delete_partitions)
+    for each in request.ungrouped_partitions:
+        partition = TopicPartition(each.topic_name, each.partition_index)
+        yield StoppedReplica(partition, ANY_BROKER_EPOCH, request.delete_partitions)

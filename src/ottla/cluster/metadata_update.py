@@ -1,0 +1,92 @@
+"""UpdateMetadata: what a broker knows of its cluster after the controller told it what changed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ottla.cluster.control_batch import BEING_DELETED, SECURITY_PROTOCOLS
+from ottla.cluster.image import NO_LEADER, BrokerNode, ClusterImage, Endpoint, PartitionState, TopicState
+from ottla.protocol.messages.replication import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from ottla.protocol.wire import ZERO_UUID
+
+PROTOCOL_NAMES: Final = {number: name for name, number in SECURITY_PROTOCOLS.items()}
+# In place of a partition of which nothing was told: it has no state yet, because none of its brokers was ever there.
+UNTOLD: Final = PartitionState((), NO_LEADER, leader_epoch=-1, isr=(), version=-1)
+
+
+def updated(image: ClusterImage, request: UpdateMetadataRequest) -> ClusterImage:
+    """The image afterwards: the brokers are those of the request, its partitions join those that are known."""
+    brokers = [_broker(told, image) for told in request.live_brokers]
+    image = image.with_brokers(brokers, request.controller_id)
+    changed: list[TopicState] = []
+    removed: list[str] = []
+    for told in _by_topic(request):
+        topic = _topic(image.topics.get(told.topic_name), told)
+        if topic is not None:
+            changed.append(topic)
+        elif told.topic_name in image.topics:
+            removed.append(told.topic_name)
+    return image.with_topics(changed, removed) if changed or removed else image
+
+
+def _by_topic(request: UpdateMetadataRequest) -> Iterable[UpdateMetadataTopicState]:
+    """In the oldest versions each partition names its topic."""
+    if not request.ungrouped_partition_states:
+        return request.topic_states
+    topics: dict[str, UpdateMetadataTopicState] = {}
+    for state in request.ungrouped_partition_states:
+        if state.topic_name not in topics:
+            topics[state.topic_name] = UpdateMetadataTopicState(topic_name=state.topic_name, partition_states=[])
+        topics[state.topic_name].partition_states.append(state)
+    return topics.values()
+
+
+def _broker(told: UpdateMetadataBroker, image: ClusterImage) -> BrokerNode:
+    endpoints = {
+        endpoint.listener: Endpoint(endpoint.host, endpoint.port, PROTOCOL_NAMES[endpoint.security_protocol])
+        for endpoint in told.endpoints
+    }
+    broker = BrokerNode(told.id, endpoints, told.rack)
+    known = image.brokers.get(told.id)
+    return known if known == broker else broker
+
+
+def _topic(known: TopicState | None, told: UpdateMetadataTopicState) -> TopicState | None:
+    """The topic with what was told of its partitions; None where none is left."""
+    topic_id = told.topic_id
+    if topic_id == ZERO_UUID and known is not None:
+        topic_id = known.topic_id
+    partitions = [] if known is None or known.topic_id != topic_id else list(known.partitions)
+    for state in told.partition_states:
+        missing = state.partition_index + 1 - len(partitions)
+        partitions += [UNTOLD] * missing
+        partitions[state.partition_index] = UNTOLD if state.leader == BEING_DELETED else _partition(state)
+    if all(state is UNTOLD for state in partitions):
+        return None
+    return TopicState(told.topic_name, topic_id, tuple(partitions))
+
+
+def _partition(told: UpdateMetadataPartitionState) -> PartitionState:
+    return PartitionState(
+        replicas=tuple(told.replicas),
+        leader=told.leader,
+        leader_epoch=told.leader_epoch,
+        isr=tuple(told.isr),
+        version=told.zk_version,
+        offline=tuple(told.offline_replicas),
+    )
+
+
+def new_topics(before: ClusterImage, after: ClusterImage) -> list[TopicState]:
+    """Topics that `before` did not have, also those that were deleted and made anew under their name."""
+    return [
+        topic
+        for topic in after.changes_since(before).changed
+        if topic.name not in before.topics or before.topics[topic.name].topic_id != topic.topic_id
+    ]
