@@ -86,3 +86,39 @@ def test_a_marker_between_two_pieces_ends_the_commit() -> None:
         assert not partition.log.producers.is_in_transaction(request.producer_id), "nothing hangs"
 
     perform(play)
+
+
+def test_a_topic_that_is_deleted_between_two_pieces_gets_no_more_offsets() -> None:
+    """Nobody would take them away any more, and a topic of the same name would find them."""
+
+    async def play(scene: Scene) -> None:
+        request = await large_commit(scene)
+        partition = scene.partition("__consumer_offsets")
+        client = await scene.connect()
+        answer = asyncio.ensure_future(client.call(request, 5))
+        while not partition.log.producers.is_in_transaction(request.producer_id):
+            await partition.moved.wait()
+        scene.broker.publish(scene.broker.image.with_topics([], [TOPIC]))
+        told = codes(await answer)
+        assert told[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] >= COUNT - 2 * COMMITTED_AT_ONCE_MAX
+        assert sum(told.values()) == COUNT
+
+    perform(play)
+
+
+def test_a_topic_that_is_deleted_while_the_coordinator_is_asked_gets_no_offsets() -> None:
+    async def play(scene: Scene) -> None:
+        request = await large_commit(scene)
+        request.topics[0].partitions = request.topics[0].partitions[:1]
+        coordinator = scene.partition("__transaction_state")
+        scene.follow("__transaction_state")  # the coordinator answers once its record is committed
+        client = await scene.connect()
+        end_offset = coordinator.log.end_offset
+        answer = asyncio.ensure_future(client.call(request, 5))
+        while coordinator.log.end_offset == end_offset:
+            await coordinator.moved.wait()
+        scene.broker.publish(scene.broker.image.with_topics([], [TOPIC]))
+        scene.catch_up("__transaction_state")
+        assert codes(await answer) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 1}
+
+    perform(play)

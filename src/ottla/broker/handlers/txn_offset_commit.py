@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.coordinators import together
 from ottla.broker.group_requests import caller_of, commits_in_pieces, partition_count, topics_of_pieces
@@ -37,18 +37,29 @@ FIRST_VERSION_2_VERSION = 5  # adds the partition of the offsets by itself
 Answer = TxnOffsetCommitResponse | Coroutine[Any, Any, TxnOffsetCommitResponse]
 
 
+class _Asked(NamedTuple):
+    """A request whose topics all stand in `image`."""
+
+    broker: Broker
+    request: TxnOffsetCommitRequest
+    context: Context
+    image: ClusterImage
+
+
 @in_turns
 def handle(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> Steps[Any]:
-    unknown = yield from _take_unknown_out(broker.image, request)
+    image = broker.image  # one view to look for topics in
+    unknown = yield from _take_unknown_out(image, request)
     if not request.topics:
         return TxnOffsetCommitResponse(topics=unknown)
-    answer = _commit(broker, request, context)
+    answer = _commit(_Asked(broker, request, context, image))
     if type(answer) is CoroutineType:
         return _with_unknown_later(answer, unknown)
     return _with_unknown(answer, unknown)  # type: ignore[arg-type]
 
 
-def _commit(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> Answer:
+def _commit(asked: _Asked) -> Answer:
+    broker, request, context, _ = asked
     if not request.group_id:
         return _refused(request, ErrorCode.INVALID_GROUP_ID)
     if not request.transactional_id:
@@ -64,7 +75,7 @@ def _commit(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -
     if producers.has_open_transaction(*producer) or not (
         adds or broker.config.transaction_partition_verification_enable
     ):
-        return _committed(broker, request, context, name, None)
+        return _committed(asked, name, None)
     try:
         verification = producers.begin_verification(
             *producer, NO_SEQUENCE, starts_at_zero=False, now_ms=broker.clock.now_ms()
@@ -73,30 +84,19 @@ def _commit(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -
         return _refused(request, error.code)
     verdicts = verify(broker, request.transactional_id, producer, [name], adds=adds)
     if type(verdicts) is CoroutineType:
-        return _verified_later(broker, request, context, name, verdicts, verification)
-    return _verified(broker, request, context, name, verdicts, verification)  # type: ignore[arg-type]
+        return _verified_later(asked, name, verdicts, verification)
+    return _verified(asked, name, verdicts, verification)  # type: ignore[arg-type]
 
 
 async def _verified_later(
-    broker: Broker,
-    request: TxnOffsetCommitRequest,
-    context: Context,
-    name: TopicPartition,
-    verdicts: Coroutine[Any, Any, Verdicts],
-    verification: Verification,
+    asked: _Asked, name: TopicPartition, verdicts: Coroutine[Any, Any, Verdicts], verification: Verification
 ) -> TxnOffsetCommitResponse:
-    return await waited_for(_verified(broker, request, context, name, await verdicts, verification))
+    return await waited_for(_verified(asked, name, await verdicts, verification))
 
 
-def _verified(
-    broker: Broker,
-    request: TxnOffsetCommitRequest,
-    context: Context,
-    name: TopicPartition,
-    verdicts: Verdicts,
-    verification: Verification,
-) -> Answer:
+def _verified(asked: _Asked, name: TopicPartition, verdicts: Verdicts, verification: Verification) -> Answer:
     """Commits if the coordinator knows of the transaction, and no marker has ended it since."""
+    broker, request, context, _ = asked
     code = as_told_to(verdicts[name], knows_abortable=context.version >= FIRST_ABORTABLE_VERSION)
     if code:
         return _refused(request, code)
@@ -105,27 +105,16 @@ def _verified(
         producers.check_verified(request.producer_id, request.producer_epoch, NO_SEQUENCE, verification)
     except ApiError as error:
         return _refused(request, error.code)
-    return _committed(broker, request, context, name, verification)
+    return _committed(asked, name, verification)
 
 
-def _committed(
-    broker: Broker,
-    request: TxnOffsetCommitRequest,
-    context: Context,
-    name: TopicPartition,
-    verification: Verification | None,
-) -> Answer:
-    answer: Any = broker.turns.take(_committed_in_pieces(broker, request, context, name, verification))
+def _committed(asked: _Asked, name: TopicPartition, verification: Verification | None) -> Answer:
+    answer: Any = asked.broker.turns.take(_committed_in_pieces(asked, name, verification))
     return answer  # type: ignore[no-any-return]
 
 
-def _committed_in_pieces(
-    broker: Broker,
-    request: TxnOffsetCommitRequest,
-    context: Context,
-    name: TopicPartition,
-    verification: Verification | None,
-) -> Steps[Any]:
+def _committed_in_pieces(asked: _Asked, name: TopicPartition, verification: Verification | None) -> Steps[Any]:
+    broker, request, context, image = asked
     answers: list[Any] = []
     was_open = False
     for piece in commits_in_pieces(request):
@@ -140,9 +129,13 @@ def _committed_in_pieces(
             except ApiError as error:
                 answers.append(_refused(piece, error.code))
                 continue
-        decide, caller = GroupMachine.commit_offsets_in_transaction, caller_of(context)
-        answers.append(broker.groups.ask(request.group_id, partial(_refused, piece), decide, piece, caller))
-        was_open = was_open or _is_open(broker, request, name)
+        gone = [] if broker.image is image else _take_gone_out(image, broker.image, piece)
+        if gone:
+            answers.append(TxnOffsetCommitResponse(topics=gone))
+        if piece.topics:
+            decide, caller = GroupMachine.commit_offsets_in_transaction, caller_of(context)
+            answers.append(broker.groups.ask(request.group_id, partial(_refused, piece), decide, piece, caller))
+            was_open = was_open or _is_open(broker, request, name)
     if len(answers) == 1:
         return answers[0]
     return together(answers, lambda pieces: TxnOffsetCommitResponse(topics=topics_of_pieces(pieces)))
@@ -173,6 +166,18 @@ def _take_unknown_out(
             known.append(topic)
     request.topics = known
     return unknown
+
+
+def _take_gone_out(
+    known: ClusterImage, image: ClusterImage, piece: TxnOffsetCommitRequest
+) -> list[TxnOffsetCommitResponseTopic]:
+    """Topics that were deleted while others had their turn: nobody would take their offsets away any more."""
+    gone: list[TxnOffsetCommitRequestTopic] = []
+    there: list[TxnOffsetCommitRequestTopic] = []
+    for topic in piece.topics:
+        (there if image.topic_by_id(known.topics[topic.name].topic_id) is not None else gone).append(topic)
+    piece.topics = there
+    return [_failed(topic, topic.partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for topic in gone]
 
 
 def _refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
