@@ -128,7 +128,7 @@ class Dispatcher:
     async def _handled(self, served: ServedApi, decoding: Callable[[], Any], context: Context) -> Any:
         """Decodes a large request in a thread and handles it."""
         async with self._computing:
-            request = await self.offload.in_thread(decoding)
+            request = await self.offload.computed(decoding)
         response = served.handle(self.broker, request, context)
         return await response if type(response) is CoroutineType else response
 
@@ -141,7 +141,7 @@ class Dispatcher:
 
     async def _encoded_in_thread(self, header: RequestHeader, message: Any) -> Reply:
         async with self._computing:
-            return await self.offload.in_thread(partial(_encoded_large, header, message))
+            return await self.offload.computed(partial(_encoded_large, header, message))
 
 
 def is_large(message: Any) -> bool:

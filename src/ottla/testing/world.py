@@ -115,6 +115,9 @@ class SlowOffload:
         await self._wait()
         return result
 
+    async def computed(self, work: Callable[[], Result]) -> Result:
+        return await self.in_thread(work)
+
     async def in_process(self, work: Callable[..., Result], *arguments: object) -> Result:
         return await self.in_thread(partial(work, *arguments))
 

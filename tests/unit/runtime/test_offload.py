@@ -1,4 +1,4 @@
-"""Work away from the loop: threads for the disk, a process for the CPU, and neither outlives the broker."""
+"""Work away from the loop: threads for the disk and for computing, a process for what takes long; none outlives us."""
 
 from __future__ import annotations
 
@@ -26,6 +26,26 @@ def test_waiting_work_runs_in_a_thread_and_computing_work_in_a_process() -> None
             with pytest.raises(ZeroDivisionError):
                 await offload.in_process(divmod, 1, 0)
         finally:
+            offload.close()
+
+    asyncio.run(scenario())
+
+
+def test_neither_waits_for_the_disk_nor_computations_keep_the_other_waiting() -> None:
+    async def scenario() -> None:
+        offload = SystemOffload()
+        release = threading.Event()
+        try:
+            for busy, free in ((offload.in_thread, offload.computed), (offload.computed, offload.in_thread)):
+                release.clear()
+                waiting = [asyncio.create_task(busy(lambda: release.wait(60))) for _ in range(10)]
+                await asyncio.sleep(0)  # all of them have their place in the queue
+                assert await free(threading.get_ident) != threading.get_ident()
+                assert not any(task.done() for task in waiting)
+                release.set()
+                await asyncio.gather(*waiting)
+        finally:
+            release.set()
             offload.close()
 
     asyncio.run(scenario())
@@ -138,6 +158,7 @@ def test_a_simulation_does_everything_in_place() -> None:
     async def scenario() -> None:
         offload = InlineOffload()
         assert await offload.in_thread(threading.get_ident) == threading.get_ident()
+        assert await offload.computed(threading.get_ident) == threading.get_ident()
         assert await offload.in_process(os.getpid) == os.getpid()
         offload.close()
 

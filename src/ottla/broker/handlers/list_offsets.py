@@ -99,7 +99,7 @@ async def _finished(
         looked: Looked = {}
         while lookup is not None:
             async with broker.long_checks:
-                looked[lookup.key] = await broker.offload.in_thread(lookup.run)
+                looked[lookup.key] = await broker.offload.computed(lookup.run)
             try:
                 partition = broker.replicas.find(topic, entry.partition_index)
                 found = _find(partition, entry, request, looked)

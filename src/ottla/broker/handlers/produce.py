@@ -253,7 +253,7 @@ async def _checked(
         try:
             async with broker.long_checks:
                 admit = partial(partition.log.admission.admit, records, broker.clock.now_ms())
-                admitted = await broker.offload.in_thread(admit)
+                admitted = await broker.offload.computed(admit)
             if checks is not None:
                 checks.check_log(item)  # a marker may have come meanwhile
             appended = partition.append_admitted(admitted, acks=acks, now_ms=broker.clock.now_ms())
