@@ -201,6 +201,19 @@ def write_atomically(disk: Disk, path: str, parts: Sequence[bytes]) -> None:
     disk.sync_directory(os.path.dirname(path))
 
 
+def remove_tree(disk: Disk, path: str) -> None:
+    """Removes a directory with everything in it; of a link only the link."""
+    for name in disk.list_directory(path):
+        child = os.path.join(path, name)
+        try:
+            disk.unlink(child)
+        except StorageError:
+            if not disk.is_directory(child):
+                raise
+            remove_tree(disk, child)
+    disk.remove_directory(path)
+
+
 def storage_error(path: str, action: str, error: OSError) -> StorageError:
     reason = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in NO_SPACE:

@@ -29,6 +29,7 @@ from ottla.storage.index import TimestampOffset
 from ottla.storage.log import Log
 from ottla.storage.logs import CLEAN_SHUTDOWN_FILE, Logs
 from ottla.testing.audit import audit, check_producers, replay
+from ottla.testing.log_upkeep import write_checkpoints
 
 SEEDS = int(os.environ.get("OTTLA_DAMAGE_SEEDS", "2"))
 NAME = TopicPartition("damaged", 0)
@@ -82,7 +83,7 @@ def write_original(root: Path, *, is_clean: bool) -> Original:
             log.append_marker(10, 0, marker, leader_epoch=number // 10, now_ms=START_MS + 100 * number)
         if number == 55:
             log.flush(START_MS)
-            logs.write_checkpoints()
+            write_checkpoints(logs)
     checkpoints.write_topic_id(RealDisk(), log.directory, UUID(int=7))
     batches = audit(log)
     asked = [START_MS + 50 * step for step in range(-4, 130)]

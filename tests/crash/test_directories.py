@@ -13,6 +13,7 @@ from ottla.records import batch
 from ottla.storage.logs import Logs
 from ottla.testing.audit import audit
 from ottla.testing.disk import DiskStopped, Fate, SimulatedDisk
+from ottla.testing.log_upkeep import unlink_due, write_checkpoints, write_high_watermarks
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=1000)
 ROOTS = ["/one", "/two"]
@@ -97,18 +98,18 @@ def history(broker: Broker) -> None:
         broker.create(name)
         broker.append(name, 6)
     broker.flush(A)
-    broker.logs.write_checkpoints()
+    write_checkpoints(broker.logs)
     broker.append(A, 2)
     broker.delete(B)
     broker.flush(C)
     broker.create(B)
     broker.append(B, 3)
-    broker.logs.unlink_due(START_MS + 5000)
+    unlink_due(broker.logs, START_MS + 5000)
     broker.restart()
     broker.append(A)
     broker.delete(A)
     broker.append(C)
-    broker.logs.write_high_watermarks({C: 4})
+    write_high_watermarks(broker.logs, {C: 4})
     broker.restart()
     broker.append(C)
 
@@ -146,7 +147,7 @@ def test_a_partition_that_is_made_again_inherits_nothing_wherever_its_deletion_s
         broker.create(A)
         broker.append(A, 20)
         broker.flush(A)
-        broker.logs.write_checkpoints()
+        write_checkpoints(broker.logs)
         start = len(broker.disk.operations)
         if stop_at is not None:
             broker.disk.stop_at(start + stop_at)

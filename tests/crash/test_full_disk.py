@@ -20,6 +20,7 @@ from ottla.storage.log import Log
 from ottla.storage.logs import Logs
 from ottla.testing.audit import audit
 from ottla.testing.disk import SimulatedDisk
+from ottla.testing.log_upkeep import write_checkpoints
 
 NAME = TopicPartition("full", 0)
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500)
@@ -177,12 +178,12 @@ def test_a_flush_without_room_loses_nothing_that_was_flushed(full: Full) -> None
 def test_a_checkpoint_without_room_leaves_the_one_that_was_there(full: Full) -> None:
     full.append()
     full.log.flush()
-    full.logs.write_checkpoints()
+    write_checkpoints(full.logs)
     full.append_until_full()
     full.log.flush()  # so that there is something to write
     full.take_the_rest()
     with pytest.raises(DiskFullError):
-        full.logs.write_checkpoints()
+        write_checkpoints(full.logs)
     full.check()
     full.log.abandon()
     full.logs.close_locks()
@@ -204,7 +205,7 @@ OPERATIONS: dict[str, Callable[[Full], None]] = {
     "append": Full.append,
     "roll": lambda full: full.log.roll(START_MS) and None,
     "flush": lambda full: full.log.flush(),
-    "checkpoint": lambda full: full.logs.write_checkpoints(),
+    "checkpoint": lambda full: write_checkpoints(full.logs),
 }
 
 

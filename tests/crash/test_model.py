@@ -25,6 +25,7 @@ from ottla.storage import cleaner
 from ottla.storage.logs import Logs
 from ottla.testing.audit import audit, check_producers, replay
 from ottla.testing.disk import EVERY_FATE, Fate, SimulatedDisk
+from ottla.testing.log_upkeep import commit_cleaning, unlink_due, write_checkpoints
 
 EXAMPLES = int(os.environ.get("OTTLA_MODEL_EXAMPLES", "100"))
 ROOT = "/data"
@@ -302,7 +303,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        self.logs.write_checkpoints()
+        write_checkpoints(self.logs)
         self.durable_start = min(self.log_start, self.log.recovery_point)
 
     @rule(seed=seeds)
@@ -326,7 +327,7 @@ class LogModel(RuleBasedStateMachine):
         if offset % 10 or self.is_compacted:
             return  # now and then is enough: it leaves little to compare
         self.log.truncate_fully(offset, now_ms=self.now_ms)
-        self.logs.write_checkpoints()
+        write_checkpoints(self.logs)
         self.batches = []
         self.log_start = self.durable_start = self.durable_end = self.end_offset = offset
         self.epoch += 1
@@ -348,7 +349,7 @@ class LogModel(RuleBasedStateMachine):
     @rule()
     def unlink_due(self) -> None:
         self.now_ms += 2000
-        self.logs.unlink_due(self.now_ms)
+        unlink_due(self.logs, self.now_ms)
         assert not any(name.endswith(".deleted") for name in self.disk.list_directory(self.log.directory))
 
     @rule()
@@ -420,8 +421,13 @@ class CompactedLogModel(LogModel):
         before = records_of(self.batches)
         last = last_of_keys(self.batches, self.log_start)
         result = cleaner.run_job(job, self.disk)
-        assert self.logs.commit_cleaning(NAME, result, now_ms=self.now_ms)
-        self.batches = [data for segment in self.log.segments for data in whole_batches(segment.file.read(0, 2**31))]
+        assert commit_cleaning(self.logs, NAME, result, now_ms=self.now_ms)
+        # What retention took is not in the log any more, and the log still knows its producers.
+        first_offset = self.log.segments[0].base_offset
+        taken = [data for data in self.batches if batch.read_header(data).base_offset < first_offset]
+        self.batches = taken + [
+            data for segment in self.log.segments for data in whole_batches(segment.file.read(0, 2**31))
+        ]
         after = records_of(self.batches)
         assert all(before[offset] == record for offset, record in after.items())
         for offset in last:

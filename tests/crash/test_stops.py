@@ -24,6 +24,7 @@ from ottla.storage.log import SNAPSHOT_SUFFIX, Log
 from ottla.storage.logs import CLEAN_SHUTDOWN_FILE, Logs
 from ottla.testing.audit import audit, check_producers, replay
 from ottla.testing.disk import DiskStopped, Fate, SimulatedDisk
+from ottla.testing.log_upkeep import commit_cleaning, unlink_due, write_checkpoints
 
 SEEDS = int(os.environ.get("OTTLA_CRASH_SEEDS", "1"))
 ROOT = "/data"
@@ -142,7 +143,7 @@ class Story:
     def checkpoint(self) -> None:
         self.copy_checkpoints()
         start = min(self.log.log_start_offset, self.log.recovery_point)
-        self.logs.write_checkpoints()
+        write_checkpoints(self.logs)
         self.ledger.lowest_start = start
 
     def truncate(self, offset: int) -> None:
@@ -164,7 +165,7 @@ class Story:
         self.sequences = {}
         self.copy_checkpoints()
         self.log.truncate_fully(offset, now_ms=self.now_ms)
-        self.logs.write_checkpoints()
+        write_checkpoints(self.logs)
         ledger.branches = [[]]
         ledger.durable_end = ledger.lowest_start = ledger.highest_start = offset
 
@@ -184,7 +185,7 @@ class Story:
 
     def unlink_due(self) -> None:
         self.now_ms += 2000
-        self.logs.unlink_due(self.now_ms)
+        unlink_due(self.logs, self.now_ms)
 
     def advance_start(self, offset: int) -> None:
         self.ledger.highest_start = offset
@@ -196,7 +197,7 @@ class Story:
         assert job is not None
         self.ledger.compacted_end = job.end_offset
         result = cleaner.run_job(job, self.disk)
-        assert self.logs.commit_cleaning(NAME, result, now_ms=self.now_ms)
+        assert commit_cleaning(self.logs, NAME, result, now_ms=self.now_ms)
 
     def restart(self) -> None:
         end_offset = self.log.end_offset

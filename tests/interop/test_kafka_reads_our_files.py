@@ -20,6 +20,7 @@ from ottla.storage import cleaner
 from ottla.storage.log import Log
 from ottla.storage.logs import Logs
 from ottla.testing.apache_kafka import ApacheKafka, KafkaBroker
+from ottla.testing.log_upkeep import commit_cleaning, unlink_due
 
 EPOCH_MS = 1_700_000_000_000
 NOW_MS = EPOCH_MS + 10_000_000
@@ -102,7 +103,7 @@ class Partition:
         assert job is not None
         result = cleaner.run_job(job)
         assert result.records_kept < result.records_read / 2
-        assert logs.commit_cleaning(self.log.name, result, now_ms=NOW_MS)
+        assert commit_cleaning(logs, self.log.name, result, now_ms=NOW_MS)
         last_of_key = {record.key: record.offset for record in self.records if record.offset < result.end_offset}
         self.records = [
             record
@@ -126,7 +127,7 @@ def write_all(directory: Path) -> dict[str, Partition]:
     """Fills all TOPICS in a log directory, as a broker of ours would, and closes it."""
     logs = open_logs(directory)
     written = {topic: write(topic, logs) for topic in TOPICS}
-    logs.unlink_due(NOW_MS + 60_000)
+    unlink_due(logs, NOW_MS + 60_000)
     logs.close()
     return written
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.disk import RealDisk, read_file, storage_error, write_atomically
+from ottla.disk import RealDisk, read_file, remove_tree, storage_error, write_atomically
 from ottla.errors import DiskFullError, StorageError
 
 
@@ -148,3 +148,24 @@ def test_a_lock_has_one_holder_until_it_is_closed(disk: RealDisk, tmp_path: Path
         disk.lock(path)
     held.close()
     disk.lock(path).close()
+
+
+def test_a_tree_is_removed_with_its_subdirectories_and_links_but_not_what_they_point_at(
+    disk: RealDisk, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").write_text("kept")
+    tree = tmp_path / "tree"
+    (tree / "below" / "further").mkdir(parents=True)
+    (tree / "below" / "file").write_text("x")
+    (tree / "file").write_text("x")
+    (tree / "link").symlink_to(kept)
+    remove_tree(disk, str(tree))
+    assert not tree.exists()
+    assert (kept / "file").read_text() == "kept"
+
+
+def test_a_tree_that_cannot_be_removed_is_a_storage_error(disk: RealDisk, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="nowhere"):
+        remove_tree(disk, str(tmp_path / "nowhere"))

@@ -397,7 +397,8 @@ class Broker:
                 coordinator.role_changed(partition)
 
     async def _take_in_delayed(self) -> None:
-        """Partitions that could not be opened for want of descriptors, and what they coordinate, are tried again."""
+        """What could not be opened or deleted for want of descriptors, and what depends on it, is tried again."""
+        await self.replicas.finish_delayed(self.offload)
         if self.replicas.take_in_delayed():
             self.groups.follow_anew(self.image)
             self.transactions.follow_anew(self.image)

@@ -24,7 +24,7 @@ from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
 from ottla.runtime.turns import Turns
 from ottla.storage.log import Log
-from ottla.storage.logs import LogDirectory, LogPlan, Logs
+from ottla.storage.logs import LogDirectory, LogPlan, Logs, RenamePlan
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class Replicas:
 
     def load_high_watermarks(self) -> None:
         """What the last run knew to be committed; a partition starts from there."""
-        self._high_watermarks = self._logs.read_high_watermarks()
+        self._high_watermarks = self._logs.checkpointed_high_watermarks()
 
     def see(self, image: ClusterImage) -> None:
         """What the cluster looks like; changes no role."""
@@ -345,12 +345,23 @@ class Replicas:
         for directory in self._logs.directories:
             if directory.let_go and directory.is_online:
                 await asyncio.sleep(0)  # to let go of thousands of logs was a turn by itself
-                deletion = self._logs.begin_delete(directory, self._clock.steady_ms())
-                try:
-                    await offload.in_thread(deletion.run)
-                    self._logs.end_delete(deletion)
-                except StorageError as error:
-                    self.take_offline(directory, error)
+                await self._delete(self._logs.begin_delete(directory, self._clock.steady_ms()), offload)
+
+    async def finish_delayed(self, offload: Offload) -> None:
+        """Goes on with what `finish` could not do for want of descriptors."""
+        for deletion in self._logs.take_unfinished():
+            await self._delete(deletion, offload)
+
+    async def _delete(self, deletion: RenamePlan, offload: Offload) -> None:
+        try:
+            await offload.in_thread(deletion.run)
+            self._logs.end_delete(deletion)
+        except OutOfDescriptorsError as error:
+            # The names are gone already, which takes no descriptor; that they stay so after a crash is yet to come.
+            logger.warning("%s; what deletes logs in %s goes on later", error, deletion.directory.path)
+            self._logs.finish_delete_later(deletion)
+        except StorageError as error:
+            self.take_offline(deletion.directory, error)
 
     def directory_failed(self, log: Log, error: StorageError) -> None:
         """The disk under a log failed: its directory goes offline, and every partition in it."""

@@ -80,10 +80,6 @@ def offsets_text(offsets: Mapping[TopicPartition, int]) -> bytes:
     return _text(f"{name.topic} {name.partition} {offset}" for name, offset in sorted(offsets.items()))
 
 
-def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    write_atomically(disk, path, [offsets_text(offsets)])
-
-
 def read_checksums(disk: Disk, path: str) -> dict[str, tuple[int, ...]]:
     """The checksums that each file beside this one may have; empty where nothing is known of them."""
     if not disk.exists(path):

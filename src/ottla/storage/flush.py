@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ottla.disk import Disk, File
 from ottla.storage import checkpoints
+from ottla.storage.directory_hold import DirectoryHold
 from ottla.storage.epochs import EpochStart
 
 
@@ -14,7 +15,7 @@ class Flush:
     """The syncing half of a flush: may run in any thread, touches nothing but files.
 
     Where the log goes on meanwhile, `files` are open from the beginning: what it deletes is synced in vain and does no
-    harm.
+    harm. What is written by name is written only as long as the log has its directory.
     """
 
     __slots__ = (
@@ -22,6 +23,7 @@ class Flush:
         "_disk",
         "_epochs_path",
         "_files",
+        "_hold",
         "end_offset",
         "epochs",
         "truncation_count",
@@ -32,6 +34,7 @@ class Flush:
         self,
         disk: Disk,
         directory: str,
+        hold: DirectoryHold,
         files: Iterable[File],
         unsynced: frozenset[str],
         epochs: tuple[EpochStart, ...] | None,
@@ -41,6 +44,7 @@ class Flush:
     ) -> None:
         self._disk = disk
         self._directory = directory
+        self._hold = hold
         self._files = files
         self._epochs_path = epochs_path
         self.unsynced = unsynced
@@ -51,9 +55,12 @@ class Flush:
     def run(self) -> None:
         for file in self._files:
             file.sync()
-        if self.epochs is not None:
-            checkpoints.write_epochs(self._disk, self._epochs_path, self.epochs)
-        self._disk.sync_directory(self._directory)
+        with self._hold as is_ours:
+            if not is_ours:
+                return
+            if self.epochs is not None:
+                checkpoints.write_epochs(self._disk, self._epochs_path, self.epochs)
+            self._disk.sync_directory(self._directory)
 
 
 @dataclass(frozen=True, slots=True)

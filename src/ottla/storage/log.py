@@ -25,6 +25,7 @@ from ottla.records import batch, control
 from ottla.records.batch import BatchHeader
 from ottla.storage import retention
 from ottla.storage.admission import Admission, Admitted
+from ottla.storage.directory_hold import DirectoryHold
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.flush import Flush, SnapshotSync
 from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction, TimestampOffset
@@ -68,13 +69,17 @@ class Unlinking(NamedTuple):
     """A deleted segment whose files go, with the snapshot that belonged to it. `run` may run in any thread."""
 
     disk: Disk
+    hold: DirectoryHold
     segment: Segment
     snapshot_path: str | None
 
     def run(self) -> None:
-        self.segment.unlink()
-        if self.snapshot_path is not None:
-            self.disk.unlink(self.snapshot_path)
+        with self.hold as is_ours:
+            if not is_ours:
+                return  # the whole directory goes
+            self.segment.unlink()
+            if self.snapshot_path is not None:
+                self.disk.unlink(self.snapshot_path)
 
 
 class Log:
@@ -98,6 +103,7 @@ class Log:
     ) -> None:
         self.disk = disk
         self.directory = directory
+        self.hold = DirectoryHold()
         self.name = name
         self.config = config
         self.producers = producers
@@ -387,20 +393,33 @@ class Log:
         self._unsynced.update(paths)
 
     def take_snapshot(self, offset: int) -> None:
-        """The producer state at `offset`, in the page cache; the next flush makes it durable."""
+        """The producer state at `offset`, in the page cache; the next flush makes it durable.
+
+        One that stands there already stays, for to replace it takes a sync: a cut takes those behind it, so it is of
+        the same batches and can only name producers that have expired since.
+        """
         path = self.snapshot_path(offset)
-        data = self.producers.snapshot()
         self.note_unsynced([path])
         if self.disk.exists(path):
-            # It may be the only one: retention takes those before it. So it is replaced whole or not at all.
-            if read_file(self.disk, path) != data:
-                write_atomically(self.disk, path, [data])
             return
         file = self.disk.open(path, create=True, writable=True)
         try:
-            file.write(0, data)
+            file.write(0, self.producers.snapshot())
+        except StorageError:
+            self.disk.unlink(path)  # what there is of it must not stand for the whole
+            raise
         finally:
             file.close()
+
+    def _replace_snapshot(self, offset: int) -> None:
+        """The same for whoever may wait. Whole or not at all: retention may have taken those before it."""
+        path = self.snapshot_path(offset)
+        data = self.producers.snapshot()
+        self.note_unsynced([path])
+        if not self.disk.exists(path):
+            self.take_snapshot(offset)
+        elif read_file(self.disk, path) != data:
+            write_atomically(self.disk, path, [data])
 
     def snapshot_path(self, offset: int) -> str:
         return os.path.join(self.directory, file_name(offset, SNAPSHOT_SUFFIX))
@@ -717,13 +736,6 @@ class Log:
         segment.change_suffix(DELETED_SUFFIX)
         self._doomed.append((now_ms + self.config.file_delete_delay_ms, segment))
 
-    def unlink_due(self, now_ms: int) -> int:
-        """Removes the files of segments that were deleted long enough ago; how many segments."""
-        due = self.take_due(now_ms)
-        for doomed in due:
-            doomed.run()
-        return len(due)
-
     def take_due(self, now_ms: int) -> list[Unlinking]:
         """The segments that were deleted long enough ago, for a thread that may wait for the disk."""
         if not self._doomed:
@@ -735,7 +747,12 @@ class Log:
         standing = set(self._bases)
         return [
             # One whose place a compacted one took has the same snapshot.
-            Unlinking(self.disk, one, None if one.base_offset in standing else self.snapshot_path(one.base_offset))
+            Unlinking(
+                self.disk,
+                self.hold,
+                one,
+                None if one.base_offset in standing else self.snapshot_path(one.base_offset),
+            )
             for one in due
         ]
 
@@ -788,6 +805,7 @@ class Log:
         return Flush(
             self.disk,
             self.directory,
+            self.hold,
             files,
             frozenset(self._unsynced),
             self.epochs.pending(self.end_offset),
@@ -822,7 +840,7 @@ class Log:
         """
         if not self._was_never_written and self._state_on_disk != self._state():
             self.active.write_indexes(sync=True)
-            self.take_snapshot(self.end_offset)
+            self._replace_snapshot(self.end_offset)
             self.flush()
         for segment in self._segments:
             segment.close()

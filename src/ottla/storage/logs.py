@@ -14,16 +14,17 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from threading import Lock
 from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config import LogConfig
-from ottla.disk import Disk, File, make_durable_directory, read_file, write_atomically
+from ottla.disk import Disk, File, make_durable_directory, read_file, remove_tree, write_atomically
 from ottla.errors import CorruptFileError, LockHeldError, OutOfDescriptorsError, StorageError
 from ottla.ids import TopicPartition
 from ottla.records.codec import crc32c
-from ottla.storage import checkpoints, cleaner
+from ottla.storage import checkpoints
 from ottla.storage.cleaner import CleaningResult
 from ottla.storage.log import Log
 from ottla.storage.recovery import RecoveryReport, open_log
@@ -42,6 +43,14 @@ _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d+)")
 _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
 
 
+class LastStop(Enum):
+    """How a directory was left by whoever had it last."""
+
+    CLEAN = auto()
+    UNCLEAN = auto()
+    BY_ANOTHER = auto()  # in order, by a program that keeps no checksums of the checkpoints
+
+
 @dataclass(slots=True)
 class LogDirectory:
     """One of `log.dirs`. `failure` says why it is offline."""
@@ -51,6 +60,7 @@ class LogDirectory:
     failure: StorageError | None = None
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     clean_offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)  # as they were known at the start
     # What the checkpoints say of logs that could not be opened: it is needed once they can be.
     left_alone: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     checkpoint_count: int = 0
@@ -59,6 +69,7 @@ class LogDirectory:
     settled: set[str] = field(default_factory=set)  # those that were written since the start, and whole
     checkpoint_lock: Lock = field(default_factory=Lock)
     let_go: list[Log] = field(default_factory=list)  # deleted, with names that are still to be taken away
+    unfinished: list[RenamePlan] = field(default_factory=list)  # deletions that lacked a descriptor
 
     @property
     def is_online(self) -> bool:
@@ -91,9 +102,10 @@ class CheckpointPlan:
                     # What was written since the start and stays as it is needs no writing.
                     if name not in directory.settled or directory.checksums.get(name) != crc32c(text):
                         coming[name] = text
-                    directory.checkpoints_written[name] = self.number
             if coming:
                 self._write(coming)
+            for name in self.offsets:  # only now: a plan that failed may run again
+                directory.checkpoints_written[name] = max(self.number, directory.checkpoints_written.get(name, 0))
 
     def _write(self, coming: Mapping[str, bytes]) -> None:
         """While files are written, both what they were and what they become is known: a crash in between costs neither.
@@ -123,17 +135,21 @@ class Rename(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RenamePlan:
-    """Logs of one directory that lose their names. `run` may run in any thread."""
+    """Logs of one directory that lose their names. `run` may run in any thread, and again where it failed."""
 
     disk: Disk
     directory: LogDirectory
     renames: list[Rename]
     checkpoint: CheckpointPlan
+    renamed: set[str] = field(default_factory=set)  # targets
 
     def run(self) -> None:
         for log, target, _ in self.renames:
-            log.abandon()
-            self.disk.rename(log.directory, target)
+            if target not in self.renamed:  # else the old name may be another log's by now
+                log.abandon()
+                log.hold.give_up()
+                self.disk.rename(log.directory, target)
+                self.renamed.add(target)
         self.disk.sync_directory(self.directory.path)
         self.checkpoint.run()
 
@@ -223,11 +239,13 @@ class Logs:
         return StorageError(self.directories[0].path, f"no log directory works: {'; '.join(map(str, failures))}")
 
     def _open_directory(self, directory: LogDirectory, now_ms: int) -> None:
-        is_clean = self._was_closed(directory)
-        checksums = self._read_checksums(directory)
+        last_stop = self._last_stop(directory)
+        is_clean = last_stop is LastStop.CLEAN
+        checksums = {} if last_stop is LastStop.BY_ANOTHER else self._read_checksums(directory)
         recovery_points = self._read_offsets(directory, checkpoints.RECOVERY_POINTS, checksums)
         start_offsets = self._read_offsets(directory, checkpoints.LOG_START_OFFSETS, checksums) or {}
         directory.clean_offsets = self._read_offsets(directory, checkpoints.CLEANER_OFFSETS, checksums) or {}
+        directory.high_watermarks = self._read_offsets(directory, checkpoints.HIGH_WATERMARKS, checksums) or {}
         # From here on a crash must not be taken for a clean stop.
         self._disk.unlink(directory.file(CLEAN_SHUTDOWN_FILE))
         self._disk.sync_directory(directory.path)
@@ -290,27 +308,36 @@ class Logs:
             offsets = checkpoints.read_offsets(self._disk, path, checksums.get(name, ()))
         except CorruptFileError as error:
             logger.warning("%s; it is made anew", error)
+            self._disk.unlink(path)  # or the next start would find it, and nothing that says what is wrong with it
             return None
         # What stands there is known until the next writing is whole: the first one after a start may be cut off too.
         directory.checksums[name] = crc32c(read_file(self._disk, path))
         return offsets
 
-    def _was_closed(self, directory: LogDirectory) -> bool:
-        """Whether the last owner closed the logs in order, and they are as it left them."""
+    def _last_stop(self, directory: LogDirectory) -> LastStop:
+        """How the last owner left the directory, and whether the logs are as it left them."""
         path = directory.file(CLEAN_SHUTDOWN_FILE)
         if not self._disk.exists(path):
-            return False
+            return LastStop.UNCLEAN
         try:
-            # Kafka's says nothing of the logs, and that of its older releases nothing at all. Where a broker of ours
-            # ran, that is not enough.
-            mark = json.loads(read_file(self._disk, path) or b"{}")
-            is_ours = self._disk.exists(directory.file(checkpoints.CHECKSUMS))
-            if mark.get(CLOSED_LOGS) == self._ends_on_disk(directory) or not (is_ours or CLOSED_LOGS in mark):
-                return True
-        except (ValueError, AttributeError) as error:
+            mark = json.loads(read_file(self._disk, path) or b"{}")  # that of Kafka's older releases is empty
+            if CLOSED_LOGS not in mark:
+                return self._stop_by_another(directory)
+            if mark[CLOSED_LOGS] == self._ends_on_disk(directory):
+                return LastStop.CLEAN
+        except (ValueError, TypeError) as error:
             logger.warning("%s: cannot be understood (%s)", path, error)
         logger.warning("%s: does not fit the logs; they are checked as after a crash", path)
-        return False
+        return LastStop.UNCLEAN
+
+    def _stop_by_another(self, directory: LogDirectory) -> LastStop:
+        """By Apache Kafka, or by a release of ours that did not note how the logs and the checkpoints were left.
+
+        Where we ran before it, our checksums are of checkpoints that it has written anew. And nothing says that the
+        mark is of the last stop: so the logs are checked, from the recovery points on.
+        """
+        has_checksums = self._disk.exists(directory.file(checkpoints.CHECKSUMS))
+        return LastStop.BY_ANOTHER if has_checksums else LastStop.CLEAN
 
     def _ends_on_disk(self, directory: LogDirectory) -> int:
         """A checksum of where the logs end by their files: the mark of another stop has another one."""
@@ -548,6 +575,19 @@ class Logs:
         """The names are gone for good: the files follow when their time has come."""
         self._doomed += [(rename.due_ms, deletion.directory, rename.target) for rename in deletion.renames]
 
+    def finish_delete_later(self, deletion: RenamePlan) -> None:
+        """There was no descriptor to make a deletion durable: it is one of those that `take_unfinished` hands out."""
+        deletion.directory.unfinished.append(deletion)
+
+    def take_unfinished(self) -> list[RenamePlan]:
+        """The deletions that are to be run again."""
+        plans = []
+        for directory in self.directories:
+            if directory.is_online:
+                plans += directory.unfinished
+            directory.unfinished = []
+        return plans
+
     def truncate(self, partition: TopicPartition, offset: int, *, now_ms: int) -> None:
         """Cuts a log and makes its lower recovery point durable before anything is appended behind the cut.
 
@@ -563,17 +603,6 @@ class Logs:
         directory.clean_offsets[partition] = min(offset, directory.clean_offsets.get(partition, 0))
         self._write_checkpoints(directory)
 
-    def unlink_due(self, now_ms: int) -> int:
-        """Removes the files of deleted segments and logs whose time has come; how many of either."""
-        count = self.unlink_due_segments(now_ms)
-        for path in self.take_due_directories(now_ms):
-            self.remove_tree(path)
-            count += 1
-        return count
-
-    def unlink_due_segments(self, now_ms: int) -> int:
-        return sum(log.unlink_due(now_ms) for log in self)
-
     def take_due_directories(self, now_ms: int) -> list[str]:
         """The directories of deleted logs whose time has come, for a thread that may wait for the disk."""
         due = [path for due_ms, directory, path in self._doomed if due_ms <= now_ms and directory.is_online]
@@ -587,19 +616,12 @@ class Logs:
 
     def remove_tree(self, path: str) -> None:
         """Removes the directory of a deleted log; touches no state, so a thread may do it."""
-        for name in self._disk.list_directory(path):
-            self._disk.unlink(os.path.join(path, name))
-        self._disk.remove_directory(path)
+        remove_tree(self._disk, path)
 
     # -- upkeep --------------------------------------------------------------------------------------------------------
 
-    def write_checkpoints(self) -> None:
-        """Makes recovery points, log start offsets and clean offsets of every directory durable."""
-        for plan in self.begin_checkpoint():
-            plan.run()
-
     def begin_checkpoint(self) -> list[CheckpointPlan]:
-        """What `write_checkpoints` would write now, for a thread that may wait for the disk."""
+        """Recovery points, log start offsets and clean offsets of every directory, for a thread to make durable."""
         return [self._checkpoint(directory) for directory in self.directories if directory.is_online]
 
     def _write_checkpoints(self, directory: LogDirectory) -> None:
@@ -627,10 +649,6 @@ class Logs:
             {kind: directory.left_alone.get(kind, {}) | known for kind, known in offsets.items()},
         )
 
-    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        for plan in self.begin_high_watermarks(high_watermarks):
-            plan.run()
-
     def begin_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> list[CheckpointPlan]:
         plans = []
         for directory in self.directories:
@@ -644,12 +662,12 @@ class Logs:
                 )
         return plans
 
-    def read_high_watermarks(self) -> dict[TopicPartition, int]:
+    def checkpointed_high_watermarks(self) -> dict[TopicPartition, int]:
+        """What the checkpoints said at the start."""
         found: dict[TopicPartition, int] = {}
         for directory in self.directories:
             if directory.is_online:
-                checksums = self._read_checksums(directory)
-                found.update(self._read_offsets(directory, checkpoints.HIGH_WATERMARKS, checksums) or {})
+                found.update(directory.high_watermarks)
         return found
 
     # -- compaction ----------------------------------------------------------------------------------------------------
@@ -658,16 +676,6 @@ class Logs:
         """Up to where a log was compacted."""
         directory = self.directory_of(partition)
         return 0 if directory is None else directory.clean_offsets.get(partition, 0)
-
-    def commit_cleaning(self, partition: TopicPartition, result: CleaningResult, *, now_ms: int) -> bool:
-        """Puts compacted segments in place; False, with nothing changed, where the log was cut in the meantime."""
-        log = self.get(partition)
-        assert log is not None, f"{partition} has no log here"
-        is_done = cleaner.commit(log, result, now_ms)
-        if is_done:
-            self._disk.sync_directory(log.directory)
-            self.end_cleaning(log, result)
-        return is_done
 
     def end_cleaning(self, log: Log, result: CleaningResult) -> None:
         """The names of the compacted segments are durable: only now may the checkpoint say so."""

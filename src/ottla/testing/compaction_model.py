@@ -28,6 +28,7 @@ from ottla.storage.log import Log
 from ottla.storage.logs import CLEAN_SHUTDOWN_FILE, Logs
 from ottla.testing.audit import audit
 from ottla.testing.disk import EVERY_FATE, DiskStopped, Fate, SimulatedDisk
+from ottla.testing.log_upkeep import commit_cleaning, unlink_due, write_checkpoints
 
 ROOT = "/data"
 NAME = TopicPartition("model", 0)
@@ -251,7 +252,7 @@ class History:
         self.durable_end = self.log.end_offset
 
     def checkpoint(self) -> None:
-        self.logs.write_checkpoints()
+        write_checkpoints(self.logs)
         self.durable_start = min(self.log_start, self.log.recovery_point)
 
     def wait(self) -> None:
@@ -259,7 +260,7 @@ class History:
 
     def unlink(self) -> None:
         self.now_ms += 1000
-        self.logs.unlink_due(self.now_ms)
+        unlink_due(self.logs, self.now_ms)
 
     def delete_records(self) -> None:
         _, _, stable = self.judge.decided(0, self.log.end_offset)
@@ -294,7 +295,7 @@ class History:
             if self.map_keys >= self.records_max or "do not fit" not in str(error):
                 raise
             return
-        if not self.logs.commit_cleaning(NAME, result, now_ms=self.now_ms):
+        if not commit_cleaning(self.logs, NAME, result, now_ms=self.now_ms):
             raise WrongError("a cleaning of a log that nobody cut was not put in place")
         self._check_keys_are_single(result.end_offset)
 

@@ -15,7 +15,7 @@ TOPIC_ID = UUID("b8f5c3d2-1a2b-4c3d-8e4f-5a6b7c8d9e0f")
 def test_offsets_are_written_as_kafka_writes_them(disk: RealDisk, tmp_path: Path) -> None:
     path = tmp_path / checkpoints.RECOVERY_POINTS
     offsets = {TopicPartition("other", 1): 0, TopicPartition("my-topic", 0): 123}
-    checkpoints.write_offsets(disk, str(path), offsets)
+    path.write_bytes(checkpoints.offsets_text(offsets))
     assert path.read_text() == "0\n2\nmy-topic 0 123\nother 1 0\n"
     assert checkpoints.read_offsets(disk, str(path)) == offsets
 
@@ -48,7 +48,7 @@ def test_offsets_that_are_missing_are_not_taken_for_none(disk: RealDisk, tmp_pat
 
 def test_offsets_of_another_time_are_not_believed(disk: RealDisk, tmp_path: Path) -> None:
     path = tmp_path / "a"
-    checkpoints.write_offsets(disk, str(path), {TopicPartition("t", 0): 7})
+    path.write_bytes(checkpoints.offsets_text({TopicPartition("t", 0): 7}))
     right = crc32c(path.read_bytes())
     assert checkpoints.read_offsets(disk, str(path), [right]) == {TopicPartition("t", 0): 7}
     path.write_bytes(path.read_bytes().replace(b"7", b"8"))
@@ -73,7 +73,7 @@ def test_a_file_that_does_not_exist_says_nothing(disk: RealDisk, tmp_path: Path)
 
 def test_an_empty_checkpoint_is_a_checkpoint(disk: RealDisk, tmp_path: Path) -> None:
     path = tmp_path / "c"
-    checkpoints.write_offsets(disk, str(path), {})
+    path.write_bytes(checkpoints.offsets_text({}))
     assert path.read_text() == "0\n0\n"
     assert checkpoints.read_offsets(disk, str(path)) == {}
 

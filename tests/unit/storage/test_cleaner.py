@@ -15,6 +15,7 @@ from ottla.records.batch import Compression
 from ottla.storage import cleaner
 from ottla.storage.cleaner import CleaningJob, CleaningResult, SegmentRange
 from ottla.storage.index import AbortedTransaction
+from ottla.testing.log_upkeep import unlink_due_segments
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -445,7 +446,7 @@ def test_small_neighbours_become_one_segment_no_larger_than_a_segment(home) -> N
     clean(home, log)
     assert home.bases(log) == [0, 3, 6, 8]
     assert [segment.size_bytes for segment in log.segments] == [3 * size, 3 * size, 2 * size, 0]
-    log.unlink_due(home.now_ms + 60_000)
+    unlink_due_segments(log, home.now_ms + 60_000)
     assert home.files(".snapshot") == [f"{base:020d}.snapshot" for base in (3, 6, 8)]
 
 
@@ -469,7 +470,7 @@ def test_the_old_segments_go_like_deleted_ones(home) -> None:
     clean(home, log)
     assert "00000000000000000000.log.deleted" in home.files()
     assert held.records.size_bytes == len(held.records.read())
-    assert log.unlink_due(home.now_ms + 60_000) == 1
+    assert unlink_due_segments(log, home.now_ms + 60_000) == 1
     assert home.files(".deleted") == []
     assert "00000000000000000000.log" in home.files()
     assert home.values(log) == [b"2"]

@@ -7,6 +7,7 @@ from ottla.records import batch
 from ottla.records.batch import Compression
 from ottla.storage.index import RELATIVE_OFFSET_MAX, TimestampOffset
 from ottla.storage.log import Appended
+from ottla.testing.log_upkeep import unlink_due_segments
 
 HOUR = 3_600_000
 ONE = len(batch.build(None, [b"v"], 0))  # the bytes of a batch of one such record
@@ -441,7 +442,7 @@ def test_a_slice_survives_retention_and_unlinking(home) -> None:
     found = log.read(0, 1000)
     expected = found.records.read()
     log.delete_expired(home.now_ms, high_watermark=2)
-    assert log.unlink_due(home.now_ms + 60_000) == 2
+    assert unlink_due_segments(log, home.now_ms + 60_000) == 2
     assert home.files(".deleted") == []
     assert found.records.read() == expected
 

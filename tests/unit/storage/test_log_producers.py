@@ -1,10 +1,19 @@
 """Idempotent producers and transactions, as a log keeps them through restarts, crashes and truncations."""
 
+import errno
+import os
+from typing import Any
+
 import pytest
 
-from ottla.errors import ApiError, ErrorCode
+from ottla.config import LogConfig
+from ottla.errors import ApiError, ErrorCode, StorageError
+from ottla.ids import TopicPartition
+from ottla.records import batch
 from ottla.storage.index import AbortedTransaction
 from ottla.storage.producer_state import SEQUENCE_MAX
+from ottla.storage.recovery import open_log
+from ottla.testing.disk import SimulatedDisk
 
 TRANSACTIONAL = {"is_transactional": True}
 RESTARTS = ["restart", "restart_after_kill"]
@@ -312,3 +321,37 @@ def test_a_follower_knows_of_transactions_what_its_leader_knows(home, tmp_path) 
     assert follower.aborted_transactions(0, 3) == leader.aborted_transactions(0, 3)
     assert follower.last_stable_offset(3) == leader.last_stable_offset(3)
     assert follower.producers.snapshot() == leader.producers.snapshot()
+
+
+# -- snapshots ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_roll_where_a_clean_stop_left_its_snapshot_waits_for_no_disk(
+    home: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append rolls on the event loop. Producers that expired meanwhile are no reason to replace the snapshot."""
+    log = home.open()
+    home.send(log, 7, 0)
+    log = home.restart(log)
+    assert log.expire_producers(home.now_ms + 10**9) == 1
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    log.roll(home.now_ms)
+    assert synced == []
+    assert log.snapshots() == [1]
+
+
+def test_a_snapshot_that_could_not_be_written_whole_does_not_stand_for_the_whole() -> None:
+    disk, name = SimulatedDisk(), TopicPartition("t", 0)
+    log = open_log(disk, "/t-0", name, LogConfig(), now_ms=0)
+    values = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    log.append(batch.build(None, [b"v"], 0, **values), leader_epoch=0, now_ms=0)
+    disk.fail("*.snapshot", "write", errno.ENOSPC, written=0.5, times=1)
+    with pytest.raises(StorageError):
+        log.roll(0)
+    log.roll(0)
+    log.flush()
+    log.abandon()
+    again = open_log(disk, "/t-0", name, LogConfig(), now_ms=0, recovery_point=1)
+    assert list(again.producers.producers) == [7]
+    assert again.snapshots() == [1]

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.records import batch
+from ottla.testing.log_upkeep import unlink_due_segments
 
 HOUR = 3_600_000
 ONE = len(batch.build(None, [b"v"], 0))
@@ -222,11 +223,11 @@ def test_deleted_segments_wait_under_another_name_and_go_after_the_delay(home) -
         "00000000000000000002.log.deleted",
         "00000000000000000002.timeindex.deleted",
     ]
-    assert log.unlink_due(home.now_ms + DELAY - 1) == 0
-    assert log.unlink_due(home.now_ms + DELAY) == 2
+    assert unlink_due_segments(log, home.now_ms + DELAY - 1) == 0
+    assert unlink_due_segments(log, home.now_ms + DELAY) == 2
     assert home.files(".deleted") == []
     assert home.files(".snapshot") == ["00000000000000000004.snapshot"]
-    assert log.unlink_due(home.now_ms + 2 * DELAY) == 0
+    assert unlink_due_segments(log, home.now_ms + 2 * DELAY) == 0
 
 
 def test_what_was_being_deleted_is_gone_after_a_restart(home) -> None:
@@ -265,7 +266,7 @@ def test_a_flush_does_not_mind_segments_that_were_deleted_meanwhile(home) -> Non
     log = filled(home, retention_bytes=0)
     flush = log.begin_flush()
     log.delete_expired(home.now_ms, high_watermark=6)
-    log.unlink_due(home.now_ms + DELAY)
+    unlink_due_segments(log, home.now_ms + DELAY)
     flush.run()
     log.end_flush(flush, home.now_ms)
     assert log.recovery_point == 6

@@ -19,6 +19,7 @@ from ottla.storage import checkpoints
 from ottla.storage.cleaner import CleaningResult
 from ottla.storage.logs import DELETE_SUFFIX, Logs, partition_of, set_aside_name
 from ottla.testing.disk import EVERY_FATE, DiskStopped, Fate, SimulatedDisk
+from ottla.testing.log_upkeep import commit_cleaning, unlink_due, write_checkpoints, write_high_watermarks
 
 NOW = 1_700_000_000_000
 DELAY = 60_000
@@ -32,7 +33,7 @@ def tp(topic: str, partition: int = 0) -> TopicPartition:
 
 def note_cleaned(logs: Logs, partition: TopicPartition, end_offset: int) -> None:
     """A compaction that found nothing to drop up to `end_offset`."""
-    assert logs.commit_cleaning(partition, CleaningResult(end_offset, truncation_count=0), now_ms=NOW)
+    assert commit_cleaning(logs, partition, CleaningResult(end_offset, truncation_count=0), now_ms=NOW)
 
 
 class FailingDisk(RealDisk):
@@ -198,7 +199,7 @@ def test_after_a_crash_the_logs_are_checked_from_their_recovery_points(broker: B
         log.roll(NOW)
         produce(log, b"b")
     flushed.flush(NOW)
-    logs.write_checkpoints()
+    write_checkpoints(logs)
     broker.kill(logs)
     again = broker.open()
     assert again.reports[tp("t")].recovered_segments == 1
@@ -213,7 +214,7 @@ def test_checkpoints_say_where_each_log_was_flushed_starts_and_is_clean(broker: 
     log.flush(NOW)
     log.advance_log_start(2)
     note_cleaned(logs, tp("t"), 1)
-    logs.write_checkpoints()
+    write_checkpoints(logs)
     directory = Path(broker.paths[0])
     assert (directory / checkpoints.RECOVERY_POINTS).read_text() == "0\n1\nt 0 3\n"
     assert (directory / checkpoints.LOG_START_OFFSETS).read_text() == "0\n1\nt 0 2\n"
@@ -229,10 +230,60 @@ def test_high_watermarks_are_written_to_the_directory_of_their_log(broker: Broke
     logs = broker.open()
     for topic in "tu":
         logs.create(tp(topic), now_ms=NOW)
-    logs.write_high_watermarks({tp("t"): 5, tp("u"): 6, tp("gone"): 7})
+    write_high_watermarks(logs, {tp("t"): 5, tp("u"): 6, tp("gone"): 7})
     contents = [Path(path, checkpoints.HIGH_WATERMARKS).read_text() for path in broker.paths]
     assert contents == ["0\n1\nt 0 5\n", "0\n1\nu 0 6\n"]
-    assert logs.read_high_watermarks() == {tp("t"): 5, tp("u"): 6}
+    broker.kill(logs)
+    assert broker.open().checkpointed_high_watermarks() == {tp("t"): 5, tp("u"): 6}
+
+
+def test_a_damaged_checkpoint_of_high_watermarks_is_not_believed_at_any_later_start(broker: Broker) -> None:
+    logs = broker.open(broker.paths[:1])
+    logs.create(tp("t"), now_ms=NOW)
+    write_high_watermarks(logs, {tp("t"): 5})
+    broker.kill(logs)
+    path = Path(broker.paths[0], checkpoints.HIGH_WATERMARKS)
+    path.write_bytes(path.read_bytes().replace(b"5", b"7"))
+    for _ in range(2):
+        logs = broker.open(broker.paths[:1])
+        assert logs.checkpointed_high_watermarks() == {}
+        broker.kill(logs)
+
+
+def test_a_start_without_a_change_still_knows_the_checkpoint_of_high_watermarks(broker: Broker) -> None:
+    logs = broker.open(broker.paths[:1])
+    logs.create(tp("t"), now_ms=NOW)
+    write_high_watermarks(logs, {tp("t"): 5})
+    broker.kill(logs)
+    for _ in range(2):
+        logs = broker.open(broker.paths[:1])
+        assert logs.checkpointed_high_watermarks() == {tp("t"): 5}
+        broker.kill(logs)
+    path = Path(broker.paths[0], checkpoints.HIGH_WATERMARKS)
+    path.write_bytes(path.read_bytes().replace(b"5", b"7"))
+    assert broker.open(broker.paths[:1]).checkpointed_high_watermarks() == {}
+
+
+def leave_as_another_program_does(broker: Broker, log_start_offset: int, mark: bytes) -> None:
+    """Apache Kafka, or an older release, deletes records of `t` and stops in order: it knows nothing of checksums."""
+    directory = Path(broker.paths[0])
+    text = checkpoints.offsets_text({tp("t"): log_start_offset})
+    (directory / checkpoints.LOG_START_OFFSETS).write_bytes(text)
+    (directory / CLEAN_MARK).write_bytes(mark)
+
+
+@pytest.mark.parametrize("mark", [b'{"version":0,"brokerEpoch":-1}', b""], ids=["Kafka 4", "older"])
+def test_what_another_program_deleted_between_two_runs_of_ours_stays_deleted(broker: Broker, mark: bytes) -> None:
+    logs = broker.open(broker.paths[:1])
+    log = logs.create(tp("t"), now_ms=NOW)
+    produce(log, b"a", b"b", b"c")
+    log.advance_log_start(1)
+    logs.close()
+    leave_as_another_program_does(broker, 2, mark)
+    again = broker.open(broker.paths[:1])
+    assert again.get(tp("t")).log_start_offset == 2  # type: ignore[union-attr]
+    broker.kill(again)
+    assert broker.open(broker.paths[:1]).get(tp("t")).log_start_offset == 2  # type: ignore[union-attr]
 
 
 def test_what_checkpoints_say_of_partitions_that_are_gone_is_dropped(broker: Broker) -> None:
@@ -240,7 +291,7 @@ def test_what_checkpoints_say_of_partitions_that_are_gone_is_dropped(broker: Bro
     logs.create(tp("t"), now_ms=NOW)
     logs.close()
     path = str(Path(broker.paths[0], checkpoints.RECOVERY_POINTS))
-    checkpoints.write_offsets(broker.disk, path, {tp("t"): 0, tp("ghost"): 99})
+    Path(path).write_bytes(checkpoints.offsets_text({tp("t"): 0, tp("ghost"): 99}))
     broker.open(broker.paths[:1])
     assert checkpoints.read_offsets(broker.disk, path) == {tp("t"): 0}
 
@@ -248,7 +299,7 @@ def test_what_checkpoints_say_of_partitions_that_are_gone_is_dropped(broker: Bro
 def test_damaged_checkpoints_cost_a_longer_check_and_no_data(broker: Broker) -> None:
     logs = broker.open(broker.paths[:1])
     produce(logs.create(tp("t"), now_ms=NOW), b"a")
-    logs.write_checkpoints()
+    write_checkpoints(logs)
     broker.kill(logs)
     for name in (checkpoints.RECOVERY_POINTS, checkpoints.LOG_START_OFFSETS, checkpoints.CLEANER_OFFSETS):
         Path(broker.paths[0], name).write_bytes(b"\0\0\0")
@@ -305,7 +356,7 @@ def test_a_directory_that_fails_later_takes_only_its_own_logs_offline(broker: Br
     assert [log.name for log in logs] == [tp("t", 1), tp("t", 3)]
     with pytest.raises(StorageError, match="closed"):
         produce(lost_log, b"b")
-    logs.write_checkpoints()
+    write_checkpoints(logs)
     logs.close()
     assert CLEAN_MARK not in names(broken.path)
     assert CLEAN_MARK in names(logs.directories[1].path)
@@ -360,8 +411,8 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_after_the_delay(broker: Bro
     assert logs.get(tp("t")) is None
     (waiting,) = [name for name in names(broker.paths[0]) if name.endswith("-delete")]
     assert waiting.startswith("t-0.")
-    assert logs.unlink_due(NOW + DELAY - 1) == 0
-    assert logs.unlink_due(NOW + DELAY) == 1
+    assert unlink_due(logs, NOW + DELAY - 1) == 0
+    assert unlink_due(logs, NOW + DELAY) == 1
     assert not any(name.endswith("-delete") for name in names(broker.paths[0]))
 
 
@@ -372,7 +423,7 @@ def test_a_topic_of_the_same_name_starts_empty(broker: Broker) -> None:
     log.flush(NOW)
     log.advance_log_start(1)
     note_cleaned(logs, tp("t"), 2)
-    logs.write_checkpoints()
+    write_checkpoints(logs)
     logs.delete(tp("t"), now_ms=NOW)
     broker.kill(logs)
     again = broker.open(broker.paths[:1])
@@ -396,7 +447,7 @@ def test_what_was_being_deleted_at_a_crash_is_deleted_after_it(broker: Broker) -
     broker.kill(logs)
     again = broker.open(broker.paths[:1])
     assert len(again) == 0
-    assert again.unlink_due(NOW) == 1
+    assert unlink_due(again, NOW) == 1
     assert not any(name.endswith("-delete") for name in names(broker.paths[0]))
 
 
@@ -405,7 +456,7 @@ def test_the_longest_topic_name_can_be_deleted(broker: Broker) -> None:
     longest = tp("x" * 249, 12345)
     logs.create(longest, now_ms=NOW)
     logs.delete(longest, now_ms=NOW)
-    assert logs.unlink_due(NOW + DELAY) == 1
+    assert unlink_due(logs, NOW + DELAY) == 1
     assert len(set_aside_name(longest, random.Random(0), DELETE_SUFFIX)) == 255
 
 
@@ -414,7 +465,7 @@ def test_two_deletions_of_one_topic_do_not_meet(broker: Broker) -> None:
     for _ in range(2):
         logs.create(tp("t"), now_ms=NOW)
         logs.delete(tp("t"), now_ms=NOW)
-    assert logs.unlink_due(NOW + DELAY) == 2
+    assert unlink_due(logs, NOW + DELAY) == 2
 
 
 # -- upkeep ------------------------------------------------------------------------------------------------------------
@@ -426,8 +477,8 @@ def test_what_retention_took_is_unlinked_in_every_log_when_its_time_has_come(bro
     for topic in "tu":
         produce(logs.create(tp(topic), now_ms=NOW), b"a")
     assert [log.delete_expired(NOW, log.end_offset) for log in logs] == [1, 1]
-    assert logs.unlink_due(NOW + DELAY - 1) == 0
-    assert logs.unlink_due(NOW + DELAY) == 2
+    assert unlink_due(logs, NOW + DELAY - 1) == 0
+    assert unlink_due(logs, NOW + DELAY) == 2
 
 
 def test_a_truncation_makes_its_lower_recovery_point_durable_at_once(broker: Broker) -> None:
@@ -437,7 +488,7 @@ def test_a_truncation_makes_its_lower_recovery_point_durable_at_once(broker: Bro
         produce(log, b"a")
     log.flush(NOW)
     note_cleaned(logs, tp("t"), 4)
-    logs.write_checkpoints()
+    write_checkpoints(logs)
     logs.truncate(tp("t"), 2, now_ms=NOW)
     directory = broker.paths[0]
     read = checkpoints.read_offsets
@@ -555,13 +606,13 @@ def test_a_checkpoint_that_was_written_in_part_is_written_again_also_if_it_says_
     log = logs.create(tp("t"), now_ms=NOW)
     produce(log, b"a")
     log.flush(NOW)
-    logs.write_checkpoints()
+    write_checkpoints(logs)
     produce(log, b"b")
     log.flush(NOW)
     log.advance_log_start(1)
     broker.disk.broken = str(Path(broker.paths[0], checkpoints.LOG_START_OFFSETS))
     with pytest.raises(StorageError):
-        logs.write_checkpoints()
+        write_checkpoints(logs)
     broker.disk.broken = None
     logs.truncate(tp("t"), 1, now_ms=NOW)
     assert Path(broker.paths[0], checkpoints.RECOVERY_POINTS).read_text() == "0\n1\nt 0 1\n"
