@@ -34,9 +34,6 @@ class Timers(Generic[Key]):
     def __contains__(self, key: Key) -> bool:
         return key in self._deadlines
 
-    def deadline_of(self, key: Key) -> int | None:
-        return self._deadlines.get(key)
-
     def set(self, key: Key, deadline_ms: int) -> None:
         """The deadline of a key, in place of the one it had."""
         self._deadlines[key] = deadline_ms

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.errors import ErrorCode, ProtocolError
+from ottla.errors import ErrorCode, ProtocolError, RecordsError
 from ottla.ids import parse_topic_id, topic_id_text
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.coordinator_records import (
@@ -29,7 +29,8 @@ from ottla.protocol.messages.group_records import GroupMetadataKey, OffsetCommit
 from ottla.protocol.messages.headers import RequestHeader
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.transaction_records import TransactionLogKey
-from ottla.protocol.wire import encode_uvarint, encode_varlong, read_uvarint, read_varlong
+from ottla.protocol.wire import encode_uvarint, read_uvarint
+from ottla.records.reference.record import _varint, write_varint
 
 NOV_2023 = 1_700_000_000_000
 
@@ -53,8 +54,10 @@ NOV_2023 = 1_700_000_000_000
     ],
 )
 def test_zigzag_varints(value: int, encoded: str) -> None:
-    assert encode_varlong(value).hex() == encoded
-    assert read_varlong(bytes.fromhex(encoded), 0) == (value, len(encoded) // 2)
+    written = bytearray()
+    write_varint(written, value)
+    assert written.hex() == encoded
+    assert _varint(memoryview(written), 0, len(written), 64, 0) == (value, len(written))
 
 
 @pytest.mark.parametrize(
@@ -83,8 +86,8 @@ def test_an_unsigned_varint_of_more_than_32_bits_is_refused(encoded: str) -> Non
 
 @pytest.mark.parametrize("encoded", ["ffffffffffffffffff7f", "8080808080808080808000"])
 def test_a_varint_of_more_than_64_bits_is_refused(encoded: str) -> None:
-    with pytest.raises(ProtocolError):
-        read_varlong(bytes.fromhex(encoded), 0)
+    with pytest.raises(RecordsError):
+        _varint(memoryview(bytes.fromhex(encoded)), 0, len(encoded) // 2, 64, 0)
 
 
 CLIENT = ApiVersionsRequest(client_software_name="x", client_software_version="1")

@@ -352,11 +352,6 @@ class DynamicConfigs:
         resource = ConfigScope(ConfigResourceType.TOPIC, topic)
         return self.describe(resource, keys, synonyms=synonyms, documentation=documentation)
 
-    def describe_broker(
-        self, keys: Collection[str] | None = None, *, synonyms: bool = False, documentation: bool = False
-    ) -> list[DescribedSetting]:
-        return self.describe(self._own_resource, keys, synonyms=synonyms, documentation=documentation)
-
     def _described(self, resource: ConfigScope, table: Mapping[str, Setting]) -> Iterable[Setting]:
         if resource == DEFAULT_BROKER:
             # The default of all brokers is only what somebody set.

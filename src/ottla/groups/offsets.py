@@ -275,10 +275,6 @@ class OffsetStore:
         producers = self._producers.get(group_id, ())
         return GroupOffsets(self._committed.get(group_id, {}), [self._pending[one][group_id] for one in producers])
 
-    def of_group(self, group_id: str) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
-        for key, value in self._committed.get(group_id, {}).items():
-            yield key, unpack(value)
-
     def count_of(self, group_id: str) -> int:
         return len(self._committed.get(group_id, ()))
 

@@ -18,7 +18,6 @@ from ottla.errors import ProtocolError
 ARRAY_ELEMENTS_MAX: Final = 1_000_000
 TAGGED_FIELDS_MAX: Final = 10_000
 STRING_BYTES_MAX: Final = 32_767
-VARLONG_BYTES_MAX: Final = 10
 
 ZERO_UUID: Final = UUID(int=0)
 # The types of records that are in memory; anything else is a `FilePart`.
@@ -116,25 +115,6 @@ def encode_uvarint(value: int) -> bytes:
 
 
 UVARINT_BYTE: Final = tuple(bytes((value,)) for value in range(0x80))
-
-
-def read_varlong(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
-    """The zigzag varint of up to 64 bits at `position`, and the position after it."""
-    value = shift = 0
-    for at in range(position, position + VARLONG_BYTES_MAX):
-        byte = buffer[at]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > 0xFFFF_FFFF_FFFF_FFFF:
-                break
-            return (value >> 1) ^ -(value & 1), at + 1
-        shift += 7
-    raise ProtocolError("a varint is longer than 64 bits")
-
-
-def encode_varlong(value: int) -> bytes:
-    """The zigzag varint of a 64-bit `value`; one of 32 bits has the same bytes."""
-    return encode_uvarint((value << 1) ^ (value >> 63))
 
 
 @lru_cache(maxsize=4096)

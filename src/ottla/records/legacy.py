@@ -21,7 +21,6 @@ from ottla.records.layout import (
     LEGACY_LENGTH_MIN,
     LENGTH_PREFIX,
     LOG_APPEND_TIME_BIT,
-    MAGIC_AT,
     Compression,
     Problem,
     refusal,
@@ -59,17 +58,6 @@ class _Entry(NamedTuple):
     timestamp: int
     key: memoryview | None
     value: memoryview | None
-
-
-def magic_of(data: Buffer, position: int = 0) -> int:
-    """The magic of the batch or message at `position`: the byte stands at the same place in all formats."""
-    with memoryview(data) as view:
-        if position < 0 or len(view) - position <= MAGIC_AT:
-            raise refusal(Problem.SHORT)
-        magic = int(view[position + MAGIC_AT])
-    if magic > batch.MAGIC:
-        raise refusal(Problem.MAGIC)
-    return magic
 
 
 def is_message(data: Buffer) -> bool:

@@ -1,8 +1,8 @@
 """Work that must not run on the event loop: waiting for the disk, computing for a while, computing for long.
 
-The first two have threads of their own. A request of a hundred megabytes is decoded in half a second; where four of
+The first two have threads of their own. To check a batch of a hundred megabytes takes half a second; where a few of
 them took all the threads, a flush, a new topic and every deletion waited for them, and a slow disk kept whoever sent
-such a request waiting. What takes seconds, compaction, goes to another process.
+such a batch waiting. What takes seconds, compaction, goes to another process.
 
 A simulation replaces both by running the work in place, so that a run can be replayed.
 """

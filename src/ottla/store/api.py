@@ -191,10 +191,6 @@ class TooLarge(StoreError):  # noqa: N818
     """The data of one node, or of a whole commit."""
 
 
-class UnreadableNode(StoreError):  # noqa: N818
-    """The node holds something else than what it should."""
-
-
 class StoreUnavailable(StoreError):  # noqa: N818
     """The store cannot work now: its disk, or the way to it, failed. The message says what to do."""
 

@@ -155,7 +155,7 @@ def test_only_the_asked_keys_that_exist_are_described() -> None:
     configs = image()
     assert [one.name for one in configs.describe_topic("orders", ["segment.ms", "nonsense"])] == ["segment.ms"]
     assert len(configs.describe_topic("orders", [])) == len(TOPIC_SETTINGS) - 1
-    assert len(configs.describe_broker()) == len(BROKER_SETTINGS)
+    assert len(configs.describe(BROKER)) == len(BROKER_SETTINGS)
 
 
 def test_documentation_is_given_when_asked() -> None:
@@ -193,7 +193,7 @@ def test_a_broker_setting_names_its_fallbacks() -> None:
 
 
 def test_read_only_is_what_needs_a_restart() -> None:
-    read_only = {one.name for one in image().describe_broker() if one.is_read_only}
+    read_only = {one.name for one in image().describe(BROKER) if one.is_read_only}
     assert {"broker.id", "log.dirs", "num.partitions", "log.retention.hours"} <= read_only
     assert not {"log.retention.ms", "max.connections", "compression.type"} & read_only
 

@@ -116,15 +116,6 @@ def test_messages_are_converted_up_to_one_batch(magic, compression):
     assert batch.read_header(legacy.convert_up(data, compression=Compression.ZSTD)).compression == 4
 
 
-def test_the_magic_stands_at_the_same_place_in_all_formats():
-    assert legacy.magic_of(message(0, b"k", b"v", magic=0)) == 0
-    assert legacy.magic_of(bytes(3) + message(0, b"k", b"v"), 3) == 1
-    assert legacy.magic_of(batch.build(None, [b"v"], T)) == 2
-    for data, position in ((b"", 0), (bytes(16), 0), (message(0, b"k", b"v"), -1), (b"\x03" * 30, 0)):
-        with pytest.raises(RecordsError):
-            legacy.magic_of(data, position)
-
-
 def test_a_message_that_is_cut_anywhere_is_refused():
     data = message(0, b"key", b"value")
     for size in range(1, len(data)):

@@ -1,0 +1,87 @@
+"""Whatever stands in the product is used by it: code for tests alone belongs to `ottla.testing` or to the tests.
+
+By name, so it finds what nobody can use. A name that somebody uses for something else hides one, and `ottla.testing`,
+which serves other people's tests as well, does not count as a use.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src" / "ottla"
+TESTING = SOURCE / "testing"
+
+# Parts whose names are called by somebody else, or not yet.
+NOT_LOOKED_AT = {
+    "protocol/messages/": "messages are found by their API key, and a codec that knows all of them can be tried on all",
+    "client/": "the library for other people's programs",
+    "spark/compat.py": "pyspark calls these by its own names",
+    "spark/datasource.py": "as above",
+    "spark/source.py": "as above",
+    "broker/control_channel.py": "for a cluster, not in use yet",
+    "broker/fetchers.py": "as above",
+    "broker/in_sync.py": "as above",
+    "broker/membership.py": "as above",
+    "broker/session.py": "for security, not in use yet",
+    "cluster/": "for a cluster, not in use yet",
+    "controller/": "as above",
+    "local_cluster/": "as above",
+    "replication/": "as above",
+}
+USED_ELSEWHERE = {
+    "buffer_updated": "asyncio calls it",
+    "connection_lost": "asyncio calls it",
+    "eof_received": "asyncio calls it",
+    "get_buffer": "asyncio calls it",
+    "pause_writing": "asyncio calls it",
+    "resume_writing": "asyncio calls it",
+    "from_properties": "topic settings as an operator writes them, for tools that open logs without a broker",
+    "partition_of_key": "the readable form of what the compiled partitioner does",
+    "FrameParser": "takes a stream apart in the simplest way; what connections do in place is compared with it",
+    "pending_bytes": "of that",
+    "advertised_apis": "what a broker without handlers would advertise: for stand-ins of brokers",
+    "in_flight_count": "what can be seen of a connection from outside",
+    "waiter_count": "what can be seen of a signal from outside",
+    "free_port": "brokers of tests, which come back to where they were",
+    "locked": "the simulator and the tools that fetch other people's programs",
+    "InlineOffload": "for simulations: everything in place",
+    "run_inline": "for simulations: everything in place",
+    "MemoryStore": "for simulations: a store without a disk",
+    "decide_end_of_session": "the simulated ensemble, which shares the rules of the tree",
+    "call_all": "the simulated ensemble",
+}
+
+
+def product() -> list[Path]:
+    return [path for path in sorted(SOURCE.rglob("*.py")) if not path.is_relative_to(TESTING)]
+
+
+def names_used(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
+                yield name
+            case ast.alias(name=name):
+                yield name.rpartition(".")[2]
+
+
+def names_defined(path: Path, tree: ast.AST) -> Iterator[tuple[str, str]]:
+    place = str(path.relative_to(SOURCE))
+    if place.startswith(tuple(NOT_LOOKED_AT)):
+        return
+    for node in ast.walk(tree):
+        is_definition = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        if is_definition and not node.name.startswith("_"):
+            yield node.name, f"{place}:{node.lineno}"
+
+
+def test_the_product_uses_every_public_name_it_defines() -> None:
+    trees = {path: ast.parse(path.read_text()) for path in product()}
+    used = {name for tree in trees.values() for name in names_used(tree)}
+    for path in (*SOURCE.rglob("*.pyx"), *SOURCE.rglob("*.pxi")):
+        used.update(re.findall(r"\w+", path.read_text()))
+    defined = dict(pair for path, tree in trees.items() for pair in names_defined(path, tree))
+    unused = {name: place for name, place in defined.items() if name not in used}
+    assert {name: unused[name] for name in sorted(unused.keys() - USED_ELSEWHERE.keys())} == {}
+    assert sorted(USED_ELSEWHERE.keys() - unused.keys()) == [], "these need no excuse any more"
