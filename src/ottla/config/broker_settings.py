@@ -37,7 +37,7 @@ class IdentitySettings:
     broker_id: int = setting(
         Kind.INT,
         -1,
-        "The broker's number in its cluster. -1: one is chosen at the first start and kept in the data directory.",
+        "The broker's id in its cluster. -1: chosen at the first start and stored in the data directory.",
         minimum=-1,
     )
     node_id: int = setting(Kind.INT, -1, "Another name of `broker.id`, from Kafka's KRaft mode.", minimum=-1)
@@ -49,11 +49,11 @@ class IdentitySettings:
     reserved_broker_max_id: int = setting(
         Kind.INT,
         1000,
-        "Chosen broker ids lie above this number, so that they never meet a configured one.",
+        "Ids that brokers choose are above this number, so that they differ from configured ones.",
         minimum=0,
     )
     broker_rack: str | None = setting(
-        Kind.STRING, None, "Where the broker stands; replicas of a partition are spread over racks."
+        Kind.STRING, None, "The rack of the broker; the replicas of a partition are spread over racks."
     )
     zookeeper_connect: str | None = setting(
         Kind.STRING,
@@ -62,7 +62,7 @@ class IdentitySettings:
         "broker keeps the metadata itself, in its data directory, and is a cluster of one.",
     )
     zookeeper_session_timeout_ms: int = setting(
-        Kind.INT, 18_000, "After this silence ZooKeeper counts the broker as gone.", minimum=1
+        Kind.INT, 18_000, "ZooKeeper considers a broker dead after this time without contact.", minimum=1
     )
     zookeeper_connection_timeout_ms: int | None = setting(
         Kind.INT,
@@ -71,22 +71,20 @@ class IdentitySettings:
         minimum=1,
     )
     controlled_shutdown_enable: bool = setting(
-        Kind.BOOLEAN, True, "Whether a broker that stops first hands its leaderships to others."
+        Kind.BOOLEAN, True, "Whether a stopping broker first hands its leaderships to other brokers."
     )
     controlled_shutdown_max_retries: int = setting(
         Kind.INT,
         3,
-        "How often handing over is tried again before the broker stops all the same.",
+        "How often handing over is retried before the broker stops anyway.",
         minimum=0,
     )
-    controlled_shutdown_retry_backoff_ms: int = setting(
-        Kind.LONG, 5000, "The pause before handing over is tried again.", minimum=0
-    )
+    controlled_shutdown_retry_backoff_ms: int = setting(Kind.LONG, 5000, "The pause between two attempts.", minimum=0)
     controller_socket_timeout_ms: int = setting(
-        Kind.INT, 30_000, "How long the controller waits for a broker's answer.", minimum=1
+        Kind.INT, 30_000, "How long the controller waits for a response of a broker.", minimum=1
     )
     request_timeout_ms: int = setting(
-        Kind.INT, 30_000, "How long the broker waits for an answer to a request of its own.", minimum=1
+        Kind.INT, 30_000, "How long the broker waits for responses to its own requests.", minimum=1
     )
 
 
@@ -97,25 +95,24 @@ class NetworkSettings:
     listeners: tuple[str, ...] = setting(
         Kind.LIST,
         ("PLAINTEXT://127.0.0.1:9092",),
-        "Where the broker listens: `NAME://host:port`, several with commas. No host: all interfaces; port 0: any free "
+        "Where the broker listens: `NAME://host:port`, separated by commas. No host: all interfaces; port 0: any free "
         "port.",
     )
     advertised_listeners: tuple[str, ...] | None = setting(
         Kind.LIST,
         None,
-        "The addresses that clients are told, by listener name. By default those of `listeners`; needed where clients "
-        "reach the broker under another name.",
+        "The addresses that clients use, by listener name. By default those of `listeners`; needed if clients reach "
+        "the broker at another address.",
     )
     listener_security_protocol_map: str = setting(
         Kind.STRING,
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
-        "Which security protocol each listener name speaks: `NAME:PROTOCOL,…`.",
+        "The security protocol of each listener name: `NAME:PROTOCOL,…`.",
     )
     inter_broker_listener_name: str | None = setting(
         Kind.STRING,
         None,
-        "The listener by which brokers reach each other; by default the first that speaks "
-        "`security.inter.broker.protocol`.",
+        "The listener by which brokers reach each other; by default the first with `security.inter.broker.protocol`.",
     )
     security_inter_broker_protocol: str = setting(
         Kind.STRING, "PLAINTEXT", "The security protocol between brokers.", choices=SECURITY_PROTOCOLS
@@ -124,15 +121,15 @@ class NetworkSettings:
         Kind.LIST, (), "Listeners that only controllers of Kafka's KRaft mode use; the broker does not open them."
     )
     max_connections: int = setting(
-        Kind.INT, INT_MAX, "The most connections at a time.", minimum=0, update=Update.CLUSTER_WIDE
+        Kind.INT, INT_MAX, "The largest number of connections.", minimum=0, update=Update.CLUSTER_WIDE
     )
     max_connections_per_ip: int = setting(
-        Kind.INT, INT_MAX, "The most connections at a time from one address.", minimum=0, update=Update.CLUSTER_WIDE
+        Kind.INT, INT_MAX, "The largest number of connections from one address.", minimum=0, update=Update.CLUSTER_WIDE
     )
     max_connections_per_ip_overrides: str = setting(
         Kind.STRING,
         "",
-        "Exceptions from `max.connections.per.ip`: `address:count,…`.",
+        "Exceptions to `max.connections.per.ip`: `address:count,…`.",
         pattern=r"\s*|[^,]+:\s*\d+\s*(,[^,]+:\s*\d+\s*)*",
         form="a list of address:count, such as 10.0.0.7:100,::1:50",
         update=Update.CLUSTER_WIDE,
@@ -140,13 +137,13 @@ class NetworkSettings:
     max_connection_creation_rate: int = setting(
         Kind.INT,
         INT_MAX,
-        "The most new connections a second.",
+        "The largest number of new connections per second.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
         no_effect="connections are limited by their number",
     )
     connections_max_idle_ms: int = setting(
-        Kind.LONG, 600_000, "A connection without a request for this long is closed; -1: never."
+        Kind.LONG, 600_000, "A connection without requests for this long is closed; -1: never."
     )
     connection_failed_authentication_delay_ms: int = setting(
         Kind.INT,
@@ -156,13 +153,13 @@ class NetworkSettings:
         no_effect="no listener authenticates",
     )
     socket_request_max_bytes: int = setting(
-        Kind.INT, 104_857_600, "The largest request; a larger one costs the connection.", minimum=1
+        Kind.INT, 104_857_600, "The largest request; a connection that sends a larger one is closed.", minimum=1
     )
     socket_send_buffer_bytes: int = setting(
-        Kind.INT, 102_400, "The send buffer of a connection in the kernel; -1: the system's own.", minimum=-1
+        Kind.INT, 102_400, "The send buffer of a connection in the kernel; -1: the system's default.", minimum=-1
     )
     socket_receive_buffer_bytes: int = setting(
-        Kind.INT, 102_400, "The receive buffer of a connection in the kernel; -1: the system's own.", minimum=-1
+        Kind.INT, 102_400, "The receive buffer of a connection in the kernel; -1: the system's default.", minimum=-1
     )
     socket_listen_backlog_size: int = setting(Kind.INT, 50, "How many connections may wait to be accepted.", minimum=1)
     socket_connection_setup_timeout_ms: int = setting(
@@ -182,15 +179,17 @@ class NetworkSettings:
     queued_max_requests: int = setting(
         Kind.INT,
         500,
-        "The most requests in hand; beyond it no connection is read.",
+        "The largest number of requests in progress; connections are not read while it is reached.",
         minimum=1,
-        no_effect="a connection has one request in hand",
+        no_effect="every connection has one request in progress",
     )
     queued_max_request_bytes: int = setting(
-        Kind.LONG, -1, "The most bytes of requests in hand; beyond it no connection is read. -1: no limit."
+        Kind.LONG,
+        -1,
+        "The most bytes of requests in progress; connections are not read while it is reached. -1: no limit.",
     )
     max_request_partition_size_limit: int = setting(
-        Kind.INT, 2000, "The most partitions that one answer about topic partitions describes.", minimum=1
+        Kind.INT, 2000, "The largest number of partitions in one DescribeTopicPartitions response.", minimum=1
     )
 
 
@@ -198,14 +197,10 @@ class NetworkSettings:
 class TopicCreationSettings:
     """Making and deleting topics."""
 
-    num_partitions: int = setting(
-        Kind.INT, 1, "The partitions of a topic that is created without saying how many.", minimum=1
-    )
-    default_replication_factor: int = setting(
-        Kind.INT, 1, "The replicas of a topic that is created without saying how many.", minimum=1
-    )
+    num_partitions: int = setting(Kind.INT, 1, "The default number of partitions of a new topic.", minimum=1)
+    default_replication_factor: int = setting(Kind.INT, 1, "The default replication factor of a new topic.", minimum=1)
     auto_create_topics_enable: bool = setting(
-        Kind.BOOLEAN, True, "Whether a client that asks for a missing topic makes it."
+        Kind.BOOLEAN, True, "Whether a missing topic is created when a client asks for it."
     )
     delete_topic_enable: bool = setting(Kind.BOOLEAN, True, "Whether topics can be deleted.")
 
@@ -220,7 +215,8 @@ class LogSettings:
     log_dirs: tuple[str, ...] | None = setting(
         Kind.LIST,
         None,
-        "The data directories, with commas; the first holds the metadata, a new partition goes where the fewest are.",
+        "The data directories, separated by commas. The first holds the metadata; a new partition goes to the "
+        "directory with the fewest.",
     )
     log_cleanup_policy: tuple[str, ...] = topic_default("cleanup_policy")
     compression_type: str = topic_default("compression_type")
@@ -238,65 +234,68 @@ class LogSettings:
     log_segment_delete_delay_ms: int = topic_default("file_delete_delay_ms")
     log_roll_ms: int | None = topic_default("segment_ms", default=None)
     log_roll_hours: int = setting(
-        Kind.INT, 168, "As `log.roll.ms`, in hours; holds if that is not set.", minimum=1, unit=HOUR_MS
+        Kind.INT, 168, "As `log.roll.ms`, in hours; used if that is not set.", minimum=1, unit=HOUR_MS
     )
     log_roll_jitter_ms: int | None = topic_default("segment_jitter_ms", default=None)
     log_roll_jitter_hours: int = setting(
-        Kind.INT, 0, "As `log.roll.jitter.ms`, in hours; holds if that is not set.", minimum=0, unit=HOUR_MS
+        Kind.INT, 0, "As `log.roll.jitter.ms`, in hours; used if that is not set.", minimum=0, unit=HOUR_MS
     )
     log_retention_bytes: int = topic_default("retention_bytes")
     log_retention_ms: int | None = topic_default("retention_ms", default=None)
     log_retention_minutes: int | None = setting(
-        Kind.INT, None, "As `log.retention.ms`, in minutes; holds if that is not set.", minimum=-1, unit=MINUTE_MS
+        Kind.INT, None, "As `log.retention.ms`, in minutes; used if that is not set.", minimum=-1, unit=MINUTE_MS
     )
     log_retention_hours: int = setting(
         Kind.INT,
         168,
-        "As `log.retention.ms`, in hours; holds if neither that nor `log.retention.minutes` is set.",
+        "As `log.retention.ms`, in hours; used if neither that nor `log.retention.minutes` is set.",
         minimum=-1,
         unit=HOUR_MS,
     )
     log_retention_check_interval_ms: int = setting(
-        Kind.LONG, 300_000, "How often logs are looked at for segments that may go.", minimum=1
+        Kind.LONG, 300_000, "How often logs are checked for segments to delete.", minimum=1
     )
     log_flush_interval_messages: int = topic_default("flush_messages")
     log_flush_interval_ms: int | None = topic_default("flush_ms", default=None)
     log_flush_scheduler_interval_ms: int = setting(
         Kind.LONG,
         LONG_MAX,
-        "How often logs are looked at for records to force to disk; also the value of `log.flush.interval.ms` if that "
+        "How often logs are checked for records to force to disk; also the value of `log.flush.interval.ms` if that "
         "is not set.",
         minimum=1,
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
-        Kind.INT, 60_000, "How often it is noted up to where logs are safe on disk: where recovery begins.", minimum=1
+        Kind.INT,
+        60_000,
+        "How often recovery points are written: the offsets from which logs are checked after a crash.",
+        minimum=1,
     )
     log_flush_start_offset_checkpoint_interval_ms: int = setting(
         Kind.INT,
         60_000,
-        "How often the first offsets of logs are noted.",
+        "How often the start offsets of logs are written.",
         minimum=1,
-        no_effect="they are noted together with the recovery points",
+        no_effect="they are written together with the recovery points",
     )
     log_initial_task_delay_ms: int = setting(
         Kind.LONG,
         30_000,
-        "How long after the start the first upkeep of logs runs.",
+        "The delay after the start before the first maintenance of logs.",
         minimum=0,
-        no_effect="upkeep begins with its first interval",
+        no_effect="maintenance begins after its first interval",
     )
     producer_id_expiration_ms: int = setting(
         Kind.INT,
         86_400_000,
-        "How long a partition remembers an idempotent producer that is silent.",
+        "How long a partition remembers an idempotent producer that sends nothing.",
         minimum=1,
         update=Update.CLUSTER_WIDE,
     )
     producer_id_expiration_check_interval_ms: int = setting(
-        Kind.INT, 600_000, "How often silent producers are looked for.", minimum=1
+        Kind.INT, 600_000, "How often partitions are checked for such producers.", minimum=1
     )
     fetch_max_bytes: int = setting(
-        Kind.INT, 57_671_680, "The most bytes in an answer to one fetch, whatever the client asks for.", minimum=1024
+        Kind.INT, 57_671_680, "The most bytes in one Fetch response, whatever the client asks for.", minimum=1024
     )
     max_incremental_fetch_session_cache_slots: int = setting(
         Kind.INT, 1000, "How many fetch sessions the broker keeps; 0: none.", minimum=0
@@ -341,7 +340,7 @@ class CleanerSettings:
     log_cleaner_io_max_bytes_per_second: float = setting(
         Kind.DOUBLE,
         sys.float_info.max,
-        "The most bytes a second that compaction reads and writes.",
+        "The most bytes per second that compaction reads and writes.",
         minimum=1,
         update=Update.CLUSTER_WIDE,
     )
@@ -360,7 +359,7 @@ class ReplicationSettings:
     num_replica_fetchers: int = setting(
         Kind.INT,
         1,
-        "How many connections a broker fetches by from each leader.",
+        "How many connections a broker uses to fetch from each leader.",
         minimum=1,
         update=Update.CLUSTER_WIDE,
     )
@@ -371,7 +370,7 @@ class ReplicationSettings:
         minimum=0,
     )
     replica_fetch_response_max_bytes: int = setting(
-        Kind.INT, 10_485_760, "How many bytes in all a follower asks for at a time.", minimum=0
+        Kind.INT, 10_485_760, "How many bytes a follower asks for in one request.", minimum=0
     )
     replica_fetch_min_bytes: int = setting(Kind.INT, 1, "How many bytes a follower's fetch waits for.", minimum=0)
     replica_fetch_wait_max_ms: int = setting(
@@ -383,46 +382,46 @@ class ReplicationSettings:
     replica_lag_time_max_ms: int = setting(
         Kind.LONG,
         30_000,
-        "A follower that has not caught up for this long is out of sync.",
+        "A follower that has not caught up for this long is no longer in sync.",
         minimum=1,
     )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
-        Kind.LONG, 5000, "How often high watermarks are noted on disk.", minimum=1
+        Kind.LONG, 5000, "How often high watermarks are written to disk.", minimum=1
     )
     replica_socket_timeout_ms: int = setting(
-        Kind.INT, 30_000, "How long a follower waits for its leader's answer.", minimum=1
+        Kind.INT, 30_000, "How long a follower waits for a response of its leader.", minimum=1
     )
     replica_socket_receive_buffer_bytes: int = setting(
         Kind.INT,
         65_536,
-        "The receive buffer of a follower's connection in the kernel; -1: the system's own.",
+        "The receive buffer of a follower's connection in the kernel; -1: the system's default.",
         minimum=-1,
         no_effect="the system chooses the size",
     )
     replica_selector_class: str | None = setting(
         Kind.STRING,
         None,
-        "How a consumer's replica is chosen. A name that ends in `RackAwareReplicaSelector` sends it to its own rack; "
-        "otherwise to the leader.",
-        no_effect="clients read from leaders",
+        "How the replica for a consumer is chosen. With a name that ends in `RackAwareReplicaSelector`, one in its own "
+        "rack; otherwise the leader.",
+        no_effect="consumers read from leaders",
     )
     auto_leader_rebalance_enable: bool = setting(
         Kind.BOOLEAN,
         True,
-        "Whether leadership goes back to preferred replicas from time to time.",
+        "Whether leadership is moved back to preferred replicas automatically.",
     )
-    leader_imbalance_check_interval_seconds: int = setting(Kind.LONG, 300, "How often that is looked at.", minimum=1)
+    leader_imbalance_check_interval_seconds: int = setting(Kind.LONG, 300, "How often that is checked.", minimum=1)
     leader_imbalance_per_broker_percentage: int = setting(
         Kind.INT,
         10,
-        "The share of a broker's preferred leaderships that may be elsewhere before they go back.",
+        "The share of a broker's preferred leaderships that may be on other brokers before they are moved back.",
         minimum=0,
         maximum=100,
     )
     leader_replication_throttled_rate: int = setting(
         Kind.LONG,
         LONG_MAX,
-        "The most bytes a second that a leader sends to throttled replicas.",
+        "The most bytes per second that a leader sends to throttled replicas.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
         no_effect=NOT_THROTTLED,
@@ -430,7 +429,7 @@ class ReplicationSettings:
     follower_replication_throttled_rate: int = setting(
         Kind.LONG,
         LONG_MAX,
-        "The most bytes a second that throttled replicas fetch.",
+        "The most bytes per second that throttled replicas fetch.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
         no_effect=NOT_THROTTLED,
@@ -438,7 +437,7 @@ class ReplicationSettings:
     replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
         Kind.LONG,
         LONG_MAX,
-        "The most bytes a second by which replicas move between data directories.",
+        "The most bytes per second by which replicas move between data directories.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
         no_effect="partitions do not move between directories",
@@ -464,9 +463,9 @@ class GroupCoordinatorSettings:
     group_max_session_timeout_ms: int = setting(
         Kind.INT, 1_800_000, "The longest session timeout that a member may ask for.", minimum=1
     )
-    group_max_size: int = setting(Kind.INT, INT_MAX, "The most members of a group.", minimum=1)
+    group_max_size: int = setting(Kind.INT, INT_MAX, "The largest number of members of a group.", minimum=1)
     group_consumer_session_timeout_ms: int = setting(
-        Kind.INT, 45_000, "After this silence a member of the consumer protocol has left.", minimum=1
+        Kind.INT, 45_000, "A member of a consumer group that sends no heartbeat for this long is removed.", minimum=1
     )
     group_consumer_min_session_timeout_ms: int = setting(
         Kind.INT, 45_000, "The shortest session timeout that a group may set.", minimum=1
@@ -475,7 +474,7 @@ class GroupCoordinatorSettings:
         Kind.INT, 60_000, "The longest session timeout that a group may set.", minimum=1
     )
     group_consumer_heartbeat_interval_ms: int = setting(
-        Kind.INT, 5000, "How often a member of the consumer protocol is told to report.", minimum=1
+        Kind.INT, 5000, "The interval between heartbeats of a member of a consumer group.", minimum=1
     )
     group_consumer_min_heartbeat_interval_ms: int = setting(
         Kind.INT, 5000, "The shortest heartbeat interval that a group may set.", minimum=1
@@ -497,7 +496,7 @@ class GroupCoordinatorSettings:
         Kind.INT, 15_000, "The longest assignment interval that a group may set.", minimum=0
     )
     group_consumer_max_size: int = setting(
-        Kind.INT, INT_MAX, "The most members of a group of the consumer protocol.", minimum=1
+        Kind.INT, INT_MAX, "The largest number of members of a consumer group.", minimum=1
     )
     group_consumer_assignors: tuple[str, ...] = setting(
         Kind.LIST,
@@ -508,14 +507,14 @@ class GroupCoordinatorSettings:
     group_consumer_migration_policy: str = setting(
         Kind.STRING,
         "bidirectional",
-        "Whether a group may move between the classic and the consumer protocol while it is in use.",
+        "Whether a group may change between the classic and the consumer protocol while it is in use.",
         choices=("disabled", "downgrade", "upgrade", "bidirectional"),
     )
     group_consumer_regex_refresh_interval_ms: int = setting(
-        Kind.INT, 600_000, "How often patterns of subscriptions are held against the topics.", minimum=10_000
+        Kind.INT, 600_000, "How often subscription patterns are matched against the topics.", minimum=10_000
     )
     offset_metadata_max_bytes: int = setting(
-        Kind.INT, 4096, "The longest note that a consumer may store with an offset.", minimum=0
+        Kind.INT, 4096, "The longest metadata that a consumer may store with an offset.", minimum=0
     )
     offsets_commit_timeout_ms: int = setting(
         Kind.INT, 5000, "How long a commit waits for the replicas of the offsets topic.", minimum=1
@@ -525,13 +524,13 @@ class GroupCoordinatorSettings:
         5_242_880,
         "How many bytes are read at a time when a coordinator loads its groups.",
         minimum=1,
-        no_effect="coordinators are loaded in stretches of one size",
+        no_effect="coordinators are loaded in parts of a fixed size",
     )
     offsets_retention_minutes: int = setting(
         Kind.INT, 10_080, "How long the offsets of an empty group are kept.", minimum=1
     )
     offsets_retention_check_interval_ms: int = setting(
-        Kind.LONG, 600_000, "How often offsets are looked at for those that may go.", minimum=1
+        Kind.LONG, 600_000, "How often offsets are checked for expired ones.", minimum=1
     )
     offsets_topic_num_partitions: int = setting(
         Kind.INT, 50, "The partitions of `__consumer_offsets`; must not change later.", minimum=1
@@ -559,30 +558,30 @@ class TransactionSettings:
         Kind.INT, 900_000, "The longest transaction timeout that a producer may ask for.", minimum=1
     )
     transactional_id_expiration_ms: int = setting(
-        Kind.INT, 604_800_000, "How long a transactional id that is silent is remembered.", minimum=1
+        Kind.INT, 604_800_000, "How long a transactional id that is not used is remembered.", minimum=1
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         Kind.INT,
         10_000,
-        "How often transactions that take too long are looked for.",
+        "How often transactions are checked for timeouts.",
         minimum=1,
-        no_effect="a deadline of its own does it",
+        no_effect="each has its own timer",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
         Kind.INT,
         3_600_000,
-        "How often silent transactional ids are looked for.",
+        "How often unused transactional ids are looked for.",
         minimum=1,
-        no_effect="a deadline of its own does it",
+        no_effect="each has its own timer",
     )
     transaction_partition_verification_enable: bool = setting(
         Kind.BOOLEAN,
         True,
-        "Whether a partition asks the coordinator if a transaction of an older producer is really open.",
+        "Whether the broker asks the coordinator if a transaction of an older producer is really open.",
         update=Update.CLUSTER_WIDE,
     )
     transaction_two_phase_commit_enable: bool = setting(
-        Kind.BOOLEAN, False, "Whether a producer may take part in a two-phase commit, which no timeout ends."
+        Kind.BOOLEAN, False, "Whether a producer may take part in a two-phase commit, for which there is no timeout."
     )
     transaction_state_log_num_partitions: int = setting(
         Kind.INT, 50, "The partitions of `__transaction_state`; must not change later.", minimum=1
@@ -601,13 +600,13 @@ class TransactionSettings:
         5_242_880,
         "How many bytes are read at a time when a coordinator loads its transactions.",
         minimum=1,
-        no_effect="coordinators are loaded in stretches of one size",
+        no_effect="coordinators are loaded in parts of a fixed size",
     )
     add_partitions_to_txn_retry_backoff_ms: int = setting(
-        Kind.INT, 20, "The pause before a verification that met a busy coordinator is tried again.", minimum=1
+        Kind.INT, 20, "The pause before a verification is retried because the coordinator was busy.", minimum=1
     )
     add_partitions_to_txn_retry_backoff_max_ms: int = setting(
-        Kind.INT, 100, "The longest time for which it is tried again.", minimum=0
+        Kind.INT, 100, "The longest time for which it is retried.", minimum=0
     )
 
 
@@ -646,7 +645,7 @@ class TlsSettings:
     ssl_client_auth: str = setting(
         Kind.STRING,
         "none",
-        "Whether a client must show a certificate, may, or is not asked.",
+        "Whether a client must present a certificate, may do so, or is not asked.",
         choices=("required", "requested", "none"),
         update=Update.PER_BROKER,
         no_effect=NO_TLS,
@@ -654,7 +653,7 @@ class TlsSettings:
     ssl_enabled_protocols: tuple[str, ...] = setting(
         Kind.LIST,
         ("TLSv1.2", "TLSv1.3"),
-        "The versions of TLS that are spoken.",
+        "The versions of TLS that may be used.",
         update=Update.PER_BROKER,
         no_effect=NO_TLS,
     )

@@ -284,7 +284,7 @@ class DynamicConfigs:
             kind = ConfigResourceType(resource.type).name.lower()
             raise ApiError(ErrorCode.INVALID_REQUEST, f"a {kind} must be named: there are no defaults of all {kind}s")
         if resource.type == ConfigResourceType.TOPIC and not is_valid_topic_name(resource.name):
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{shortened(resource.name)} is no topic name")
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{shortened(resource.name)} is not a valid topic name")
 
     def _check_is_this_broker(self, resource: ConfigScope) -> None:
         if resource not in (DEFAULT_BROKER, self._own_resource):

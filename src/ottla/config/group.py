@@ -34,14 +34,14 @@ class GroupConfig:
     consumer_heartbeat_interval_ms: int = setting(
         Kind.INT,
         5000,
-        "How often a member is told to report.",
+        "The interval between heartbeats of a member.",
         minimum=1,
         broker_names=("group.consumer.heartbeat.interval.ms",),
     )
     consumer_session_timeout_ms: int = setting(
         Kind.INT,
         45_000,
-        "After this silence a member has left.",
+        "A member that sends no heartbeat for this long is removed.",
         minimum=1,
         broker_names=("group.consumer.session.timeout.ms",),
     )
@@ -54,9 +54,11 @@ class GroupConfig:
         "latest",
         "Where a group without a start offset begins: `latest`, `earliest`, or `by_duration:` and how long ago.",
     )
-    share_delivery_count_limit: int = _of_shares(Kind.INT, 5, "How often a record is delivered.", minimum=2, maximum=10)
+    share_delivery_count_limit: int = _of_shares(
+        Kind.INT, 5, "How many times a record is delivered at most.", minimum=2, maximum=10
+    )
     share_heartbeat_interval_ms: int = _of_shares(
-        Kind.INT, 5000, "How often a member is told to report.", minimum=5000, maximum=15_000
+        Kind.INT, 5000, "The interval between heartbeats of a member.", minimum=5000, maximum=15_000
     )
     share_isolation_level: str = _of_shares(
         Kind.STRING,
@@ -65,31 +67,33 @@ class GroupConfig:
         choices=("read_committed", "read_uncommitted"),
     )
     share_partition_max_record_locks: int = _of_shares(
-        Kind.INT, 2000, "The most records of a partition in delivery.", minimum=100, maximum=4000
+        Kind.INT,
+        2000,
+        "The largest number of records of a partition that are being delivered.",
+        minimum=100,
+        maximum=4000,
     )
     share_record_lock_duration_ms: int = _of_shares(
-        Kind.INT, 30_000, "How long a delivered record is held for its reader.", minimum=15_000, maximum=60_000
+        Kind.INT, 30_000, "How long a delivered record is reserved for its consumer.", minimum=15_000, maximum=60_000
     )
-    share_renew_acknowledge_enable: bool = _of_shares(
-        Kind.BOOLEAN, True, "Whether a reader may hold a record for longer."
-    )
+    share_renew_acknowledge_enable: bool = _of_shares(Kind.BOOLEAN, True, "Whether a consumer may extend that time.")
     share_session_timeout_ms: int = _of_shares(
-        Kind.INT, 45_000, "After this silence a member has left.", minimum=45_000, maximum=60_000
+        Kind.INT, 45_000, "A member that sends no heartbeat for this long is removed.", minimum=45_000, maximum=60_000
     )
     streams_assignment_interval_ms: int = _of_streams(
         Kind.INT, 1000, "The shortest time between two new assignments.", minimum=0, maximum=15_000
     )
     streams_heartbeat_interval_ms: int = _of_streams(
-        Kind.INT, 5000, "How often a member is told to report.", minimum=5000, maximum=15_000
+        Kind.INT, 5000, "The interval between heartbeats of a member.", minimum=5000, maximum=15_000
     )
     streams_initial_rebalance_delay_ms: int = _of_streams(
-        Kind.INT, 3000, "How long the first assignment waits for more members.", minimum=0
+        Kind.INT, 3000, "How long the first assignment waits for further members.", minimum=0
     )
     streams_num_standby_replicas: int = _of_streams(
         Kind.INT, 0, "How many standby tasks each task has.", minimum=0, maximum=2
     )
     streams_session_timeout_ms: int = _of_streams(
-        Kind.INT, 45_000, "After this silence a member has left.", minimum=45_000, maximum=60_000
+        Kind.INT, 45_000, "A member that sends no heartbeat for this long is removed.", minimum=45_000, maximum=60_000
     )
 
     def check(self, broker: BrokerConfig) -> None:

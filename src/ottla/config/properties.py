@@ -64,7 +64,7 @@ def parse_properties(text: str, source: str = "server.properties") -> Properties
         if not name:
             raise ConfigError(f"{source}, line {number}: a value without a name: {line}")
         if name in given:
-            notes.append(f"{source}: {name} is given in lines {first_lines[name]} and {number}; the last one holds")
+            notes.append(f"{source}: {name} is given in lines {first_lines[name]} and {number}; the last one counts")
         first_lines.setdefault(name, number)
         given[name] = Property(value, f"{source}, line {number}")
     return Properties(given, tuple(notes))

@@ -21,15 +21,15 @@ _INTRODUCTION = """\
 Names, types and meanings are those of Apache Kafka, so that its files, tools and habits work. This page is generated:
 `python -m ottla.config.reference`.
 
-A broker reads its settings from a file in the format of `server.properties` and from `--set NAME=VALUE`, which wins. An
-unknown name, a bad value or a contradiction stops it with one line that says what would do. What may change while it
-runs is set with `ottla configs` or any Kafka tool, for one broker or for all, and the strongest holds: topic, broker,
-all brokers, file, default.
+A broker reads its settings from a file in the format of `server.properties` and from `--set NAME=VALUE`, which takes
+precedence. With an unknown name, a bad value or a contradiction it does not start, and says in one line what to change.
+Settings that can change while it runs are changed with `ottla configs` or any Kafka tool, for one broker or for all. Of
+several values the first of these counts: topic, broker, all brokers, file, default.
 """
 
 _BROKER_NOTE = """\
-*Change* says how a setting changes without a restart: `cluster-wide` for all brokers or one, `per-broker` for one.
-Settings that have no effect here say so, and why: they are taken, kept and told, for tools that set them.
+*Change* says how a setting is changed without a restart: `cluster-wide` for all brokers or one, `per-broker` for one.
+Settings that have no effect here say so, and why: they are accepted, stored and described, for tools that set them.
 """
 
 _SECTIONS = (
@@ -54,7 +54,7 @@ def settings_page() -> str:
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION
     yield "## Topics\n"
-    yield "*Default from* names the broker's settings that hold for a topic that sets nothing, the strongest first.\n"
+    yield "*Default from* lists the broker settings that give a topic its default, in order of precedence.\n"
     yield from _inheriting_table(TOPIC_SETTINGS.values())
     yield "\n## Consumer groups\n"
     yield from _inheriting_table(GROUP_SETTINGS.values())
@@ -71,8 +71,8 @@ def _lines() -> Iterator[str]:
         )
         yield ""
     yield "## Accepted in a file and without effect\n"
-    yield "A file may hold these settings of Kafka as well; they are not kept. The broker names those it finds, and all"
-    yield "others without effect, once when it starts.\n"
+    yield "A file may contain these settings of Kafka too; they are ignored. When the broker starts, one warning lists"
+    yield "all settings in the file that have no effect.\n"
     yield from (f"- `{name}`" for name in sorted(KNOWN_UNSUPPORTED))
     yield from (f"- `{prefix}…`" for prefix in KNOWN_UNSUPPORTED_PREFIXES)
 

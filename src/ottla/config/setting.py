@@ -26,7 +26,7 @@ SHOWN_LENGTH_MAX = 200
 
 # Why settings have no effect.
 NOT_THROTTLED = "replication is not throttled"
-NO_TLS = "listeners speak PLAINTEXT"
+NO_TLS = "listeners are plaintext"
 NO_TIERED_STORAGE = "there is no tiered storage"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from ottla.config.setting import LONG_MAX, NO_TIERED_STORAGE, NO_TLS, Kind, Update, setting
 
 NO_SASL = "no listener authenticates"
-NO_POOLS = "one loop does this work, and hands to threads what waits for the disk"
+NO_POOLS = "one event loop does this work, with threads for what waits for the disk"
 NO_SUCH_GROUPS = "share groups and streams groups are not served"
 NO_PLUGINS = "no classes are loaded"
 
@@ -30,44 +30,46 @@ class SettingsWithoutEffect:
     """Kept for tools that set them."""
 
     background_threads: int = for_all(
-        Kind.INT, 10, "The threads for work in the background.", minimum=1, no_effect=NO_POOLS
+        Kind.INT, 10, "The number of threads for background work.", minimum=1, no_effect=NO_POOLS
     )
-    num_io_threads: int = for_all(Kind.INT, 8, "The threads that answer requests.", minimum=1, no_effect=NO_POOLS)
+    num_io_threads: int = for_all(
+        Kind.INT, 8, "The number of threads that handle requests.", minimum=1, no_effect=NO_POOLS
+    )
     num_network_threads: int = for_all(
-        Kind.INT, 3, "The threads that read requests and send answers.", minimum=1, no_effect=NO_POOLS
+        Kind.INT, 3, "The number of threads that read requests and send responses.", minimum=1, no_effect=NO_POOLS
     )
     num_recovery_threads_per_data_dir: int = for_all(
-        Kind.INT, 2, "The threads that open the logs of a data directory.", minimum=1, no_effect=NO_POOLS
+        Kind.INT, 2, "The number of threads that open the logs of a data directory.", minimum=1, no_effect=NO_POOLS
     )
     cordoned_log_dirs: tuple[str, ...] = for_one(
-        Kind.LIST, (), "The data directories that get no new partitions.", no_effect="every directory takes partitions"
+        Kind.LIST, (), "The data directories that get no new partitions.", no_effect="every directory gets partitions"
     )
     config_providers: tuple[str, ...] = for_all(
-        Kind.LIST, (), "Where values that are not in the file come from.", no_effect=NO_PLUGINS
+        Kind.LIST, (), "The providers of values that are not in the file.", no_effect=NO_PLUGINS
     )
     metric_reporters: tuple[str, ...] = for_all(
         Kind.LIST,
         ("org.apache.kafka.common.metrics.JmxReporter",),
-        "The classes that hear of metrics.",
+        "The classes that report metrics.",
         no_effect=NO_PLUGINS,
     )
     principal_builder_class: str = for_one(
         Kind.CLASS,
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-        "The class that names whoever connects.",
+        "The class that derives the principal of a connection.",
         no_effect=NO_PLUGINS,
     )
     group_coordinator_cached_buffer_max_bytes: int = for_all(
         Kind.INT,
         1_048_588,
-        "The largest buffer that the coordinator of groups keeps for its next write.",
+        "The largest buffer that the group coordinator keeps for its next write.",
         minimum=524_288,
         no_effect="no buffers are kept",
     )
     share_coordinator_cached_buffer_max_bytes: int = for_all(
         Kind.INT,
         1_048_588,
-        "The largest buffer that the coordinator of share groups keeps for its next write.",
+        "The largest buffer that the share coordinator keeps for its next write.",
         minimum=524_288,
         no_effect=NO_SUCH_GROUPS,
     )
@@ -88,7 +90,7 @@ class SettingsWithoutEffect:
     follower_fetch_last_tiered_offset_enable: bool = for_all(
         Kind.BOOLEAN,
         False,
-        "Whether a new follower starts behind what is in tiered storage.",
+        "Whether a new follower starts after the last offset in tiered storage.",
         no_effect=NO_TIERED_STORAGE,
     )
     log_local_retention_bytes: int = for_all(
@@ -124,7 +126,7 @@ class SettingsWithoutEffect:
     remote_log_manager_copy_max_bytes_per_second: int = for_all(
         Kind.LONG,
         LONG_MAX,
-        "The most bytes a second that are copied to tiered storage.",
+        "The most bytes per second that are copied to tiered storage.",
         minimum=1,
         no_effect=NO_TIERED_STORAGE,
     )
@@ -134,7 +136,7 @@ class SettingsWithoutEffect:
     remote_log_manager_fetch_max_bytes_per_second: int = for_all(
         Kind.LONG,
         LONG_MAX,
-        "The most bytes a second that are read from tiered storage.",
+        "The most bytes per second that are read from tiered storage.",
         minimum=1,
         no_effect=NO_TIERED_STORAGE,
     )
@@ -155,42 +157,42 @@ class SettingsWithoutEffect:
     )
     sasl_kerberos_kinit_cmd: str = for_one(Kind.STRING, "/usr/bin/kinit", "Kerberos's kinit.", no_effect=NO_SASL)
     sasl_kerberos_min_time_before_relogin: int = for_one(
-        Kind.LONG, 60_000, "The pause before the next login at Kerberos.", no_effect=NO_SASL
+        Kind.LONG, 60_000, "The pause before the next Kerberos login.", no_effect=NO_SASL
     )
     sasl_kerberos_principal_to_local_rules: tuple[str, ...] = for_one(
-        Kind.LIST, ("DEFAULT",), "How names of Kerberos become short names.", no_effect=NO_SASL
+        Kind.LIST, ("DEFAULT",), "How Kerberos principals become short names.", no_effect=NO_SASL
     )
     sasl_kerberos_service_name: str | None = for_one(
-        Kind.STRING, None, "The name of brokers at Kerberos.", no_effect=NO_SASL
+        Kind.STRING, None, "The Kerberos name of brokers.", no_effect=NO_SASL
     )
     sasl_kerberos_ticket_renew_jitter: float = for_one(
-        Kind.DOUBLE, 0.05, "By how much of its time a renewal of tickets varies.", no_effect=NO_SASL
+        Kind.DOUBLE, 0.05, "The random part of the time after which tickets are renewed.", no_effect=NO_SASL
     )
     sasl_kerberos_ticket_renew_window_factor: float = for_one(
-        Kind.DOUBLE, 0.8, "After which share of their time tickets are renewed.", no_effect=NO_SASL
+        Kind.DOUBLE, 0.8, "The share of their lifetime after which tickets are renewed.", no_effect=NO_SASL
     )
     sasl_login_refresh_buffer_seconds: int = for_one(
-        Kind.SHORT, 300, "How long before it ends a login is refreshed at the latest.", no_effect=NO_SASL
+        Kind.SHORT, 300, "How long before its end a login is refreshed at the latest.", no_effect=NO_SASL
     )
     sasl_login_refresh_min_period_seconds: int = for_one(
-        Kind.SHORT, 60, "The shortest time between two refreshs of a login.", no_effect=NO_SASL
+        Kind.SHORT, 60, "The shortest time between two refreshes of a login.", no_effect=NO_SASL
     )
     sasl_login_refresh_window_factor: float = for_one(
-        Kind.DOUBLE, 0.8, "After which share of its time a login is refreshed.", no_effect=NO_SASL
+        Kind.DOUBLE, 0.8, "The share of its lifetime after which a login is refreshed.", no_effect=NO_SASL
     )
     sasl_login_refresh_window_jitter: float = for_one(
-        Kind.DOUBLE, 0.05, "By how much of its time a refresh of a login varies.", no_effect=NO_SASL
+        Kind.DOUBLE, 0.05, "The random part of the time after which a login is refreshed.", no_effect=NO_SASL
     )
-    ssl_cipher_suites: tuple[str, ...] = for_one(Kind.LIST, (), "The ciphers that are spoken.", no_effect=NO_TLS)
+    ssl_cipher_suites: tuple[str, ...] = for_one(Kind.LIST, (), "The cipher suites that may be used.", no_effect=NO_TLS)
     ssl_endpoint_identification_algorithm: str = for_one(
-        Kind.STRING, "https", "How the name of a peer is held against its certificate.", no_effect=NO_TLS
+        Kind.STRING, "https", "How the name of a peer is compared with its certificate.", no_effect=NO_TLS
     )
     ssl_engine_factory_class: str | None = for_one(
-        Kind.CLASS, None, "The class that makes engines of TLS.", no_effect=NO_TLS
+        Kind.CLASS, None, "The class that creates TLS engines.", no_effect=NO_TLS
     )
     ssl_keymanager_algorithm: str = for_one(Kind.STRING, "SunX509", "Java's key manager.", no_effect=NO_TLS)
     ssl_keystore_type: str = for_one(Kind.STRING, "JKS", "The format of the key store.", no_effect=NO_TLS)
-    ssl_protocol: str = for_one(Kind.STRING, "TLSv1.3", "The version of TLS to begin with.", no_effect=NO_TLS)
+    ssl_protocol: str = for_one(Kind.STRING, "TLSv1.3", "The version of TLS to start with.", no_effect=NO_TLS)
     ssl_provider: str | None = for_one(Kind.STRING, None, "Java's provider of TLS.", no_effect=NO_TLS)
     ssl_secure_random_implementation: str | None = for_one(
         Kind.STRING, None, "Java's source of random numbers.", no_effect=NO_TLS

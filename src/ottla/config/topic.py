@@ -34,15 +34,15 @@ class LogConfig:
     cleanup_policy: tuple[str, ...] = setting(
         Kind.LIST,
         ("delete",),
-        "What happens to old segments: `delete` drops them by age and size, `compact` keeps the last value of "
-        "each key, both together do both.",
+        "What happens to old segments: `delete` removes them by age and size, `compact` keeps the last value of each "
+        "key; both can be combined.",
         choices=("delete", "compact"),
         broker_names=("log.cleanup.policy",),
     )
     compression_gzip_level: int = setting(
         Kind.INT,
         -1,
-        "The level when the topic compresses with gzip; -1 is the library's default.",
+        "The compression level for gzip; -1 is the library's default.",
         minimum=-1,
         maximum=9,
         but_not=0,
@@ -51,7 +51,7 @@ class LogConfig:
     compression_lz4_level: int = setting(
         Kind.INT,
         9,
-        "The level when the topic compresses with lz4.",
+        "The compression level for lz4.",
         minimum=1,
         maximum=17,
         broker_names=("compression.lz4.level",),
@@ -66,7 +66,7 @@ class LogConfig:
     compression_zstd_level: int = setting(
         Kind.INT,
         3,
-        "The level when the topic compresses with zstd.",
+        "The compression level for zstd.",
         minimum=-131072,
         maximum=22,
         broker_names=("compression.zstd.level",),
@@ -113,7 +113,7 @@ class LogConfig:
     index_interval_bytes: int = setting(
         Kind.INT,
         4096,
-        "About how many bytes of the log lie between two entries of its offset index.",
+        "The approximate number of bytes between two entries of the offset index.",
         minimum=0,
         broker_names=("log.index.interval.bytes",),
     )
@@ -135,7 +135,7 @@ class LogConfig:
     local_retention_bytes: int = setting(
         Kind.LONG,
         -2,
-        "The size of what is kept here of a partition in tiered storage; -2: as `retention.bytes`.",
+        "How much of a partition in tiered storage is kept on the broker's disk; -2: as `retention.bytes`.",
         minimum=-2,
         broker_names=("log.local.retention.bytes",),
         no_effect=NO_TIERED_STORAGE,
@@ -143,7 +143,7 @@ class LogConfig:
     local_retention_ms: int = setting(
         Kind.LONG,
         -2,
-        "The age of what is kept here of a partition in tiered storage; -2: as `retention.ms`.",
+        "How long records in tiered storage are kept on the broker's disk; -2: as `retention.ms`.",
         minimum=-2,
         broker_names=("log.local.retention.ms",),
         no_effect=NO_TIERED_STORAGE,
@@ -158,7 +158,7 @@ class LogConfig:
     max_message_bytes: int = setting(
         Kind.INT,
         1_048_588,
-        "The largest record batch, as compressed by the producer, that the topic takes.",
+        "The largest record batch that the topic accepts, as compressed by the producer.",
         minimum=0,
         broker_names=("message.max.bytes",),
     )
@@ -179,7 +179,7 @@ class LogConfig:
     message_timestamp_type: str = setting(
         Kind.STRING,
         CREATE_TIME,
-        "Whose clock a record carries: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        "Whether timestamps come from the producer (CreateTime) or from the broker (LogAppendTime).",
         choices=(CREATE_TIME, LOG_APPEND_TIME),
         broker_names=("log.message.timestamp.type",),
     )
@@ -201,7 +201,7 @@ class LogConfig:
     min_insync_replicas: int = setting(
         Kind.INT,
         1,
-        "With acks=all, how many replicas must have a record before the producer is told so.",
+        "With acks=all, how many replicas must have a record before it is acknowledged.",
         minimum=1,
         broker_names=("min.insync.replicas",),
     )
@@ -209,22 +209,22 @@ class LogConfig:
         Kind.BOOLEAN,
         False,
         "Reserve the whole segment on disk when it is created.",
-        no_effect="file systems in use on Linux allocate late and in large pieces",
+        no_effect="Linux file systems allocate late and in large pieces",
         broker_names=("log.preallocate",),
     )
     remote_log_copy_disable: bool = setting(
-        Kind.BOOLEAN, False, "Whether nothing more goes to tiered storage.", no_effect=NO_TIERED_STORAGE
+        Kind.BOOLEAN, False, "Whether to stop copying to tiered storage.", no_effect=NO_TIERED_STORAGE
     )
     remote_log_delete_on_disable: bool = setting(
         Kind.BOOLEAN,
         False,
-        "Whether what is in tiered storage is deleted when the topic leaves it.",
+        "Whether to delete a topic's data in tiered storage when tiered storage is disabled for it.",
         no_effect=NO_TIERED_STORAGE,
     )
     remote_storage_enable: bool = setting(
         Kind.BOOLEAN,
         False,
-        "Whether old segments go to tiered storage.",
+        "Whether old segments are moved to tiered storage.",
         pattern="False",
         form="false: there is no tiered storage",
         no_effect=NO_TIERED_STORAGE,
@@ -232,13 +232,13 @@ class LogConfig:
     retention_bytes: int = setting(
         Kind.LONG,
         -1,
-        "The size of a partition past which its oldest segments go; a negative one is no limit.",
+        "The size of a partition above which its oldest segments are deleted; a negative value means no limit.",
         broker_names=("log.retention.bytes",),
     )
     retention_ms: int = setting(
         Kind.LONG,
         604_800_000,
-        "The age past which a segment goes; -1 is no limit.",
+        "The age at which a segment is deleted; -1 means no limit.",
         minimum=-1,
         broker_names=(
             "log.retention.ms",
@@ -263,7 +263,7 @@ class LogConfig:
     segment_jitter_ms: int = setting(
         Kind.LONG,
         0,
-        "The most by which a segment's roll is brought forward by chance, so that not all roll at once.",
+        "The largest random time by which a segment is rolled early, so that not all are rolled at once.",
         minimum=0,
         broker_names=(
             "log.roll.jitter.ms",
@@ -273,7 +273,7 @@ class LogConfig:
     segment_ms: int = setting(
         Kind.LONG,
         604_800_000,
-        "The age past which the active segment is rolled even if it is not full.",
+        "The age at which the active segment is rolled even if it is not full.",
         minimum=1,
         broker_names=(
             "log.roll.ms",
@@ -283,7 +283,7 @@ class LogConfig:
     unclean_leader_election_enable: bool = setting(
         Kind.BOOLEAN,
         False,
-        "Whether a replica that is not in sync may become leader, at the price of losing records.",
+        "Whether a replica that is not in sync may become leader, which can lose records.",
         broker_names=("unclean.leader.election.enable",),
     )
 

@@ -102,7 +102,7 @@ def test_nothing_at_all_is_a_configuration() -> None:
 
 def test_notes_on_the_file_are_warnings() -> None:
     _, warnings = BrokerConfig.load(parse_properties("num.partitions=1\nnum.partitions=2\n"))
-    assert warnings == ["server.properties: num.partitions is given in lines 1 and 2; the last one holds"]
+    assert warnings == ["server.properties: num.partitions is given in lines 1 and 2; the last one counts"]
 
 
 def test_settings_per_listener_are_named_and_their_values_are_not() -> None:

@@ -48,7 +48,7 @@ def test_a_property_knows_its_line() -> None:
 def test_the_last_of_two_holds_and_is_noted() -> None:
     properties = parse_properties("a=1\nb=2\na=3\n")
     assert dict(properties) == {"a": "3", "b": "2"}
-    assert properties.notes == ("server.properties: a is given in lines 1 and 3; the last one holds",)
+    assert properties.notes == ("server.properties: a is given in lines 1 and 3; the last one counts",)
 
 
 @pytest.mark.parametrize(
