@@ -1,5 +1,10 @@
 """Ottla: a Kafka-compatible event streaming platform in Python, with data pipelines on Spark.
 
+The clients are here, for programs without an event loop, and in `ottla.aio` for those with one, under the same names:
+
+    with ottla.Producer(bootstrap_servers="127.0.0.1:9092") as producer:
+        producer.send("orders", b"a record").result()
+
 
 Everything is imported when it is first asked for, so that `import ottla` costs nothing.
 """
@@ -9,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from ottla.client.producer.blocking import Producer as Producer
     from ottla.client.values import ConsumerGroupMetadata as ConsumerGroupMetadata
     from ottla.client.values import ConsumerRecord as ConsumerRecord
     from ottla.client.values import OffsetAndMetadata as OffsetAndMetadata
@@ -25,6 +31,7 @@ _PLACES: Final = {
     "ConsumerRecord": "ottla.client.values",
     "OffsetAndMetadata": "ottla.client.values",
     "OffsetAndTimestamp": "ottla.client.values",
+    "Producer": "ottla.client.producer.blocking",
     "ProducerRecord": "ottla.client.values",
     "RecordMetadata": "ottla.client.values",
     "TopicPartition": "ottla.ids",

@@ -33,6 +33,10 @@ class LoopThread:
         self._thread.start()
 
     @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
     def is_current(self) -> bool:
         """Whether the caller is on the loop itself, as a callback is: it must not wait for it."""
         return threading.current_thread() is self._thread

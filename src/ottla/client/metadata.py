@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -226,7 +227,8 @@ class Cluster:
             self._topics.clear()
         for name in view.errors:
             self._topics.pop(name, None)
-        self._topics.update(view.topics)
+        for name, topic in view.topics.items():
+            self._topics[name] = _with_newer_leaders(topic, self._topics.get(name))
         return view
 
     async def refresh(self, topics: Collection[str] | None, deadline: Deadline | None = None) -> ClusterView:
@@ -281,9 +283,44 @@ class Cluster:
             groups.setdefault((await self.leader_of(partition, deadline)).leader_id, []).append(partition)
         return groups
 
+    def known_partition(self, partition: TopicPartition) -> Partition | None:
+        """The partition as far as it is known, without asking."""
+        topic = self._topics.get(partition.topic)
+        if topic is None or partition.partition >= len(topic.partitions):
+            return None
+        return topic.partitions[partition.partition]
+
+    def known_topics(self) -> Mapping[str, Topic]:
+        return self._topics
+
+    def known_nodes(self) -> Mapping[int, Node]:
+        return self._nodes
+
     def known_topic_id(self, name: str) -> UUID:
         """The id under which newer versions of Produce and Fetch name a topic; zero where it is not known."""
         return self._topics[name].topic_id if name in self._topics else ZERO_TOPIC_ID
+
+    def learn_leader(self, partition: TopicPartition, leader_id: int, leader_epoch: int, nodes: Iterable[Node]) -> bool:
+        """Takes a leader that an answer told (KIP-951); whether it is news."""
+        known = self.known_partition(partition)
+        if known is None or leader_epoch <= known.leader_epoch:
+            return False
+        self._nodes.update({node.node_id: node for node in nodes})
+        if leader_id not in self._nodes:
+            return False
+        topic = self._topics[partition.topic]
+        moved = replace(known, leader_id=leader_id, leader_epoch=leader_epoch)
+        partitions = tuple(moved if each is known else each for each in topic.partitions)
+        self._topics[partition.topic] = replace(topic, partitions=partitions)
+        return True
+
+    def rebootstrap(self) -> None:
+        """Forgets the brokers: the next question goes to the addresses that the user named (KIP-899, KIP-1102)."""
+        self._nodes.clear()
+        self._controller_id = -1
+        connections, self._connections = list(self._connections.values()), {}
+        for connection in connections:
+            connection.abort()
 
     def forget(self, topics: Iterable[str]) -> None:
         """These are to be asked for anew: an answer showed that what is known of them is wrong."""
@@ -338,6 +375,18 @@ class Cluster:
             return response
 
         return await retrying(attempt, deadline, self.options.pauses, self.learn_from)
+
+
+def _with_newer_leaders(topic: Topic, known: Topic | None) -> Topic:
+    """A topic as a broker tells it, unless we heard of later leaders already: not every broker is up to date."""
+    if known is None or known.topic_id != topic.topic_id:
+        return topic
+    partitions = tuple(
+        old if old.leader_epoch > new.leader_epoch else new
+        for new, old in zip_longest(topic.partitions, known.partitions[: len(topic.partitions)])
+        for old in (old or new,)
+    )
+    return topic if partitions == topic.partitions else replace(topic, partitions=partitions)
 
 
 def _view_of(response: MetadataResponse) -> ClusterView:

@@ -1,0 +1,162 @@
+"""The producer for callers without an event loop.
+
+    with Producer(bootstrap_servers="127.0.0.1:9092") as producer:
+        future = producer.send("orders", b"a record")
+        future.result()
+
+Any number of threads may use it. A record is put into its batch by the calling thread; a thread of the producer's own
+does the rest. It is the asyncio producer on a loop of its own, so names, settings and guarantees are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, overload
+
+from ottla.client.blocking import LoopThread
+from ottla.client.producer import producer as asynchronous
+from ottla.client.producer.deliveries import Callback, RecordFuture
+from ottla.client.producer.producer import KeySerializer, ValueSerializer
+from ottla.client.retrying import Deadline
+from ottla.client.settings import ProducerSettings
+from ottla.client.values import HeadersLike
+from ottla.net.client import Door
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class _OnThread(asynchronous.Producer[Any, Any]):
+    """The asyncio producer, woken from other threads."""
+
+    def _wake(self) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._sender.wake)
+
+
+class Producer(Generic[Key, Value]):
+    """Sends records of keys `Key` and values `Value`. Use it as a context manager, or call `close`."""
+
+    @overload
+    def __init__(
+        self: Producer[bytes, bytes],
+        settings: Mapping[str, Any] | None = None,
+        /,
+        *,
+        key_serializer: None = None,
+        value_serializer: None = None,
+        door: Door | None = None,
+        **keywords: Any,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[Key, bytes],
+        settings: Mapping[str, Any] | None = None,
+        /,
+        *,
+        key_serializer: KeySerializer[Key],
+        value_serializer: None = None,
+        door: Door | None = None,
+        **keywords: Any,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[bytes, Value],
+        settings: Mapping[str, Any] | None = None,
+        /,
+        *,
+        key_serializer: None = None,
+        value_serializer: ValueSerializer[Value],
+        door: Door | None = None,
+        **keywords: Any,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        settings: Mapping[str, Any] | None = None,
+        /,
+        *,
+        key_serializer: KeySerializer[Key],
+        value_serializer: ValueSerializer[Value],
+        door: Door | None = None,
+        **keywords: Any,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any] | None = None,
+        /,
+        *,
+        key_serializer: Any = None,
+        value_serializer: Any = None,
+        door: Door | None = None,
+        **keywords: Any,
+    ) -> None:
+        """Settings as a mapping or as keywords, under any of their names."""
+        self._core = _OnThread(
+            settings, key_serializer=key_serializer, value_serializer=value_serializer, door=door, **keywords
+        )
+        self._thread = LoopThread(f"ottla-{self._core.client_id}")
+        self._thread.start()
+        self._thread.wait(self._started())
+
+    async def _started(self) -> None:
+        self._core.start()
+
+    @property
+    def settings(self) -> ProducerSettings:
+        return self._core.settings
+
+    @property
+    def client_id(self) -> str:
+        return self._core.client_id
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send(
+        self,
+        topic: str,
+        value: Value | None = None,
+        key: Key | None = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: HeadersLike | None = None,
+        on_delivery: Callback | None = None,
+    ) -> RecordFuture:
+        """Takes a record and returns its future; waits up to `max_block_s` while there is no room for it.
+
+        `on_delivery(metadata, error)` is called when it is decided, in order, on the producer's thread.
+        """
+        record = self._core.prepare(topic, value, key, partition, timestamp, headers, on_delivery)
+        future = self._core.try_append(record)
+        if future is None:
+            future = self._thread.wait(self._accepted(record))
+        return future
+
+    async def _accepted(self, record: Any) -> RecordFuture:
+        return await self._core.accept(record, Deadline.after(self.settings.max_block_s))
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Sends everything that was accepted until now and waits until it is decided, well or not."""
+        self._core._lifetime.check()
+        self._thread.wait(self._core.flush(timeout_s))
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Sends what was accepted, then ends: at the latest after `timeout_s`, by default `delivery_timeout_s`."""
+        if self._core._lifetime.is_closed and not self._thread.is_running:
+            return
+        try:
+            self._thread.wait(self._core.close(timeout_s))
+        finally:
+            self._thread.stop()
