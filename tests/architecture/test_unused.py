@@ -26,8 +26,8 @@ NOT_LOOKED_AT = {
     "broker/session.py": "for security, not in use yet",
     "cluster/": "for a cluster, not in use yet",
     "controller/": "as above",
-    "local_cluster/": "as above",
-    "replication/": "as above",
+    "local_cluster/": "the servers of a local cluster, which tests mistreat in ways that no command does",
+    "replication/": "for a cluster, not in use yet",
 }
 USED_ELSEWHERE = {
     "buffer_updated": "asyncio calls it",
@@ -44,6 +44,7 @@ USED_ELSEWHERE = {
     "in_flight_count": "what can be seen of a connection from outside",
     "waiter_count": "what can be seen of a signal from outside",
     "free_port": "brokers of tests, which come back to where they were",
+    "free_range": "ports of local clusters in tests",
     "locked": "the simulator and the tools that fetch other people's programs",
     "InlineOffload": "for simulations: everything in place",
     "run_inline": "for simulations: everything in place",

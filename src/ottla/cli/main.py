@@ -18,6 +18,9 @@ from ottla.errors import ConfigError, CorruptFileError, LockHeldError, StorageEr
 # all of them take longer than most commands.
 COMMANDS: Final = {
     "serve": "ottla.cli.serve",
+    "up": "ottla.cli.up",
+    "status": "ottla.cli.status",
+    "down": "ottla.cli.down",
     "topics": "ottla.cli.topics",
     "produce": "ottla.cli.produce",
     "consume": "ottla.cli.consume",

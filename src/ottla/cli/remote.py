@@ -72,15 +72,20 @@ _HINTS_OF_COMMANDS: Final = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def bootstrap_default() -> str:
+    return os.environ.get(BOOTSTRAP_VARIABLE, BOOTSTRAP_DEFAULT)
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, otherwise: str = "") -> None:
+    """`otherwise` says where a command looks first that finds a cluster by itself; it is given None in that case."""
     group = parser.add_argument_group("broker")
     group.add_argument(
         "--bootstrap-server",
         "-b",
         metavar="HOST:PORT",
-        default=os.environ.get(BOOTSTRAP_VARIABLE, BOOTSTRAP_DEFAULT),
-        help=f"a broker of the cluster, or several separated by commas (default: ${BOOTSTRAP_VARIABLE} if it is set,"
-        f" else {BOOTSTRAP_DEFAULT})",
+        default=None if otherwise else bootstrap_default(),
+        help=f"a broker of the cluster, or several separated by commas (default: {otherwise}"
+        f"${BOOTSTRAP_VARIABLE} if it is set, else {BOOTSTRAP_DEFAULT})",
     )
     group.add_argument(
         "--timeout",

@@ -106,8 +106,9 @@ class ZooKeeperServer:
     def is_leader(self) -> bool:
         return "Mode: leader" in four_letter_word(self.client_port, "srvr")
 
-    def stop(self) -> None:
-        self.process.end(signal.SIGTERM, STOP_TIMEOUT_S)
+    def stop(self) -> bool:
+        """False where it had to be killed."""
+        return self.process.end(signal.SIGTERM, STOP_TIMEOUT_S)
 
     def kill(self) -> None:
         self.process.end(signal.SIGKILL, STOP_TIMEOUT_S)

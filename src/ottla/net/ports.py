@@ -35,6 +35,18 @@ def free_port(host: str = "127.0.0.1") -> int:
     return free_ports(1, host)[0]
 
 
+def free_range(count: int, host: str = "127.0.0.1") -> int:
+    """The first of several ports that follow each other and that nobody has now."""
+    while True:
+        first = _rng.randrange(FIRST_PORT, LAST_PORT + 2 - count)
+        held = [_bound(host, first + number) for number in range(count)]
+        for sock in held:
+            if sock is not None:
+                sock.close()
+        if None not in held:
+            return first
+
+
 def _bound(host: str, port: int) -> socket.socket | None:
     sock = socket.socket()
     try:

@@ -1,4 +1,4 @@
-"""The guide to the command line shows commands that exist, and every exit code."""
+"""The guides to the command line and to clusters show commands that exist, and every exit code."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from ottla.cli.formats import compile_format
 from ottla.cli.main import make_parser
 from ottla.cli.syntax import syntax_of
 
-GUIDE = (Path(__file__).parents[3] / "docs" / "guide" / "command-line.md").read_text()
-SHELL = [line for block in re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL) for line in block.splitlines()]
+GUIDES = Path(__file__).parents[3] / "docs" / "guide"
+GUIDE = (GUIDES / "command-line.md").read_text()
+CLUSTER_GUIDE = (GUIDES / "cluster.md").read_text()
+SHELL = [
+    line
+    for guide in (GUIDE, CLUSTER_GUIDE)
+    for block in re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
+    for line in block.splitlines()
+]
 
 
 def commands() -> list[str]:
-    """Every `ottla …` of the guide, without what a shell does around it."""
+    """Every `ottla …` of the guides, without what a shell does around it."""
     parts = [part.strip() for line in SHELL for part in re.split(r" \| |#", line)]
     return [re.split(r" [<>] ", part)[0] for part in parts if part.startswith("ottla ")]
 

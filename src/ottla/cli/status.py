@@ -1,0 +1,141 @@
+"""`ottla status`: a cluster at a glance."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from ottla.cli import remote
+from ottla.cli.brokers import broker_fields, broker_words
+from ottla.cli.command import Command, CommandError, ExitCode
+from ottla.cli.local import add_data_argument, process_words, server_fields, server_words
+from ottla.cli.render import Json, count_text, json_line
+from ottla.client import admin
+from ottla.client.health import MIN_ISR, BrokerLoad, Health, health_of, is_under_replicated, loads_of
+from ottla.client.metadata import Cluster, ClusterView
+from ottla.ids import TopicPartition
+from ottla.local_cluster.broker import BrokerProcess
+from ottla.local_cluster.cluster import LocalCluster
+
+NAMES_SHOWN_MAX: Final = 10
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data_argument(parser)
+    remote.add_json_argument(parser, "one JSON document: brokers, controller, processes, and partitions in trouble")
+    remote.add_arguments(parser, otherwise="the cluster in --data if there is one, else ")
+
+
+def _run(options: argparse.Namespace) -> ExitCode:
+    local: LocalCluster | None = None
+    if options.bootstrap_server is None:
+        directory: Path = options.data.absolute()
+        local = LocalCluster.find(directory)
+        options.bootstrap_server = remote.bootstrap_default() if local is None else local.bootstrap_servers
+    if local is not None and not any(broker.process.is_alive() for broker in local.brokers):
+        return _show_stopped(local, options)
+
+    async def work(cluster: Cluster) -> ExitCode:
+        view = await cluster.refresh(None)
+        topics = sorted(name for name, topic in view.topics.items() if any(map(is_under_replicated, topic.partitions)))
+        min_isr = await admin.topic_settings(cluster, topics, MIN_ISR)
+        health = health_of(view, {name: int(value) for name, value in min_isr.items()})
+        if options.json:
+            print(json_line(_fields(view, health, local)))
+        else:
+            _show(view, health, local)
+        return ExitCode.OK
+
+    return remote.run(options, work)
+
+
+def _show_stopped(local: LocalCluster, options: argparse.Namespace) -> ExitCode:
+    if options.json:
+        servers: list[Json] = [server_fields(server) for server in local.servers]
+        print(json_line({"is_up": False, "servers": servers}))
+    else:
+        for server in local.servers:
+            print(server_words(server))
+    raise CommandError(
+        ExitCode.UNREACHABLE,
+        f"no broker of {local.directory} runs",
+        f"start it with `ottla up --data {local.directory}`",
+    )
+
+
+def _show(view: ClusterView, health: Health, local: LocalCluster | None) -> None:
+    brokers = count_text(len(view.nodes), "broker", "brokers")
+    controller = f"controller {view.controller_id}" if view.controller_id in view.nodes else "NO CONTROLLER"
+    print(f"cluster {view.cluster_id}  {brokers}  {controller}")
+    own = {broker.broker_id: broker for broker in local.brokers} if local else {}
+    for node_id, load in _all_loads(view, own).items():
+        words = list(broker_words(view, node_id, load))
+        if node_id in own:
+            words.append(process_words(own[node_id].process))
+        print(f"  {'  '.join(words)}")
+    for server in local.zookeepers if local else ():
+        print(f"  {server_words(server)}")
+    print(f"{count_text(health.partition_count, 'partition', 'partitions')}: {_verdict(health)}")
+    for what, partitions in _troubles(health):
+        if partitions:
+            print(f"  {what}: {_names(partitions)}")
+
+
+def _verdict(health: Health) -> str:
+    if health.is_good:
+        return "all in sync"
+    return ", ".join(f"{len(partitions):,} {what}" for what, partitions in _troubles(health))
+
+
+def _troubles(health: Health) -> Sequence[tuple[str, tuple[TopicPartition, ...]]]:
+    return (
+        ("under-replicated", health.under_replicated),
+        ("under min ISR", health.under_min_isr),
+        ("offline", health.offline),
+    )
+
+
+def _all_loads(view: ClusterView, own: dict[int, BrokerProcess]) -> dict[int, BrokerLoad]:
+    """Also of brokers that are down and hold nothing."""
+    loads = loads_of(view)
+    return {node_id: loads.get(node_id, BrokerLoad()) for node_id in sorted({*loads, *own})}
+
+
+def _names(partitions: Sequence[TopicPartition]) -> str:
+    rest = len(partitions) - NAMES_SHOWN_MAX
+    return " ".join(map(str, partitions[:NAMES_SHOWN_MAX])) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def _fields(view: ClusterView, health: Health, local: LocalCluster | None) -> dict[str, Json]:
+    own = {broker.broker_id: broker for broker in local.brokers} if local else {}
+    brokers: list[Json] = [broker_fields(view, node_id, load) for node_id, load in _all_loads(view, own).items()]
+    servers: list[Json] = [server_fields(server) for server in local.servers] if local else []
+
+    def partitions(found: Sequence[TopicPartition]) -> list[Json]:
+        return [{"topic": each.topic, "partition": each.partition} for each in found]
+
+    return {
+        "is_up": True,
+        "cluster_id": view.cluster_id,
+        "controller": view.controller_id if view.controller_id in view.nodes else None,
+        "brokers": brokers,
+        "servers": servers,
+        "partition_count": health.partition_count,
+        "is_healthy": health.is_good,
+        "under_replicated": partitions(health.under_replicated),
+        "under_min_isr": partitions(health.under_min_isr),
+        "offline": partitions(health.offline),
+    }
+
+
+COMMAND: Final = Command(
+    "status",
+    "show how well a cluster is",
+    "Shows a cluster at a glance: its brokers and their load, its controller, and the partitions that are\n"
+    "under-replicated, have too few in sync to be written, or are led by nobody. Of a cluster that `ottla up`\n"
+    "started it shows the processes too. Works with any cluster that speaks Kafka's protocol.",
+    _add_arguments,
+    _run,
+)

@@ -1,0 +1,66 @@
+"""A broker as a process of its own: `ottla serve` with a `server.properties` that is written for it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from ottla.local_cluster.process import ServerProcess
+
+HOST: Final = "127.0.0.1"
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 60.0
+READY: Final = "ready "  # how the line begins that `ottla serve` prints once it serves
+
+
+class BrokerProcess:
+    """One broker. Its settings, its data and its log are in `directory`."""
+
+    def __init__(
+        self, broker_id: int, directory: Path, port: int, settings: Mapping[str, str], zookeeper_connect: str = ""
+    ) -> None:
+        self.broker_id = broker_id
+        self.directory = directory
+        self.port = port
+        self._settings = settings
+        self._zookeeper_connect = zookeeper_connect
+        self.process = ServerProcess(f"broker {broker_id}", directory / "broker.log")
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def launch(self) -> None:
+        """Starts the process; `wait_ready` tells when it serves."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        properties = self.directory / "server.properties"
+        settings = {
+            "broker.id": str(self.broker_id),
+            "listeners": f"PLAINTEXT://{self.address}",
+            "log.dirs": str(self.directory / "data"),
+            **({"zookeeper.connect": self._zookeeper_connect} if self._zookeeper_connect else {}),
+            **self._settings,
+        }
+        properties.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in settings.items()))
+        self.process.launch([sys.executable, "-m", "ottla", "serve", str(properties)])
+
+    def is_ready(self) -> bool:
+        return any(line.startswith(READY) for line in self.process.said().splitlines())
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        self.process.wait_until(self.is_ready, timeout_s)
+
+    def stop(self) -> bool:
+        """The controlled way: it hands its leaders over and closes its logs. False where it had to be killed."""
+        return self.process.end(signal.SIGTERM, STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        self.process.end(signal.SIGKILL, STOP_TIMEOUT_S)
+
+
+def _escaped(value: str) -> str:
+    """In the format of Java's properties a backslash is the only character with a meaning inside a value."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n")

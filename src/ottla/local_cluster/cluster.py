@@ -1,0 +1,165 @@
+"""A whole cluster on this machine, in one directory: started, stopped and looked at, by one call or by several.
+
+cluster.json            its layout: brokers, ports, settings (`layout.py`)
+running.json            its processes (`running.py`)
+lock                    held by whoever starts or stops something
+zookeeper/1/, broker-1/ files, configuration and log of each
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from ottla.errors import ConfigError
+from ottla.local_cluster.broker import BrokerProcess
+from ottla.local_cluster.layout import Layout, Wanted, decide_layout, read_layout, write_layout
+from ottla.local_cluster.process import ProcessIdentity, ServerProcess, identity_of
+from ottla.local_cluster.running import Running, read_running, write_running
+from ottla.local_cluster.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, jars_directory
+from ottla.net.ports import free_ports
+
+LOCK_NAME: Final = "lock"
+
+Server = ZooKeeperServer | BrokerProcess
+
+
+class AlreadyRunningError(ConfigError):
+    """Somebody else starts or stops this cluster, or looks after it."""
+
+
+class LocalCluster:
+    """The cluster in a directory. Who changes anything holds its lock (`hold`)."""
+
+    def __init__(self, directory: Path, layout: Layout) -> None:
+        self.directory = directory
+        self.layout = layout
+        self.zookeepers: list[ZooKeeperServer] = []
+        connect = ""
+        if layout.zookeepers:
+            ensemble = ZooKeeperEnsemble(directory / "zookeeper", layout.zookeepers, ports=layout.zookeeper_ports)
+            self.zookeepers, connect = ensemble.servers, ensemble.connect
+        self.brokers = [
+            BrokerProcess(
+                place.broker_id,
+                directory / f"broker-{place.broker_id}",
+                place.port,
+                layout.broker_settings(),
+                connect,
+            )
+            for place in layout.brokers
+        ]
+        running = read_running(directory)
+        self._supervisor = running.supervisor
+        for process in self.processes:
+            process.identity = running.processes.get(process.name)
+
+    @classmethod
+    def find(cls, directory: Path) -> LocalCluster | None:
+        """The cluster that is in a directory; None where there is none."""
+        layout = read_layout(directory)
+        return None if layout is None else cls(directory, layout)
+
+    @classmethod
+    def prepare(cls, directory: Path, wanted: Wanted) -> LocalCluster:
+        """The cluster that is in a directory, with what is added, or a new one. Hold its lock."""
+        before = cls.find(directory)
+        layout = decide_layout(
+            None if before is None else before.layout,
+            wanted,
+            free_ports,
+            is_running=before is not None and any(process.is_alive() for process in before.processes),
+        )
+        if layout.zookeepers:
+            jars_directory()  # says what is missing before anything is made
+        write_layout(directory, layout)
+        return cls(directory, layout)
+
+    @property
+    def supervisor(self) -> ProcessIdentity | None:
+        """The call of `ottla up` that looks after it, if there is one."""
+        return Running({}, self._supervisor).living_supervisor()
+
+    @property
+    def servers(self) -> list[Server]:
+        """In the order in which they start."""
+        return [*self.zookeepers, *self.brokers]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(broker.address for broker in self.brokers)
+
+    @property
+    def processes(self) -> list[ServerProcess]:
+        return [server.process for server in self.servers]
+
+    def ended(self) -> list[ServerProcess]:
+        """Processes that were started and have ended without having been told to."""
+        return [process for process in self.processes if process.identity is not None and not process.is_alive()]
+
+    @contextmanager
+    def starting(
+        self, on_ready: Callable[[Server], None] = lambda server: None, *, is_supervised: bool
+    ) -> Iterator[None]:
+        """Starts what does not run; all of it serves inside. What fails there or before stops what was started."""
+        self._supervisor = identity_of(os.getpid()) if is_supervised else None
+        launched: list[Server] = []
+        try:
+            for group in (self.zookeepers, self.brokers):
+                missing = [server for server in group if not server.process.is_alive()]
+                for server in missing:
+                    launched.append(server)
+                    server.launch()
+                    self._note()
+                for server in missing:
+                    server.wait_ready()
+                    on_ready(server)
+            self._note()
+            yield
+        except BaseException:
+            self._supervisor = None
+            for server in reversed(launched):
+                server.stop()
+                self._note()
+            raise
+
+    def stop(self, on_stopped: Callable[[Server], None] = lambda server: None) -> list[ServerProcess]:
+        """Stops all that runs, brokers first and one after the other. Returns those that had to be killed."""
+        killed: list[ServerProcess] = []
+        in_order: list[Server] = [*self.brokers, *self.zookeepers]
+        for server in in_order:
+            if server.process.is_alive():
+                if not server.stop():
+                    killed.append(server.process)
+                on_stopped(server)
+            else:
+                server.process.forget()
+            self._note()
+        self._supervisor = None
+        self._note()
+        return killed
+
+    def _note(self) -> None:
+        identities = {process.name: process.identity for process in self.processes}
+        known = {name: identity for name, identity in identities.items() if identity is not None}
+        write_running(self.directory, Running(known, self._supervisor))
+
+
+@contextmanager
+def hold(directory: Path) -> Iterator[None]:
+    """The right to start and stop what is in a directory, which is made where it is missing."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / LOCK_NAME).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            supervisor = read_running(directory).living_supervisor()
+            who = "another call of ottla" if supervisor is None else f"`ottla up` (process {supervisor.pid})"
+            raise AlreadyRunningError(
+                f"{directory}: {who} has this cluster in its hands; end it with Ctrl-C there or with `ottla down`"
+            ) from error
+        yield

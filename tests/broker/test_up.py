@@ -1,0 +1,172 @@
+"""`ottla up`, `status` and `down` with a single broker, which needs neither Java nor ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.cli.command import ExitCode
+from ottla.cli.main import main
+from ottla.local_cluster.cluster import LocalCluster
+from ottla.net.ports import free_port
+from ottla.testing.waiting import WAIT_S
+
+Tool = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "cluster"
+    if (cluster := LocalCluster.find(tmp_path / "cluster")) is not None:
+        cluster.stop()
+
+
+@pytest.fixture
+def ottla(directory: Path) -> Tool:
+    """Runs the command as a process of its own: it leaves others behind, and has its own way with signals."""
+
+    def run(command: str, *arguments: object) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "ottla", command, "--data", str(directory), *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=WAIT_S,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def up(directory: Path, *arguments: object) -> subprocess.Popen[str]:
+    """In the foreground of a process of its own; returns when it is up."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ottla", "up", "--data", str(directory), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("up: "):
+            return process
+    raise AssertionError(process.communicate(timeout=WAIT_S)[1])
+
+
+def broker_pid(directory: Path) -> int:
+    cluster = LocalCluster.find(directory)
+    assert cluster is not None
+    assert cluster.brokers[0].process.is_alive()
+    return cluster.brokers[0].process.pid or 0
+
+
+def test_a_detached_cluster_is_found_again_and_comes_back_after_a_kill(ottla, directory):
+    port = free_port()
+    code, out, err = ottla("up", "--brokers", 1, "--port", port, "--detach", "--json")
+    assert (code, err) == (ExitCode.OK, "")
+    document = json.loads(out)
+    assert document["bootstrap_servers"] == f"127.0.0.1:{port}"
+    assert [each["name"] for each in document["servers"]] == ["broker 1"]
+    assert main(["topics", "create", "kept", "-b", f"127.0.0.1:{port}"]) == ExitCode.OK
+
+    code, out, err = ottla("status", "--json")
+    status = json.loads(out)
+    assert (code, status["controller"], status["is_healthy"], status["partition_count"]) == (0, 1, True, 1)
+    assert status["servers"][0]["is_running"]
+    code, out, err = ottla("status")
+    assert f"broker 1  127.0.0.1:{port}" in out
+    assert "1 partition: all in sync" in out
+
+    os.kill(broker_pid(directory), signal.SIGKILL)
+    _wait_until_down(directory)
+    code, out, err = ottla("status")
+    assert code == ExitCode.UNREACHABLE
+    assert "ENDED, was process" in out
+    assert "start it with `ottla up --data" in err
+
+    assert ottla("up", "--detach")[0] == ExitCode.OK  # the same port, the same data
+    again = json.loads(ottla("status", "--json")[1])
+    assert (again["cluster_id"], again["partition_count"]) == (status["cluster_id"], 1)
+    assert again["brokers"][0]["port"] == port
+
+    pid = broker_pid(directory)
+    assert ottla("up", "--detach")[0] == ExitCode.OK  # nothing to do
+    assert broker_pid(directory) == pid
+    assert ottla("up", "--port", port + 1)[0] == ExitCode.USAGE
+    code, out, err = ottla("down")
+    assert (code, out, err) == (ExitCode.OK, "broker 1 stopped\n", "")
+    assert ottla("down") == (ExitCode.OK, "nothing was running\n", "")
+    assert ottla("status")[0] == ExitCode.UNREACHABLE
+
+
+def _wait_until_down(directory: Path) -> None:
+    cluster = LocalCluster.find(directory)
+    assert cluster is not None
+    cluster.brokers[0].process.end(signal.SIGKILL, WAIT_S)
+
+
+def test_in_the_foreground_it_stays_until_it_is_told_to_stop(ottla, directory):
+    process = up(directory, "--brokers", 1, "--port", free_port())
+    try:
+        code, _, err = ottla("up", "--detach")
+        assert code == ExitCode.USAGE
+        assert f"`ottla up` (process {process.pid}) has this cluster in its hands" in err
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=WAIT_S)
+    finally:
+        process.kill()
+    assert (process.returncode, out, err) == (ExitCode.OK, "broker 1 stopped\n", "")
+
+
+def test_down_ends_one_that_is_in_the_foreground(ottla, directory):
+    process = up(directory, "--brokers", 1, "--port", free_port())
+    try:
+        assert ottla("down") == (ExitCode.OK, "stopped broker 1\n", "")
+        out, err = process.communicate(timeout=WAIT_S)
+    finally:
+        process.kill()
+    assert (process.returncode, out, err) == (ExitCode.OK, "broker 1 stopped\n", "")
+
+
+def test_a_broker_that_dies_is_reported_with_the_end_of_its_log(directory):
+    process = up(directory, "--brokers", 1, "--port", (port := free_port()))
+    try:
+        os.kill(broker_pid(directory), signal.SIGKILL)
+        _, err = process.communicate(timeout=WAIT_S)
+    finally:
+        process.kill()
+    assert process.returncode == ExitCode.UNEXPECTED
+    assert "was ended by SIGKILL; the end of" in err
+    assert f"    ready 127.0.0.1:{port}" in err
+    assert "no broker is left" in err
+
+
+def test_a_broker_that_cannot_start_is_told_with_its_own_words(ottla, directory):
+    port = free_port()
+    code, _, err = ottla("up", "--brokers", 1, "--port", port, "--set", "log.retention.ms=soon", "--detach")
+    assert code == ExitCode.UNEXPECTED
+    assert "broker 1 ended with exit code 2: " in err
+    assert "log.retention.ms" in err
+    assert json.loads((directory / "running.json").read_text())["processes"] == {}
+
+
+def test_without_java_it_says_what_is_missing(ottla, directory, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    code, _, err = ottla("up", "--brokers", 3)
+    assert code == ExitCode.USAGE
+    assert err == "ottla: ZooKeeper runs on Java, and there is no java on the path: install Java 17 or newer\n"
+    assert not (directory / "cluster.json").exists()
+
+
+@pytest.mark.parametrize("command", ["down"])
+def test_a_directory_without_a_cluster_is_told(ottla, command):
+    code, _, err = ottla(command)
+    assert code == ExitCode.NOT_FOUND
+    assert "name its directory with --data" in err

@@ -1,0 +1,101 @@
+"""`ottla up --brokers 3` for real: a broker is killed under the load of librdkafka, seen, brought back, all counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from ottla.local_cluster.cluster import LocalCluster
+from ottla.net.ports import free_range
+from ottla.testing.waiting import WAIT_S, wait_until
+
+RECORDS = 300
+PARTITIONS = 6
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    if (cluster := LocalCluster.find(tmp_path)) is not None:
+        cluster.stop()
+
+
+def ottla(*arguments: object) -> str:
+    """A command that must succeed."""
+    command = [sys.executable, "-m", "ottla", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * WAIT_S)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+def status(directory: Path) -> dict[str, Any]:
+    return json.loads(ottla("status", "--data", directory, "--json"))
+
+
+def produce(producer: Producer, topic: str, numbers: range) -> None:
+    failures: list[object] = []
+    for number in numbers:
+        producer.produce(
+            topic,
+            b"%d" % number,
+            partition=number % PARTITIONS,
+            on_delivery=lambda error, _: failures.append(error) if error else None,
+        )
+    assert producer.flush(WAIT_S) == 0
+    assert failures == []
+
+
+def consume(bootstrap: str, topic: str, amount: int) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        found: list[int] = []
+        while len(found) < amount:
+            message = consumer.poll(WAIT_S)
+            assert message is not None, f"{len(found)} of {amount} came"
+            assert message.error() is None, message.error()
+            found.append(int(message.value()))
+        return sorted(found)
+    finally:
+        consumer.close()
+
+
+def test_a_cluster_survives_the_loss_of_a_broker_and_shows_it(directory):
+    up = json.loads(ottla("up", "--brokers", 3, "--data", directory, "--port", free_range(3), "--detach", "--json"))
+    bootstrap = up["bootstrap_servers"]
+    assert [each["name"] for each in up["servers"]] == ["zookeeper 1", "broker 1", "broker 2", "broker 3"]
+    ottla("topics", "create", "orders", "--partitions", PARTITIONS, "-b", bootstrap)
+    before = status(directory)
+    assert (len(before["brokers"]), before["is_healthy"], before["partition_count"]) == (3, True, PARTITIONS)
+    assert [each["leaders"] for each in before["brokers"]] == [2, 2, 2]
+
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "log_level": 2})
+    produce(producer, "orders", range(RECORDS))
+    victim = next(each for each in up["servers"] if each["name"] == f"broker {before['controller']}")
+    os.kill(victim["pid"], signal.SIGKILL)
+    produce(producer, "orders", range(RECORDS, 2 * RECORDS))  # with a new controller and new leaders
+
+    wait_until(lambda: len(status(directory)["under_replicated"]) == PARTITIONS)
+    during = status(directory)
+    assert (during["offline"], during["under_min_isr"]) == ([], [])
+    assert during["controller"] not in (None, before["controller"])
+    assert [each["name"] for each in during["servers"] if not each["is_running"]] == [victim["name"]]
+    shown = ottla("status", "--data", directory)
+    assert "6 under-replicated, 0 under min ISR, 0 offline" in shown
+    assert f"ENDED, was process {victim['pid']}" in shown
+
+    ottla("up", "--data", directory, "--detach")
+    produce(producer, "orders", range(2 * RECORDS, 3 * RECORDS))
+    wait_until(lambda: status(directory)["is_healthy"])
+    assert consume(bootstrap, "orders", 3 * RECORDS) == list(range(3 * RECORDS))
+    stopped = json.loads(ottla("down", "--data", directory, "--json"))
+    assert stopped == {"stopped": ["zookeeper 1", "broker 1", "broker 2", "broker 3"], "killed": []}
