@@ -2,67 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
-from typing import Any
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 
-import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
-
-from ottla.local_cluster.zookeeper import ZooKeeperEnsemble
+from ottla.config.dynamic import ConfigResourceType, ConfigScope
 from ottla.testing.cluster import Cluster
+from ottla.testing.cluster_clients import consume, create_topic, new_producer, produce
 from ottla.testing.waiting import wait_until
 
-numbers = count(1)
+TOPIC = ConfigScope(ConfigResourceType.TOPIC, "t")
 
 
-@pytest.fixture(scope="module")
-def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
-    made = ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper"))
-    made.start()
-    yield made
-    made.kill()
-
-
-@pytest.fixture
-def connect(ensemble: ZooKeeperEnsemble) -> str:
-    """A place in the ensemble for each test."""
-    return f"{ensemble.connect}/cluster-{next(numbers)}"
-
-
-def create_topic(cluster: Cluster, name: str, partitions: int = 1, replicas: int = 3) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    for future in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
-        future.result(60)
-
-
-def produce(producer: Producer, topic: str, values: list[bytes]) -> None:
-    """Every record is acknowledged by all replicas in sync."""
-    failures: list[Any] = []
-    for value in values:
-        producer.produce(topic, value, partition=0, on_delivery=lambda error, _: error and failures.append(error))
-    assert producer.flush(60) == 0
-    assert failures == []
-
-
-def consume(cluster: Cluster, topic: str, amount: int) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused"})
-    try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        found: list[bytes] = []
-        while len(found) < amount:
-            message = consumer.poll(60)
-            assert message is not None, f"{len(found)} of {amount} came"
-            assert message.error() is None, message.error()
-            found.append(message.value())
-        return found
-    finally:
-        consumer.close()
-
-
-def new_producer(cluster: Cluster, **settings: Any) -> Producer:
-    return Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "linger.ms": 0, **settings})
+def partition_counts(cluster: Cluster, topic: str) -> set[int]:
+    """How many partitions a topic has, as the brokers were told."""
+    images = [broker.running.image for broker in cluster.brokers.values()]
+    return {len(image.topics[topic].partitions) if topic in image.topics else 0 for image in images}
 
 
 def test_a_topic_of_three_replicas_takes_records_and_gives_them_back(connect: str) -> None:
@@ -76,3 +37,75 @@ def test_a_topic_of_three_replicas_takes_records_and_gives_them_back(connect: st
         partitions = [broker.running.replicas.find("t", 0) for broker in cluster.brokers.values()]
         assert [partition.is_leader for partition in partitions].count(True) == 1
         wait_until(lambda: [partition.high_watermark for partition in partitions] == [100, 100, 100])
+
+
+def test_topics_grow_and_go_and_come_again_and_settings_reach_every_broker(connect: str) -> None:
+    with Cluster(connect) as cluster:
+        create_topic(cluster, "t", partitions=2)
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        for future in admin.create_partitions([NewPartitions("t", 5)]).values():
+            future.result(60)
+        assert len(cluster.stored("/brokers/topics/t")["partitions"]) == 5
+        running = [broker.running for broker in cluster.brokers.values()]
+        wait_until(lambda: partition_counts(cluster, "t") == {5})
+
+        change = ConfigEntry("retention.ms", "12345", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, "t", incremental_configs=[change])
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(60)
+        wait_until(lambda: all(broker.replicas.find("t", 0).log.config.retention_ms == 12345 for broker in running))
+
+        for future in admin.delete_topics(["t"]).values():
+            future.result(60)
+        assert cluster.stored("/brokers/topics/t") is None
+        assert cluster.stored("/config/topics/t") is None
+        create_topic(cluster, "t")
+        wait_until(lambda: partition_counts(cluster, "t") == {1})
+        wait_until(lambda: all("retention.ms" not in str(broker.configs.overrides_of(TOPIC)) for broker in running))
+        produce(new_producer(cluster), "t", [b"new"])
+        assert consume(cluster, "t", 1) == [b"new"]
+
+
+def test_groups_keep_their_offsets_on_whichever_broker_coordinates_them(connect: str) -> None:
+    with Cluster(connect) as cluster:
+        create_topic(cluster, "t")
+        produce(new_producer(cluster), "t", [b"%d" % number for number in range(10)])
+        for group in ("a", "b", "c", "d"):  # of several partitions of the offsets topic
+            settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group}
+            consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+            consumer.subscribe(["t"])
+            messages = []
+            while len(messages) < 10:
+                messages += consumer.consume(10, 60)
+            consumer.commit(asynchronous=False)
+            (committed,) = consumer.committed([TopicPartition("t", 0)], 60)
+            assert committed.offset == 10
+            consumer.close()
+        assert len(cluster.stored("/brokers/topics/__consumer_offsets")["partitions"]["0"]) == 3
+
+
+def test_a_transaction_ends_on_partitions_of_every_broker(connect: str) -> None:
+    with Cluster(connect) as cluster:
+        create_topic(cluster, "t", partitions=3)
+        for number, transactional_id in enumerate(("a", "b", "c", "d")):  # of several coordinators
+            producer = new_producer(cluster, **{"transactional.id": transactional_id})
+            producer.init_transactions(60)
+            for is_commit in (False, True):
+                producer.begin_transaction()
+                for partition in range(3):
+                    producer.produce("t", b"%d %d" % (number, is_commit), partition=partition)
+                producer.flush(60)
+                if is_commit:
+                    producer.commit_transaction(60)
+                else:
+                    producer.abort_transaction(60)
+        for partition in range(3):
+            found = consume(cluster, "t", 4, partition)
+            assert sorted(found) == [b"%d 1" % number for number in range(4)]
+        leaders = [
+            broker.running.replicas.find("t", 0)
+            for broker in cluster.brokers.values()
+            if broker.running.replicas.find("t", 0).is_leader
+        ]
+        (leader,) = leaders
+        wait_until(lambda: leader.watermarks.last_stable_offset == leader.log.end_offset)

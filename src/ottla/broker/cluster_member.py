@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.broker_connections import BrokerConnections
 from ottla.broker.cluster_metadata import ClusterMetadata
 from ottla.broker.config_changes import ConfigChanges
 from ottla.broker.control_channel import ControlChannels
@@ -20,6 +21,7 @@ from ottla.broker.fetchers import Fetchers, FetcherSettings
 from ottla.broker.in_sync import IsrChanges
 from ottla.broker.membership import NOT_REGISTERED, Membership
 from ottla.broker.partition import Partition
+from ottla.cluster import nodes
 from ottla.cluster.image import BrokerNode
 from ottla.config.dynamic import DynamicConfigs
 from ottla.controller.controller import Controller
@@ -27,7 +29,7 @@ from ottla.errors import ErrorCode
 from ottla.net.client import Door
 from ottla.protocol.messages.replication import ControlledShutdownRequest, ControlledShutdownResponse
 from ottla.runtime.tasks import Tasks
-from ottla.store.api import SessionState, Store
+from ottla.store.api import SessionState, Store, StoreError
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -80,6 +82,9 @@ class ClusterMember:
             self.controller_requests.handle,
             config.request_timeout_ms / MS,
             door,
+        )
+        self.others = BrokerConnections(
+            f"broker-{broker.node_id}", listener, lambda: broker.image, config.request_timeout_ms / MS, door
         )
         self._in_sync = IsrChanges(broker.node_id, lambda: self.membership.epoch, self._controller_client)
         self.metadata = ClusterMetadata(
@@ -143,6 +148,15 @@ class ClusterMember:
         await self.controller.resign()
         self._fetchers.close()
         self._controller_client.close()
+        self.others.close()
+
+    async def is_topic_gone(self, name: str) -> bool:
+        """Whether a topic that this broker was not told of is nowhere: only the store knows that."""
+        try:
+            return await self._store.get(nodes.topic_path(name)) is None
+        except StoreError as error:
+            logger.info("whether topic %s is there is not known for now: %s", name, error)
+            return False
 
     # -- in-sync replicas ----------------------------------------------------------------------------------------------
 

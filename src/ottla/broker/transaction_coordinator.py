@@ -21,6 +21,12 @@ from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.coordinator_records import TRANSACTION_RECORDS
+from ottla.protocol.messages.transactions import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from ottla.records.control import EndTransactionMarker
 from ottla.runtime.signal import wait_any
 from ottla.transactions.coordinator import DueMarkers, TransactionShard
@@ -29,6 +35,7 @@ from ottla.transactions.state import PREPARED
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
+    from ottla.broker.cluster_member import ClusterMember
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +116,8 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
         try:
             return self._broker.replicas.find(name.topic, name.partition).is_led_alone
         except ApiError as error:
-            return error.code in SETTLED
+            # In a cluster a topic of which nothing is known yet may be there all the same.
+            return self._broker.cluster is None and error.code in SETTLED
 
     def _tell_later(self, shard: CoordinatorShard[TransactionShard], transactional_id: str) -> None:
         if transactional_id not in self._told_later:
@@ -157,17 +165,90 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
         is_progress = False
         for start in range(0, len(due.partitions), MARKERS_PER_TURN):
             some = due.partitions[start : start + MARKERS_PER_TURN]
-            written, unwritten = self._write(shard, due, some)
+            elsewhere, heard = await self._tell_elsewhere(shard, due, some)
+            if not shard.partition.is_leader:
+                return is_progress  # the next leader finds it in the log
+            written, unwritten = self._write(shard, due, [name for name in some if name not in elsewhere])
             if ErrorCode.TRANSACTION_COORDINATOR_FENCED in unwritten.values():
                 # Trying again would not help: partitions listen to a coordinator of a later epoch.
                 raise ApiError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, "another coordinator has ended transactions")
             await self._wait_until_committed(written)
-            done = [name for name in some if name not in unwritten and _is_told(written.get(name))]
+            done = [
+                name
+                for name in some
+                if name in heard or (name not in elsewhere and name not in unwritten and _is_told(written.get(name)))
+            ]
             if done:
                 is_progress = True
                 self._written(shard, due, done)
             await self._broker.turns.give_way()
         return is_progress
+
+    async def _tell_elsewhere(
+        self, shard: CoordinatorShard[TransactionShard], due: DueMarkers, partitions: Collection[TopicPartition]
+    ) -> tuple[set[TopicPartition], set[TopicPartition]]:
+        """Partitions of other brokers in a cluster, which their leaders are told: all of them, and those that know."""
+        cluster = self._broker.cluster
+        if cluster is None:
+            return set(), set()
+        image = self._broker.image
+        elsewhere: set[TopicPartition] = set()
+        heard: set[TopicPartition] = set()
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for name in partitions:
+            state = image.partition(name)
+            if state is None:
+                elsewhere.add(name)
+                if await cluster.is_topic_gone(name.topic):
+                    heard.add(name)  # nothing is left to tell
+            elif state.leader != self._broker.node_id:
+                elsewhere.add(name)
+                by_leader.setdefault(state.leader, []).append(name)
+        for told in await asyncio.gather(
+            *(self._tell_leader(cluster, shard, due, leader, names) for leader, names in by_leader.items())
+        ):
+            heard |= told
+        return elsewhere, heard
+
+    async def _tell_leader(
+        self,
+        cluster: ClusterMember,
+        shard: CoordinatorShard[TransactionShard],
+        due: DueMarkers,
+        leader: int,
+        names: Collection[TopicPartition],
+    ) -> set[TopicPartition]:
+        """WriteTxnMarkers to one broker; the partitions in which the marker is committed now."""
+        topics: dict[str, WritableTxnMarkerTopic] = {}
+        for name in names:
+            topic = topics.setdefault(name.topic, WritableTxnMarkerTopic(name=name.topic, partition_indexes=[]))
+            topic.partition_indexes.append(name.partition)
+        marker = WritableTxnMarker(
+            producer_id=due.producer.producer_id,
+            producer_epoch=due.producer.epoch,
+            transaction_result=due.is_commit,
+            topics=list(topics.values()),
+            coordinator_epoch=shard.partition.leader_epoch,
+            transaction_version=due.client_version,
+        )
+        try:
+            request = WriteTxnMarkersRequest(markers=[marker])
+            response = await cluster.others.ask(leader, request, WriteTxnMarkersResponse)
+        except ApiError as error:
+            logger.info("the markers of %s do not reach broker %d: %s", due.transactional_id, leader, error)
+            return set()
+        heard = set()
+        for result in response.markers:
+            for topic_result in result.topics:
+                for each in topic_result.partitions:
+                    name, code = TopicPartition(topic_result.name, each.partition_index), ErrorCode(each.error_code)
+                    if code in (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH):
+                        heard.add(name)
+                    elif code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+                        raise ApiError(code, "another coordinator has ended transactions")
+                    else:
+                        logger.info("the marker of %s was not written to %s: %s", due.transactional_id, name, code.name)
+        return heard
 
     def _write(
         self, shard: CoordinatorShard[TransactionShard], due: DueMarkers, partitions: Collection[TopicPartition]

@@ -11,8 +11,16 @@ from collections.abc import Collection, Coroutine, Mapping
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ottla.broker.broker_connections import BrokerConnections
+from ottla.cluster.image import NO_LEADER
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
+from ottla.protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from ottla.transactions.coordinator import TransactionShard
 from ottla.transactions.state import FIRST_VERSION_WITH_BUMPS, ProducerIdAndEpoch
 
@@ -89,8 +97,51 @@ def _ask(
         else:
             answer = runner.ask(TransactionShard.verify_partitions, transactional_id, producer, partitions)
     except ApiError as error:
+        if broker.cluster is not None and error.code == ErrorCode.NOT_COORDINATOR:
+            return _ask_elsewhere(broker, broker.cluster.others, transactional_id, producer, partitions, adds)
         return dict.fromkeys(partitions, error.code)
     return _later(answer, partitions) if type(answer) is CoroutineType else _verdicts(answer, partitions)
+
+
+async def _ask_elsewhere(
+    broker: Broker,
+    others: BrokerConnections,
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    partitions: Collection[TopicPartition],
+    adds: bool,
+) -> Verdicts:
+    """The coordinator is another broker: AddPartitionsToTxn, as brokers send it to each other."""
+    try:
+        node_id = broker.transactions.node_of(transactional_id)
+        if node_id in (NO_LEADER, broker.node_id):
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"nobody coordinates {transactional_id} now")
+        topics: dict[str, AddPartitionsToTxnTopic] = {}
+        for name in partitions:
+            topic = topics.setdefault(name.topic, AddPartitionsToTxnTopic(name=name.topic, partitions=[]))
+            topic.partitions.append(name.partition)
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id=transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            verify_only=not adds,
+            topics=list(topics.values()),
+        )
+        request = AddPartitionsToTxnRequest(transactions=[transaction])
+        response = await others.ask(node_id, request, AddPartitionsToTxnResponse)
+        if response.error_code:
+            raise ApiError(ErrorCode(response.error_code))
+        verdicts = {
+            TopicPartition(topic_result.name, each.partition_index): ErrorCode(each.partition_error_code)
+            for result in response.results_by_transaction
+            for topic_result in result.topic_results
+            for each in topic_result.results_by_partition
+        }
+        return {name: verdicts.get(name, ErrorCode.COORDINATOR_NOT_AVAILABLE) for name in partitions}
+    except ApiError as error:
+        # Of what the way to it failed by, a writer need not know: it tries again.
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if error.code == ErrorCode.NETWORK_EXCEPTION else error.code
+        return dict.fromkeys(partitions, code)
 
 
 async def _later(answer: Coroutine[Any, Any, Any], partitions: Collection[TopicPartition]) -> Verdicts:

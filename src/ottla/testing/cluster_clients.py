@@ -1,0 +1,51 @@
+"""librdkafka as tests of a cluster use it: every record acknowledged by all replicas in sync, and read again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from ottla.testing.cluster import Cluster
+
+
+def create_topic(cluster: Cluster, name: str, partitions: int = 1, replicas: int = 3) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for future in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
+        future.result(60)
+
+
+def produce(producer: Producer, topic: str, values: list[bytes]) -> None:
+    """Every record is acknowledged by all replicas in sync."""
+    failures: list[object] = []
+
+    def on_delivery(error: object, message: object) -> None:
+        if error is not None:
+            failures.append(error)
+
+    for value in values:
+        producer.produce(topic, value, partition=0, on_delivery=on_delivery)
+    assert producer.flush(60) == 0
+    assert failures == []
+
+
+def consume(cluster: Cluster, topic: str, amount: int, partition: int = 0) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused"})
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        found: list[bytes] = []
+        while len(found) < amount:
+            message = consumer.poll(60)
+            assert message is not None, f"{len(found)} of {amount} came"
+            assert message.error() is None, message.error()
+            value = message.value()
+            assert isinstance(value, bytes)
+            found.append(value)
+        return found
+    finally:
+        consumer.close()
+
+
+def new_producer(cluster: Cluster, **settings: Any) -> Producer:
+    return Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "linger.ms": 0, **settings})

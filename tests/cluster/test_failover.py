@@ -1,0 +1,57 @@
+"""Brokers of a cluster as processes that are killed: others lead, nothing acknowledged is lost, and they come back."""
+
+from __future__ import annotations
+
+from ottla.testing.cluster import Cluster
+from ottla.testing.cluster_clients import consume, create_topic, new_producer, produce
+from ottla.testing.waiting import wait_until
+
+# The shortest that the ZooKeeper of these tests allows.
+SHORT_SESSIONS = {"zookeeper.session.timeout.ms": "1000", "replica.lag.time.max.ms": "2000"}
+
+
+def test_a_leader_is_killed_and_comes_back_in_sync_and_nothing_is_lost(connect: str) -> None:
+    with Cluster(connect, settings=SHORT_SESSIONS, in_process=False) as cluster:
+        create_topic(cluster, "t")
+        producer = new_producer(cluster)
+        values = [b"%d" % number for number in range(300)]
+        produce(producer, "t", values[:100])
+        first = cluster.state("t", 0)
+        cluster.brokers[first["leader"]].kill()
+        produce(producer, "t", values[100:200])
+        second = cluster.state("t", 0)
+        assert second["leader"] != first["leader"]
+        assert second["leader_epoch"] > first["leader_epoch"]
+        assert first["leader"] not in second["isr"]
+        cluster.brokers[first["leader"]].start()
+        cluster.wait_for_isr("t", 0, 1, 2, 3)
+        cluster.brokers[second["leader"]].kill()
+        produce(producer, "t", values[200:])
+        assert consume(cluster, "t", 300) == values
+
+
+def test_the_controller_is_killed_and_another_one_creates_topics(connect: str) -> None:
+    with Cluster(connect, settings=SHORT_SESSIONS, in_process=False) as cluster:
+        first = cluster.controller_id
+        assert first is not None
+        cluster.brokers[first].kill()
+        wait_until(lambda: cluster.controller_id not in (None, first))
+        create_topic(cluster, "t", replicas=2)
+        assert first not in cluster.state("t", 0)["isr"]
+        cluster.brokers[first].start()
+        create_topic(cluster, "u", replicas=3)
+        cluster.wait_for_isr("u", 0, 1, 2, 3)
+
+
+def test_brokers_restart_one_after_the_other_and_no_write_fails(connect: str) -> None:
+    with Cluster(connect, settings=SHORT_SESSIONS, in_process=False) as cluster:
+        create_topic(cluster, "t", partitions=3)
+        producer = new_producer(cluster)
+        values: list[bytes] = []
+        for node_id, broker in cluster.brokers.items():
+            values += [b"%d %d" % (node_id, number) for number in range(50)]
+            produce(producer, "t", values[-50:])
+            broker.restart()
+            for partition in range(3):
+                cluster.wait_for_isr("t", partition, 1, 2, 3)
+        assert consume(cluster, "t", len(values)) == values
