@@ -26,6 +26,10 @@ class AnswerRoom:
         self._left -= count
         self._bytes_left -= size_bytes
         if self._left < 0:
-            raise ProtocolError(f"the answer would have more than {ANSWER_ELEMENTS_MAX} elements; ask for less at once")
+            raise ProtocolError(
+                f"the response would have more than {ANSWER_ELEMENTS_MAX} elements; ask for less in one request"
+            )
         if self._bytes_left < 0:
-            raise ProtocolError(f"the answer would have more than {ANSWER_BYTES_MAX} bytes; ask for less at once")
+            raise ProtocolError(
+                f"the response would have more than {ANSWER_BYTES_MAX} bytes; ask for less in one request"
+            )

@@ -256,7 +256,7 @@ class Broker:
             return  # the cluster's id says whose they are
         first = self.logs.directories[0]
         if first.failure is not None:
-            raise StorageError(first.path, f"is where the metadata is, and cannot be used: {first.failure}")
+            raise StorageError(first.path, f"holds the metadata, and cannot be used: {first.failure}")
         check_ours(self.disk, self._online_directories(), METADATA_DIRECTORY)
 
     def _online_directories(self) -> list[str]:

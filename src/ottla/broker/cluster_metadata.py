@@ -73,7 +73,9 @@ class ClusterMetadata:
 
     def _check_controller(self) -> None:
         if not self._is_controller():
-            raise ApiError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller; its metadata says who is")
+            raise ApiError(
+                ErrorCode.NOT_CONTROLLER, "this broker is not the controller: see the metadata for which one is"
+            )
 
     async def _heard(self, is_there: Callable[[ClusterImage], bool], wait_s: float) -> bool:
         """Whether this broker has heard of a change before the time was up."""
@@ -153,7 +155,7 @@ class ClusterMetadata:
         new = [name for name in names if name not in INTERNAL_TOPICS and name != CLUSTER_METADATA_TOPIC]
         outcomes = await self._create(map(RequestedTopic, new), AUTO_CREATE_S)
         created = {name: _unless_under_way(outcome) for name, outcome in zip(new, outcomes, strict=True)}
-        own = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "this topic is the broker's own to create")
+        own = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "only brokers create this topic")
         return {name: created.get(name) if name in created else own for name in names}
 
     async def create_unless_there(self, requested: RequestedTopic) -> ApiError | None:
@@ -297,4 +299,4 @@ def _unless_under_way(outcome: TopicState | ApiError) -> ApiError | None:
 
 
 def _not_written(error: StoreError) -> ApiError:
-    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store refused the change: {error}")
+    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store rejected the change: {error}")

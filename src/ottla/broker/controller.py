@@ -160,7 +160,7 @@ class Controller:
         names = list(names)
         new = [name for name in names if name not in INTERNAL_TOPICS and name != CLUSTER_METADATA_TOPIC]
         created = dict(zip(new, await self.create_topics(map(RequestedTopic, new)), strict=True))
-        own = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "this topic is the broker's own to create")
+        own = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "only brokers create this topic")
         return {name: unless_there(created[name]) if name in created else own for name in names}
 
     async def create_unless_there(self, requested: RequestedTopic) -> ApiError | None:
@@ -304,7 +304,9 @@ class Controller:
         try:
             return await self._store.commit(*operations)
         except StoreError as error:
-            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store refused the change: {error}") from error
+            raise ApiError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store rejected the change: {error}"
+            ) from error
 
     async def _tell(self, image: ClusterImage) -> None:
         await self._prepare(image)

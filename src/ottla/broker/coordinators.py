@@ -126,7 +126,7 @@ class Coordinator(Generic[MachineType]):
         if partition is None:
             count = self._partition_count
             if count == 0:
-                raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic} is not there yet")
+                raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic} does not exist yet")
             if len(self._partitions) >= PARTITIONS_REMEMBERED_MAX:
                 self._partitions.clear()
             partition = self._partitions[key] = partition_of_coordinator(key, count)

@@ -248,7 +248,7 @@ class _Fetcher:
         response = await self._ask(connection, positions)
         if not self._session.answered(response):
             if response.error_code not in SESSION_ERRORS:
-                raise ApiError(ErrorCode(response.error_code), f"broker {self._leader_id} refuses to be fetched from")
+                raise ApiError(ErrorCode(response.error_code), f"broker {self._leader_id} rejects fetches")
             return
         keys: dict[tuple[object, int], FetchKey] = {}
         for key in wanted:
@@ -359,5 +359,5 @@ class _Fetcher:
         response = await connection.request(request, ListOffsetsResponse)
         answer = response.topics[0].partitions[0]
         if answer.error_code:
-            raise ApiError(ErrorCode(answer.error_code), f"the leader does not tell where {partition.name} is")
+            raise ApiError(ErrorCode(answer.error_code), f"the leader does not report the offsets of {partition.name}")
         return answer.offset

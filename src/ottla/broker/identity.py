@@ -50,13 +50,13 @@ def read_identity(disk: Disk, directory: str) -> Identity | None:
         raise ConfigError(f"{directory} belongs to Apache Kafka in KRaft mode ({whose}): {NO_TAKEOVER}")
     if version != VERSION:
         raise ConfigError(
-            f"{path} has version={version}, and this version of Ottla knows version={VERSION} only: "
-            f"start what wrote it, or {ELSEWHERE}"
+            f"{path} has version={version}, and this version of Ottla supports version={VERSION} only: "
+            f"start the program that wrote it, or {ELSEWHERE}"
         )
     node_id = fields.get("broker.id", "")
     if cluster_id is None or not node_id.isdecimal():
         raise ConfigError(
-            f"{path} does not name a broker (broker.id) and its cluster (cluster.id): mend it, or {ELSEWHERE}"
+            f"{path} does not name a broker (broker.id) and its cluster (cluster.id): repair it, or {ELSEWHERE}"
         )
     return Identity(cluster_id, int(node_id))
 
@@ -98,7 +98,7 @@ def check_belongs_to_cluster(disk: Disk, directories: Sequence[str], cluster_id:
         elif identity.cluster_id != cluster_id:
             raise ConfigError(
                 f"{directory} belongs to cluster {identity.cluster_id}, and the cluster in ZooKeeper is {cluster_id}: "
-                f"see that zookeeper.connect is right, or {ELSEWHERE}"
+                f"check zookeeper.connect, or {ELSEWHERE}"
             )
 
 
@@ -106,7 +106,7 @@ def metadata_is_missing(directory: str, identity: Identity) -> ConfigError:
     whose = f"broker {identity.node_id} of cluster {identity.cluster_id}"
     return ConfigError(
         f"{directory} belongs to {whose}, whose metadata is not here; "
-        "if that is Ottla, name the directory with its metadata first in log.dirs, or bring it back; "
+        "if that is Ottla, put the directory with its metadata first in log.dirs, or restore it; "
         f"if that is Apache Kafka with ZooKeeper, {NO_TAKEOVER}"
     )
 
@@ -121,7 +121,7 @@ def _check_has_no_logs(disk: Disk, directory: str) -> None:
         shown = ", ".join(islice(names, NAMES_TOLD_MAX)) + (", …" if len(names) > NAMES_TOLD_MAX else "")
         raise ConfigError(
             f"{directory} holds logs of topics ({shown}) and no {META_PROPERTIES} that says whose they are: if it was "
-            f"this broker's, bring that file back; if not, {ELSEWHERE}"
+            f"this broker's, restore that file; if not, {ELSEWHERE}"
         )
 
 

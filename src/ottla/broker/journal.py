@@ -69,7 +69,7 @@ class PartitionJournal:
             if len(data) > bytes_max:
                 raise ApiError(
                     ErrorCode.MESSAGE_TOO_LARGE,
-                    f"the records have {len(data)} bytes, the topic takes {bytes_max} (max.message.bytes)",
+                    f"the records have {len(data)} bytes, the topic allows {bytes_max} (max.message.bytes)",
                 )
             if decision.producer_id < 0:
                 return partition.append_own(data, len(decision.records), now_ms=wall_ms)
@@ -119,7 +119,7 @@ class Replay:
         """Applies the whole batches in `data` and returns the offset behind them; OttlaError if they are unreadable."""
         scanned = batch.scan(data)
         if not scanned.headers:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, scanned.problem or "a batch is not whole")
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, scanned.problem or "a batch is incomplete")
         for position, header in zip(scanned.positions, scanned.headers, strict=True):
             if header.is_control:
                 self._apply_latest()

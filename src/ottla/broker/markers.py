@@ -39,7 +39,9 @@ def write_marker(
     """
     partition = broker.replicas.find(name.topic, name.partition)
     if producer.producer_id < 0 or producer.epoch < 0:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{producer.producer_id} with epoch {producer.epoch} is no producer")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"{producer.producer_id} with epoch {producer.epoch} is not a producer"
+        )
     appended = partition.append_marker(
         producer.producer_id,
         producer.epoch,

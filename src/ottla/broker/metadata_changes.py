@@ -101,6 +101,6 @@ def _without_null(config: Mapping[str, str | None]) -> dict[str, str]:
     settings: dict[str, str] = {}
     for name, value in config.items():
         if value is None:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"{name}: null is no value")
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{name}: null is not a value")
         settings[name] = value
     return settings

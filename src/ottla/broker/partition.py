@@ -339,7 +339,9 @@ class Partition:
     def delete_records(self, offset: int) -> int:
         """Moves the log's start up to `offset` (-1: the high watermark) and returns where it is then."""
         if "delete" not in self.log.config.cleanup_policy:
-            raise ApiError(ErrorCode.POLICY_VIOLATION, f"{self.name} is compacted: cleanup.policy deletes nothing")
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION, f"{self.name} is compacted: its cleanup.policy does not include delete"
+            )
         high_watermark = self.leader.high_watermark
         target = high_watermark if offset == -1 else offset
         if not 0 <= target <= high_watermark:

@@ -158,7 +158,7 @@ def _judged(
         verdict = verdicts[name]
         if verdict:
             checks.refusals[key] = ApiError(
-                _as_told_to_producer(verdict, version), f"its coordinator does not count {name} in: {verdict.name}"
+                _as_told_to_producer(verdict, version), f"its coordinator rejected {name}: {verdict.name}"
             )
     return checks
 
@@ -173,5 +173,5 @@ def _as_told_to_producer(verdict: ErrorCode, version: int) -> ErrorCode:
 def _refuse_all(checks: TransactionChecks, request: ProduceRequest, code: ErrorCode, why: str) -> TransactionChecks:
     for topic in request.topic_data:
         for entry in topic.partition_data:
-            checks.refusals[id(entry)] = ApiError(code, f"records of a transaction cannot be taken so: {why}")
+            checks.refusals[id(entry)] = ApiError(code, f"the records of the transaction cannot be accepted: {why}")
     return checks

@@ -36,7 +36,7 @@ def balance(
     unless one is given. `elsewhere` are partitions that stay as they are and count as load.
     """
     if not racks:
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no broker may hold the replicas")
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no broker is allowed to hold the replicas")
     plan = _Plan(current, racks, elsewhere or {})
     for partition in sorted(current):
         plan.resize(partition, replication_factor or len(current[partition]))

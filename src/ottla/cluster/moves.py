@@ -62,7 +62,7 @@ def check_replicas(replicas: Sequence[int], known: Collection[int]) -> None:
     if not replicas:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition needs at least one replica")
     if len(set(replicas)) != len(replicas):
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"a broker stands twice in {list(replicas)}")
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"a broker is listed twice in {list(replicas)}")
     if any(node < 0 for node in replicas):
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"a broker id cannot be negative: {list(replicas)}")
     missing = [node for node in replicas if node not in known]

@@ -49,9 +49,7 @@ def decide_topic(
     check_name(image, name)
     if assignments:
         if partition_count != DEFAULT or replication_factor != DEFAULT:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST, "an assignment by hand leaves no room for counts: both must be -1"
-            )
+            raise ApiError(ErrorCode.INVALID_REQUEST, "with an explicit assignment, both counts must be -1")
         replicas = _by_hand(image, assignments)
     else:
         if replication_factor < 1:
@@ -75,7 +73,7 @@ def decide_more_partitions(
     count = len(topic.partitions)
     if total <= count:
         raise ApiError(
-            ErrorCode.INVALID_PARTITIONS, f"{topic.name} has {count} partitions already; {total} would not be more"
+            ErrorCode.INVALID_PARTITIONS, f"{topic.name} already has {count} partitions; {total} is not more"
         )
     factor = len(topic.partitions[0].replicas)
     if assignments is not None:
@@ -101,13 +99,13 @@ def check_name(image: ClusterImage, name: str) -> None:
     if not is_valid_topic_name(name):
         raise ApiError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{name!r} is no topic name: 1 to {TOPIC_NAME_LENGTH_MAX} of letters, digits, '.', '_' and '-', "
-            "and not '.' or '..'",
+            f"{name!r} is not a valid topic name: use 1 to {TOPIC_NAME_LENGTH_MAX} letters, digits, '.', '_' "
+            "and '-', and not '.' or '..'",
         )
     if name == CLUSTER_METADATA_TOPIC:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is the name of Kafka's metadata log and of no topic")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is reserved for Kafka's metadata log")
     if name in image.topics:
-        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
     collision = colliding_topic(image, name)
     if collision is not None:
         # Metrics write '.' as '_', so the two could not be told apart.
@@ -128,9 +126,11 @@ def _by_hand(image: ClusterImage, assignments: Sequence[Assignment]) -> list[tup
     factor = len(assignments[0].brokers)
     for index, nodes in sorted(assignments):
         if not nodes or len(set(nodes)) != len(nodes):
-            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index}: no broker, or one twice")
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index}: a broker is missing or listed twice"
+            )
         if len(nodes) != factor:
-            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "all partitions must have as many replicas")
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "all partitions must have the same number of replicas")
         unknown = [node for node in nodes if node not in image.brokers]
         if unknown:
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index}: broker {unknown[0]} is not alive")

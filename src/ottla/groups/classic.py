@@ -345,7 +345,7 @@ class ClassicGroup(GroupOfMembers[ClassicMember]):
 
     def check_generation(self, generation: int) -> None:
         if generation != self.generation:
-            raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"generation {generation}, it is {self.generation}")
+            raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"generation {generation}, the group is at {self.generation}")
 
     def check_commit(self, commit: Commit) -> None:
         if self.state == ClassicState.DEAD:
@@ -365,7 +365,7 @@ class ClassicGroup(GroupOfMembers[ClassicMember]):
 
     def check_offsets_may_be_deleted(self) -> None:
         if not self.is_empty and not self.is_consumer_group:
-            raise ApiError(ErrorCode.NON_EMPTY_GROUP, "what its members read is not known")
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP, "the subscriptions of its members are not known")
 
     def is_subscribed_to(self, topic: str) -> bool:
         if self.subscribed_topics is None:

@@ -72,7 +72,7 @@ class ClassicRequests:
         if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
             raise ApiError(
                 ErrorCode.INVALID_SESSION_TIMEOUT,
-                f"session.timeout.ms={request.session_timeout_ms}: the broker takes {settings.min_session_timeout_ms}"
+                f"session.timeout.ms={request.session_timeout_ms}: the broker allows {settings.min_session_timeout_ms}"
                 f" to {settings.max_session_timeout_ms} (group.min.session.timeout.ms, group.max.session.timeout.ms)",
             )
 
@@ -90,7 +90,7 @@ class ClassicRequests:
         if not group.supports(request.protocol_type, joining.protocols):
             raise ApiError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                f"the group speaks {group.protocol_type} {sorted(group.supported or ())}",
+                f"the group uses {group.protocol_type} {sorted(group.supported or ())}",
             )
         if not request.member_id:
             self._join_new(group, joining)
@@ -463,10 +463,10 @@ def check_sync_protocol(
     """What a member believes the group to speak must be what it speaks."""
     told = (request.protocol_type, request.protocol_name)
     if caller.api_version >= _SYNC_NAMES_PROTOCOL and None in told:
-        raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the request names no protocol")
+        raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the request has no protocol")
     for named, actual in zip(told, (protocol_type, protocol_name), strict=True):
         if named is not None and actual is not None and named != actual:
-            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{named}: the group speaks {actual}")
+            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{named}: the group uses {actual}")
 
 
 def leave_each(

@@ -206,7 +206,7 @@ class ConsumerGroup(GroupOfMembers[ConsumerMember]):
             return  # older producers name no member
         member = self.check_member(commit.member_id, None)
         if not commit.is_transactional and not member.is_classic and commit.api_version < _COMMIT_KNOWS_EPOCHS:
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "members of this protocol commit by version 9 or later")
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "members of a consumer group commit with version 9 or later")
         if epoch < member.epoch and all(
             epoch >= member.assignment_epochs.get(each, epoch + 1) for each in commit.partitions()
         ):

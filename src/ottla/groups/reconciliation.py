@@ -56,7 +56,7 @@ def reconcile(
             if owned is None or owned:
                 raise ApiError(
                     ErrorCode.FENCED_MEMBER_EPOCH,
-                    "the member is in a state that only a newer broker knows: it must join again",
+                    "the member is in a state of a newer broker version: it must rejoin",
                 )
             return _step(member, target.epoch, target, owned)
 

@@ -236,7 +236,9 @@ class Logs:
         failures = [directory.failure for directory in self.directories if directory.failure is not None]
         if len(failures) < len(self.directories):
             return None
-        return StorageError(self.directories[0].path, f"no log directory works: {'; '.join(map(str, failures))}")
+        return StorageError(
+            self.directories[0].path, f"all log directories have failed: {'; '.join(map(str, failures))}"
+        )
 
     def _open_directory(self, directory: LogDirectory, now_ms: int) -> None:
         last_stop = self._last_stop(directory)
@@ -443,7 +445,7 @@ class Logs:
         counts = {directory.path: len(directory.logs) for directory in self.directories}
         online = [directory for directory in self.directories if directory.is_online]
         if not online:
-            raise StorageError(self.directories[0].path, "no log directory is online: there is nowhere to put a log")
+            raise StorageError(self.directories[0].path, "no log directory is online")
         plans = []
         for partition in partitions:
             directory = min(online, key=lambda candidate: counts[candidate.path])

@@ -185,7 +185,7 @@ class Transaction:
             state = TransactionState(value.transaction_status)
         except ValueError as error:
             raise ProtocolError(
-                f"transactional id {transactional_id} is in state {value.transaction_status}, which nobody knows"
+                f"transactional id {transactional_id} is in state {value.transaction_status}, which is unknown"
             ) from error
         last_epoch = NO_PRODUCER_EPOCH
         if value.client_transaction_version >= FIRST_VERSION_WITH_BUMPS and (state in PREPARED or state in COMPLETE):

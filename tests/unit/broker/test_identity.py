@@ -56,7 +56,7 @@ def test_a_directory_of_another_cluster_or_broker_is_refused_and_left_alone(disk
     [
         (KRAFT, "/a belongs to Apache Kafka in KRaft mode .node 1 of cluster c"),
         (KRAFT_WITHOUT_ID, "/a belongs to Apache Kafka in KRaft mode"),
-        (b"version=99\nbroker.id=1\ncluster.id=c\n", "version=99, and this version of Ottla knows version=0 only"),
+        (b"version=99\nbroker.id=1\ncluster.id=c\n", "version=99, and this version of Ottla supports version=0 only"),
         (b"broker.id=1\ncluster.id=c\n", "version=None"),
         (b"version=0\nbroker.id=1\n", "does not name a broker"),
         (b"version=0\ncluster.id=c\n", "does not name a broker"),

@@ -60,4 +60,4 @@ def handle_delete(broker: Broker, request: DeleteAclsRequest, context: Context) 
 def _check_known(*kinds: int) -> None:
     """A rule of an unknown kind closes the connection, as it does in Kafka."""
     if UNKNOWN in kinds:
-        raise ProtocolError("a rule does not say what it is about")
+        raise ProtocolError("an ACL does not name its resource")

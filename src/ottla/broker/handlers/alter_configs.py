@@ -40,7 +40,7 @@ def _replace(
 ) -> dict[str, str]:
     settings = {entry.name: entry.value for entry in entries}
     if len(settings) < len(entries):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "a setting is named more than once")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a setting is in the request more than once")
     return configs.alter(resource, settings)
 
 
@@ -76,7 +76,7 @@ async def _change(
         answer = AlterConfigsResourceResponse(resource_type=resource.type, resource_name=resource.name)
         try:
             if counts[resource] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "a resource is named more than once")
+                raise ApiError(ErrorCode.INVALID_REQUEST, "a resource is in the request more than once")
             change = broker.controller.change_config(resource, decision(asked), validate_only=request.validate_only)
             await asyncio.shield(change)
         except ApiError as error:

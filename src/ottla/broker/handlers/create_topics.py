@@ -39,7 +39,7 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: Context)
         all_requested.append(requested)
         try:
             if too_many:
-                raise ApiError(ErrorCode.POLICY_VIOLATION, f"a request may ask for {PARTITIONS_MAX} partitions in all")
+                raise ApiError(ErrorCode.POLICY_VIOLATION, f"a request may create at most {PARTITIONS_MAX} partitions")
             new.append(_new_topic(requested))
         except ApiError as error:
             outcomes[requested.name] = error
@@ -47,7 +47,7 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: Context)
     results = [
         _result(broker, outcomes[requested.name], requested) async for requested in broker.turns.over(all_requested)
     ]
-    repeated = ApiError(ErrorCode.INVALID_REQUEST, "the topic is asked for more than once")
+    repeated = ApiError(ErrorCode.INVALID_REQUEST, "the topic is in the request more than once")
     results += [_failed(name, repeated) for name, count in counts.items() if count > 1]
     return CreateTopicsResponse(topics=results)
 

@@ -41,7 +41,10 @@ def _result(broker: Broker, topic: str, index: int, offset: int) -> DeleteRecord
     try:
         partition = broker.replicas.find(topic, index)
         if topic in INTERNAL_TOPICS:
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's to delete from")
+            raise ApiError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"{topic} is an internal topic: its records cannot be deleted by clients",
+            )
         low_watermark = partition.delete_records(offset)
     except ApiError as error:
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=NO_OFFSET, error_code=error.code)

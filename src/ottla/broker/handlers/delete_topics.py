@@ -49,7 +49,7 @@ async def _delete(broker: Broker, entries: list[TopicToDelete]) -> DeletableTopi
             raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named more than once")
         name = _name(broker, name, topic_id)
         if not broker.config.delete_topic_enable:
-            raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "topics are not deleted here (delete.topic.enable)")
+            raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted: delete.topic.enable is false")
         deletion = broker.controller.delete_topic(name, None if topic_id == ZERO_UUID else topic_id)
         topic = await asyncio.shield(deletion)
     except ApiError as error:
@@ -61,7 +61,7 @@ async def _delete(broker: Broker, entries: list[TopicToDelete]) -> DeletableTopi
 
 def _name(broker: Broker, name: str | None, topic_id: UUID) -> str:
     if name is not None and topic_id != ZERO_UUID:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named by name or by id, not both")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is given by name or by id, not by both")
     if name is not None:
         return name
     if topic_id == ZERO_UUID:

@@ -68,7 +68,7 @@ def _result(
     try:
         if resource.type == ConfigResourceType.TOPIC and resource.name not in image.topics:
             if not is_valid_topic_name(resource.name):
-                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{resource.name!r} is no topic name")
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{resource.name!r} is not a valid topic name")
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.name} does not exist")
         entries = _entries(configs, resource, asked.configuration_keys, request, version, shared)
         error_code, message = ErrorCode.NONE, None

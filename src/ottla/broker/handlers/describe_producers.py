@@ -39,7 +39,7 @@ def handle(broker: Broker, request: DescribeProducersRequest, context: Context) 
 def _answer(broker: Broker, topic: str, index: int, room: AnswerRoom) -> Steps[PartitionResponse]:
     try:
         if not is_valid_topic_name(topic):
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is no topic name")
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is not a valid topic name")
         partition = broker.replicas.find(topic, index)
         partition.check_leader()
     except ApiError as error:

@@ -220,7 +220,7 @@ class _Reading:
             at_least_one=is_negative or (is_first and self._at_least_one),
         )
         if is_negative and found is not None:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "fewer than no bytes are asked for")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the number of bytes is negative")
         if self._request.isolation_level == READ_COMMITTED and self._follower_id is None:
             data.aborted_transactions = []
         if found is None or (max_bytes <= 0 and not is_first):
@@ -258,7 +258,7 @@ class _Reading:
         epoch, end_offset = partition.log.epochs.end_of(entry.last_fetched_epoch, partition.log.end_offset)
         if epoch < 0:
             raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition.name} knows nothing of epoch {entry.last_fetched_epoch}"
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition.name} does not know epoch {entry.last_fetched_epoch}"
             )
         if epoch >= entry.last_fetched_epoch and end_offset >= entry.fetch_offset:
             return False

@@ -63,7 +63,7 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Ste
             index = entry.partition_index
             try:
                 if index in partitions:  # then it is answered once, and not with an offset
-                    raise ApiError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "a partition is in the request twice")
                 check_isolation(request.isolation_level)
                 _check_timestamp(entry.timestamp, context.version)
                 partition = broker.replicas.find(topic.name, index)
@@ -130,7 +130,7 @@ def _fill(answer: ListOffsetsPartitionResponse, found: Found, version: int) -> N
 
 def _check_timestamp(timestamp: int, version: int) -> None:
     if timestamp < EARLIEST_PENDING_UPLOAD or version < FIRST_VERSION.get(timestamp, 0):
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"ListOffsets {version} does not know timestamp {timestamp}")
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"ListOffsets {version} does not support timestamp {timestamp}")
 
 
 def _find(partition: Partition, entry: ListOffsetsPartition, request: ListOffsetsRequest, looked: Looked) -> Found:

@@ -121,7 +121,9 @@ def _named_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
 
 def _all_refused(request: ProduceRequest) -> ProduceResponse | None:
     """Records of a transaction without its id fail the whole request, whatever else there is to say."""
-    refusal = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "records of a transaction need its id")
+    refusal = ApiError(
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "records of a transaction need its transactional id"
+    )
     responses = []
     for topic in _named_once(request.topic_data):
         answers = [PartitionProduceResponse(index=item.index, base_offset=NO_OFFSET) for item in topic.partition_data]
@@ -197,7 +199,8 @@ def _appended(
                     raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: must be 0, 1 or -1 (all)")
                 if partition.name.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
                     raise ApiError(
-                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.name.topic} is the broker's to write"
+                        ErrorCode.INVALID_TOPIC_EXCEPTION,
+                        f"{partition.name.topic} is an internal topic: only brokers write to it",
                     )
                 log_start_offset = partition.log.log_start_offset
                 if checks is not None:
@@ -234,7 +237,7 @@ def _checked_request(item: PartitionProduceData, version: int) -> Buffer:
                 raise RecordsError(ErrorCode.CORRUPT_MESSAGE, "the records have a length below the smallest possible")
             raise RecordsError(ErrorCode.INVALID_RECORD, f"Produce {version} carries batches of format 2 only")
         if version < FIRST_ZSTD_VERSION and records[ATTRIBUTES_AT + 1] & COMPRESSION_MASK == Compression.ZSTD:
-            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} does not know zstd")
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} does not support zstd")
     return records
 
 
