@@ -172,7 +172,7 @@ def test_logs_of_no_topic_are_told_at_the_start(tmp_path: Path, caplog: pytest.L
     shutil.copytree(tmp_path / "t-0", tmp_path / "copied-by-hand-0")
     with Broker(directory=tmp_path):
         assert [text for text in caplog.messages if "belongs to no topic" in text] == [
-            f"{tmp_path}/copied-by-hand-0 belongs to no topic of this cluster; it is left alone"
+            f"{tmp_path}/copied-by-hand-0 does not belong to a topic of this cluster; it is ignored"
         ]
     assert (tmp_path / "copied-by-hand-0").is_dir()
 

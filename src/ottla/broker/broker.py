@@ -325,7 +325,7 @@ class Broker:
         self.publish(image)
         await finish_deletions(self.store, self.replicas.finish_deletion)
         for log in self.replicas.unclaimed():
-            logger.warning("%s belongs to no topic of this cluster; it is left alone", log.directory)
+            logger.warning("%s does not belong to a topic of this cluster; it is ignored", log.directory)
         self.controller = Controller(
             self.store,
             self.image,

@@ -129,7 +129,7 @@ class ClusterMember:
                 async with asyncio.timeout(config.controller_socket_timeout_ms / MS):
                     response = await self._controller_client.ask(self._shutdown_request, ControlledShutdownResponse)
             except TimeoutError:
-                logger.warning("the controller does not answer; leaders stay here until the broker is gone")
+                logger.warning("the controller does not answer; this broker keeps its leaderships until it has stopped")
                 continue
             if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
                 return
@@ -138,7 +138,7 @@ class ClusterMember:
                 len(response.remaining_partitions),
                 ErrorCode(response.error_code).name,
             )
-        logger.warning("the broker stops without having handed over everything that it leads")
+        logger.warning("the broker stops before all its leaderships have been handed over")
 
     def _shutdown_request(self) -> ControlledShutdownRequest:
         return ControlledShutdownRequest(broker_id=self._broker.node_id, broker_epoch=self.membership.epoch)
@@ -175,7 +175,11 @@ class ClusterMember:
             if leader is not None and len(leader.isr) > 1:
                 proposal = leader.propose_shrink(self._broker.clock.steady_ms(), lag_ms_max)
                 if proposal is not None:
-                    logger.info("%s: too far behind are %s", partition.name, sorted({*leader.isr} - {*proposal.isr}))
+                    logger.info(
+                        "%s: these replicas are too far behind: %s",
+                        partition.name,
+                        sorted({*leader.isr} - {*proposal.isr}),
+                    )
                     self._in_sync.propose(partition, proposal)
 
 

@@ -132,7 +132,7 @@ class ClusterMetadata:
                 # Left behind by a topic of that name: it must not rule the new one.
                 await self._store.commit(Put(path, data), creation)
         except NodeExists as error:
-            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} exists already") from error
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} already exists") from error
         except StoreError as error:
             raise _not_written(error) from error
 
@@ -286,7 +286,7 @@ class ClusterMetadata:
                 await self._store.commit(event)
                 return
             except StoreUnavailable as error:
-                logger.warning("the loss of a log directory cannot be told for now: %s", error)
+                logger.warning("the loss of a log directory cannot be reported yet: %s", error)
                 session = self._store.session
                 while session.state is not SessionState.CONNECTED:
                     await session.changed.wait()

@@ -144,7 +144,7 @@ class Compaction:
         pause_s = min(known.pause_s * 2, PAUSE_S_MAX) if known is not None and is_known else FIRST_PAUSE_S
         if known is None or not is_known or known.reason != reason:
             logger.error(
-                "%s could not be compacted: %s; it is tried again in %d s",
+                "%s could not be compacted: %s; retry in %d s",
                 log.name,
                 reason,
                 pause_s,

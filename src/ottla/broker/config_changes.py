@@ -65,7 +65,7 @@ class ConfigChanges:
                         await self.read_all()  # notifications may have come and gone
                     await self.catch_up()
                 except StoreUnavailable as error:
-                    logger.info("changes of settings cannot be followed for now: %s", error)
+                    logger.info("changes of settings cannot be followed now: %s", error)
                     await session.changed.wait(RETRY_S)
                     continue
                 if self._changed.count == seen:
@@ -130,7 +130,7 @@ class ConfigChanges:
                     await self._read([ConfigScope(ConfigResourceType.TOPIC, name)])
                 self._learned[name] = topic_id
             except StoreUnavailable as error:
-                logger.info("the settings of %s cannot be read for now: %s", name, error)
+                logger.info("the settings of %s cannot be read now: %s", name, error)
                 await self._store.session.changed.wait(RETRY_S)
 
     async def forget_topics(self, names: Collection[str]) -> None:

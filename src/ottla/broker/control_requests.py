@@ -83,7 +83,7 @@ class ControlRequests:
     def _refusal(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> ErrorCode:
         if request.controller_epoch < self.controller_epoch:
             logger.info(
-                "refused %s of controller %d: its epoch %d is over, it is %d",
+                "rejected %s of controller %d: its epoch is %d, the current one is %d",
                 type(request).__name__,
                 request.controller_id,
                 request.controller_epoch,

@@ -213,7 +213,7 @@ class Controller:
             try:
                 await self._commit([Delete(mark)])
             except ApiError as error:  # the topic is gone all the same; the next start takes the mark away
-                logger.warning("the mark of the deletion of %s stays for now: %s", name, error)
+                logger.warning("the mark for the deletion of %s cannot be removed yet: %s", name, error)
             return topic
 
     def _known(self, name: str) -> TopicState:
@@ -237,7 +237,7 @@ class Controller:
             try:
                 await self._commit(state_changes(self.image, topics, self._epoch))
             except ApiError as error:  # the store may be on the same disk; what is lost is lost all the same
-                logger.error("the loss of replicas could not be written down: %s", error)
+                logger.error("the loss of replicas could not be recorded: %s", error)
             await self._tell(self.image.with_topics(topics))
 
     # -- configuration -------------------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ class Controller:
         try:
             await self._commit([Delete(path) for _, path in islice(told, count)])
         except ApiError as error:  # what was changed stands all the same
-            logger.warning("%d notifications of settings stay for now: %s", count, error)
+            logger.warning("%d notifications of changed settings cannot be removed yet: %s", count, error)
             return
         for _ in range(count):
             told.popleft()

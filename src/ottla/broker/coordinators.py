@@ -254,8 +254,8 @@ class Coordinator(Generic[MachineType]):
         except Exception as error:  # whatever it is, the partitions behind this one must not wait for ever
             shard.fail()
             logger.error(
-                "%s cannot be loaded from offset %d on, and what it coordinates is not served: %s; `ottla dump-log` "
-                "shows what stands there",
+                "%s cannot be loaded from offset %d on, and its groups or transactions are not served: %s; "
+                "`ottla dump-log` shows its contents",
                 shard.partition.name,
                 shard.loaded_offset,
                 error,

@@ -297,15 +297,15 @@ class _Fetcher:
                 case Append():
                     partition.append_fetched(follower, data, self._clock.now_ms())
                 case Truncate(epoch, end_offset):
-                    logger.info("%s: the leader's epoch %d ends at %d; cut there", partition.name, epoch, end_offset)
+                    logger.info("%s: the leader's epoch %d ends at %d; truncating", partition.name, epoch, end_offset)
                     partition.truncate_to_leader(follower, epoch, end_offset, self._clock.now_ms())
                 case FindPlace():
                     await self._find_place(partition, follower)
                 case Pause(reason):
-                    logger.debug("%s: %s; asked again in a while", partition.name, reason.name)
+                    logger.debug("%s: %s; will retry", partition.name, reason.name)
                     self._pause(follower)
                 case Stop(reason):
-                    logger.info("%s: %s; waits for the controller", partition.name, reason.name)
+                    logger.info("%s: %s; waiting for the controller", partition.name, reason.name)
                     follower.is_stopped = True
                 case Ignore():
                     pass
@@ -313,7 +313,7 @@ class _Fetcher:
             logger.error("%s cannot be followed: %s", partition.name, error)
             follower.is_stopped = True  # the disk's failure is dealt with where it was found
         except ApiError as error:
-            logger.warning("%s: %s; asked again in a while", partition.name, error)
+            logger.warning("%s: %s; will retry", partition.name, error)
             self._pause(follower)
 
     def _pause(self, follower: Follower) -> None:
@@ -326,7 +326,7 @@ class _Fetcher:
             return
         place = find_place(partition.log.end_offset, leader_start, leader_end)
         logger.warning(
-            "%s: the leader has offsets %d to %d and we end at %d; goes on at %d",
+            "%s: the leader has offsets %d to %d, this replica ends at %d; continuing at %d",
             partition.name,
             leader_start,
             leader_end,

@@ -83,7 +83,7 @@ class IsrChanges:
         response = await self._controller.ask(lambda: self._request(sent), AlterPartitionResponse)
         if response.error_code:
             # Our registration and the controller's view differ for a moment: asked again.
-            logger.info("the controller does not take changes now: %s", ErrorCode(response.error_code).name)
+            logger.info("the controller rejects changes now: %s", ErrorCode(response.error_code).name)
             for partition, proposal in sent.items():
                 self._waiting.setdefault(partition, proposal)
             await asyncio.sleep(RETRY_S)
@@ -126,11 +126,11 @@ class IsrChanges:
             return  # a new leader epoch came meanwhile
         code = ErrorCode(answer.error_code)
         if code is ErrorCode.NONE:
-            logger.info("%s: in sync are %s", partition.name, answer.isr)
+            logger.info("%s: the in-sync replicas are %s", partition.name, answer.isr)
             partition.isr_changed(leader, tuple(answer.isr), answer.partition_epoch)
         elif code in REFUSED:
             leader.withdraw_proposal()
         elif code in OVERTAKEN:
-            logger.info("%s: the controller knows more about the in-sync replicas: %s", partition.name, code.name)
+            logger.info("%s: the controller has a newer state of the in-sync replicas: %s", partition.name, code.name)
         else:
             self._waiting.setdefault(partition, proposal)

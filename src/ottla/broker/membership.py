@@ -111,7 +111,7 @@ class Membership:
 
     async def _ends(self, path: str) -> bool:
         """Whether a registration under our own address goes in time: a run of this broker that has just crashed."""
-        logger.warning("an earlier run of this broker is still registered; waits for the end of its session")
+        logger.warning("an earlier run of this broker is still registered; waiting for the end of its session")
         gone = Signal()
         watch = self._store.watch_node(path, gone.fire)
         loop = asyncio.get_running_loop()

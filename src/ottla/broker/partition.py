@@ -288,7 +288,7 @@ class Partition:
     def _cut(self, follower: Follower, offset: int, now_ms: int) -> None:
         if offset < self._followed_high_watermark:
             logger.warning(
-                "%s: records from %d to %d were committed and are cut off: the leader lacks them",
+                "%s: committed records from %d to %d are truncated: the leader does not have them",
                 self.name,
                 offset,
                 self._followed_high_watermark,

@@ -50,7 +50,7 @@ async def take_block(store: Store, node_id: int) -> int:
         except (NodeExists, BadVersion):
             continue  # another broker was faster
         except StoreError as error:
-            logger.warning("producer ids cannot be given out for now: %s", error)
+            logger.warning("producer ids cannot be assigned now: %s", error)
             raise ApiError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer ids are available now; try again"
             ) from error

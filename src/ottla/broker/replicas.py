@@ -196,7 +196,7 @@ class Replicas:
                 self.lead(partition, state)
         except OutOfDescriptorsError as error:
             if name not in self._delayed:
-                logger.warning("%s; %s is not served until that has changed", error, name)
+                logger.warning("%s; %s is not served until that changes", error, name)
             self._delayed[name] = topic_id, is_new
         except StorageError as error:
             logger.error("%s; %s is offline", error, name)
@@ -358,7 +358,7 @@ class Replicas:
             self._logs.end_delete(deletion)
         except OutOfDescriptorsError as error:
             # The names are gone already, which takes no descriptor; that they stay so after a crash is yet to come.
-            logger.warning("%s; what deletes logs in %s goes on later", error, deletion.directory.path)
+            logger.warning("%s; the deletion of logs in %s is continued later", error, deletion.directory.path)
             self._logs.finish_delete_later(deletion)
         except StorageError as error:
             self.take_offline(deletion.directory, error)

@@ -129,7 +129,7 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
             for due in await self._due(shard):
                 self._tell_later(shard, due.transactional_id)
         except ApiError as error:
-            logger.warning("%s: it is not known which ends of transactions stand: %s", shard.partition.name, error)
+            logger.warning("%s: the outcome of transactions is not known: %s", shard.partition.name, error)
 
     @staticmethod
     async def _due(shard: CoordinatorShard[TransactionShard]) -> list[DueMarkers]:
@@ -293,7 +293,7 @@ def _is_told(marker: WrittenMarker | None) -> bool:
 
 
 def _no_transactions_here(producer_id: int, committed: bool) -> None:
-    logger.warning("a marker of producer %d stands in %s, which has no transactions", producer_id, TRANSACTIONS_TOPIC)
+    logger.warning("there is a marker of producer %d in %s, which has no transactions", producer_id, TRANSACTIONS_TOPIC)
 
 
 def transactions_topic(config: BrokerConfig) -> RequestedTopic:

@@ -72,7 +72,7 @@ async def follow_brokers(term: Term, peers: Peers) -> Changes:
 async def _brokers_went(term: Term, peers: Peers, went: Iterable[int]) -> None:
     office = term.office
     for node_id in went:
-        logger.info("broker %d is gone", node_id)
+        logger.info("broker %d has left the cluster", node_id)
         office.brokers.pop(node_id, None)
         office.offline.pop(node_id, None)
         office.shutting_down.discard(node_id)
@@ -90,7 +90,7 @@ async def _brokers_came(term: Term, peers: Peers, came: Iterable[BrokerNode]) ->
     office = term.office
     others = set(office.brokers)
     for broker in came:
-        logger.info("broker %d is there, in epoch %d", broker.node_id, broker.epoch)
+        logger.info("broker %d has joined the cluster, in epoch %d", broker.node_id, broker.epoch)
         office.brokers[broker.node_id] = broker
         peers.add(broker)
     # Who is alive must be known before anybody is told to follow one of them.

@@ -126,7 +126,7 @@ class Controller:
             logger.info("no election yet: %s", error)
             return None
         except StoreError as error:
-            logger.info("another broker was faster: %s", error)
+            logger.info("another broker won the election: %s", error)
             return None
 
     async def _stand(self) -> Office | None:

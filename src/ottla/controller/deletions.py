@@ -34,7 +34,7 @@ class Deletions:
         dropped = marked if not term.settings.deletes_topics else marked - office.topics.keys()
         await term.write_many({name: Delete(nodes.deletion_path(name)) for name in dropped})
         for name in sorted(marked - dropped - office.deleting):
-            logger.info("topic %s is to be deleted", name)
+            logger.info("the deletion of topic %s has begun", name)
             office.deleting.add(name)
         await self.resume()
 
@@ -108,4 +108,4 @@ class Deletions:
             await term.write(Delete(path))
         self._awaited.pop(name, None)
         term.office.forget_topic(name)
-        logger.info("topic %s is deleted", name)
+        logger.info("topic %s has been deleted", name)

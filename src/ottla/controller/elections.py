@@ -51,7 +51,7 @@ async def repair(term: Term, partitions: Iterable[TopicPartition]) -> set[TopicP
         new = leadership.repair(state, able, unclean=term.settings.elects_unclean(partition.topic))
         if new is not None and new.is_recovering and not state.is_recovering:
             logger.warning(
-                "%s: broker %d leads without having been in sync; what only %s had is lost",
+                "%s: unclean election: broker %d leads; records that only %s had are lost",
                 partition,
                 new.leader,
                 list(state.isr),

@@ -69,7 +69,7 @@ async def complete_if_caught_up(term: Term, partition: TopicPartition) -> bool:
     term.send()
     _drop(term, partition, gone)
     term.send()
-    logger.info("%s is on %s", partition, list(target))
+    logger.info("%s has been moved to %s", partition, list(target))
     return True
 
 

@@ -178,7 +178,7 @@ class Term:
         if missed:
             await self.read_states(missed)
             for partition in missed:
-                logger.info("the state of %s was changed by somebody else: %s", partition, results[partition])
+                logger.info("the state of %s was changed by another broker: %s", partition, results[partition])
         return set(written)
 
     async def read_states(self, partitions: list[TopicPartition]) -> None:

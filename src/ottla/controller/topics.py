@@ -59,7 +59,7 @@ async def follow_topics(term: Term, new_topic_id: NewTopicId) -> list[str]:
         office.forget_topic(gone)
     new = await read_topics(term, sorted(names - office.topics.keys()), new_topic_id)
     for topic in new:
-        logger.info("topic %s is there, with %d partitions", topic.name, len(topic.partitions))
+        logger.info("topic %s has been created, with %d partitions", topic.name, len(topic.partitions))
         office.set_topic(topic)
     await begin_partitions(term, [TopicPartition(t.name, index) for t in new for index in range(len(t.partitions))])
     term.send()

@@ -42,7 +42,7 @@ class HangUps:
                 self._loop.add_reader(self._epoll.fileno(), self._look)
             self._epoll.register(descriptor, select.EPOLLRDHUP | select.EPOLLET)
         except OSError as error:  # no descriptor or no memory left: the connection works without
-            logger.warning("a connection is not watched: %s; that its peer is gone is noticed late", error)
+            logger.warning("a connection cannot be watched: %s; it is noticed late if its peer hangs up", error)
             return
         self._callbacks[descriptor] = on_hang_up
 

@@ -93,7 +93,7 @@ class Listener:
                 if error.errno not in EXHAUSTED:
                     raise
                 if not self._is_exhausted:
-                    logger.warning("%s: cannot accept connections: %s; trying until it works", self.name, error)
+                    logger.warning("%s: cannot accept connections: %s; retrying", self.name, error)
                 self._is_exhausted = True
                 self.loop.remove_reader(self._socket)
                 self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
@@ -179,7 +179,7 @@ class Server:
         try:
             self._configure(sock)
         except OSError as error:
-            logger.info("%s: connection from %s was gone at once: %s", listener.name, ip, error)
+            logger.info("%s: connection from %s was closed at once: %s", listener.name, ip, error)
             sock.close()
             return
         self._per_ip[ip] += 1

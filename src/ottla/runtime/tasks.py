@@ -34,7 +34,7 @@ class Tasks:
                 await work()
             except Exception:
                 # One bad round must not end retention or flushing for good: it is told, and tried again.
-                logger.exception("the background task %s failed; it goes on", name)
+                logger.exception("the background task %s failed; it continues", name)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)

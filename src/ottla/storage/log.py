@@ -608,7 +608,7 @@ class Log:
             try:
                 self._replay_segment(segment, start_offset, segment in aborted_anew)
             except CorruptFileError as error:
-                logger.warning("%s; what its producers did from there on is not known", error)
+                logger.warning("%s; the state of its producers is not known from there on", error)
         self.producers.end_offset = self.end_offset
 
     def _replay_segment(self, segment: Segment, start_offset: int, fill_transaction_index: bool) -> None:
@@ -638,7 +638,7 @@ class Log:
                     self._close_transactions_that_are_gone(first_offset, path)
                     return offset
                 except CorruptFileError as error:
-                    logger.warning("%s; an earlier snapshot or the log itself takes its place", error)
+                    logger.warning("%s; using an earlier snapshot or the log itself", error)
             self.disk.unlink(path)
         self.producers.clear()
         return first_offset

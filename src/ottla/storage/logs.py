@@ -262,7 +262,7 @@ class Logs:
             if partition is None and (name.startswith(".") or name.endswith(STRAY_SUFFIX)):
                 continue  # not ours to know: the metadata store's, the file system's, or what was set aside
             if partition is None:
-                logger.warning("%s: is no partition's directory; left alone", path)
+                logger.warning("%s: not the directory of a partition; ignored", path)
                 continue
             report = self.reports[partition] = RecoveryReport()
             try:
@@ -296,7 +296,7 @@ class Logs:
         try:
             return checkpoints.read_checksums(self._disk, directory.file(checkpoints.CHECKSUMS))
         except CorruptFileError as error:
-            logger.warning("%s; it is made anew", error)
+            logger.warning("%s; it is rebuilt", error)
             return {}
 
     def _read_offsets(
@@ -309,7 +309,7 @@ class Logs:
         try:
             offsets = checkpoints.read_offsets(self._disk, path, checksums.get(name, ()))
         except CorruptFileError as error:
-            logger.warning("%s; it is made anew", error)
+            logger.warning("%s; it is rebuilt", error)
             self._disk.unlink(path)  # or the next start would find it, and nothing that says what is wrong with it
             return None
         # What stands there is known until the next writing is whole: the first one after a start may be cut off too.
@@ -328,8 +328,8 @@ class Logs:
             if mark[CLOSED_LOGS] == self._ends_on_disk(directory):
                 return LastStop.CLEAN
         except (ValueError, TypeError) as error:
-            logger.warning("%s: cannot be understood (%s)", path, error)
-        logger.warning("%s: does not fit the logs; they are checked as after a crash", path)
+            logger.warning("%s: cannot be parsed (%s)", path, error)
+        logger.warning("%s: does not match the logs; they are checked as after a crash", path)
         return LastStop.UNCLEAN
 
     def _stop_by_another(self, directory: LogDirectory) -> LastStop:
@@ -380,7 +380,7 @@ class Logs:
                 self._disk.sync_directory(directory.path)
             except OutOfDescriptorsError as error:
                 logger.warning(
-                    "%s; %s is not marked as closed in order: the next start checks it", error, directory.path
+                    "%s; %s is not marked as cleanly closed: the next start checks it", error, directory.path
                 )
             except StorageError as error:
                 self.fail(directory, error)
@@ -479,7 +479,7 @@ class Logs:
         try:
             return checkpoints.read_topic_id(self._disk, log.directory)
         except CorruptFileError as error:
-            logger.warning("%s; the log counts as one that does not say whose it is", error)
+            logger.warning("%s; the log is treated as one without a topic id", error)
             return None
 
     def claim(self, partition: TopicPartition, topic_id: UUID) -> None:

@@ -534,7 +534,7 @@ class Segment:
 
     def _mend_indexes(self) -> None:
         """A lookup met an index that does not fit: no crash explains that, so somebody should hear of it."""
-        logger.warning("%s: an index does not fit its segment; made anew from the batches", self.path(LOG_SUFFIX))
+        logger.warning("%s: an index does not match its segment; rebuilt from the batches", self.path(LOG_SUFFIX))
         self.rebuild_indexes()
 
     # -- going away ----------------------------------------------------------------------------------------------------

@@ -160,7 +160,7 @@ class StoreError(OttlaError):
 
 class NodeExists(StoreError):  # noqa: N818 (ZooKeeper's name)
     def __init__(self, path: str) -> None:
-        super().__init__(path, "the node exists already")
+        super().__init__(path, "the node already exists")
 
 
 class NoNode(StoreError):  # noqa: N818

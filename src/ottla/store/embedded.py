@@ -67,7 +67,7 @@ class EmbeddedStore(LocalStore):
             try:
                 await self._run(self._journal.rewrite)
             except StorageError as error:
-                logger.warning("the metadata journal grows on, for it cannot be rewritten: %s", error)
+                logger.warning("the metadata journal keeps growing because it cannot be rewritten: %s", error)
                 self._journal.postpone_rewrite()
 
     async def _release(self) -> None:

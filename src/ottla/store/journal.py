@@ -147,7 +147,7 @@ class Journal:
         try:
             self._file.truncate(self._end)
         except StorageError as error:
-            logger.warning("%s; it is written anew with the next commit", error)
+            logger.warning("%s; it is rewritten with the next commit", error)
             self._is_doubtful = True
 
     def rewrite(self) -> None:

@@ -33,7 +33,7 @@ def test_repeated_work_goes_on_after_a_failure_and_its_pause_may_change(caplog: 
     with caplog.at_level(logging.ERROR):
         run(scenario())
     assert times == [1.0, 3.0, 7.0]
-    assert [record.getMessage() for record in caplog.records] == ["the background task work failed; it goes on"]
+    assert [record.getMessage() for record in caplog.records] == ["the background task work failed; it continues"]
 
 
 def test_a_task_that_fails_is_told_to_its_owner(caplog: pytest.LogCaptureFixture) -> None:
