@@ -42,6 +42,10 @@ class BrokerConnections:
 
     async def ask(self, node_id: int, request: Any, answer: type[Answer]) -> Answer:
         """Asks once; ApiError (COORDINATOR_NOT_AVAILABLE or NETWORK_EXCEPTION) where the broker cannot be asked."""
+        # In a task of its own: timeouts need one, and the first step of a handler has none (`runtime/stepping.py`).
+        return await asyncio.create_task(self._ask(node_id, request, answer))
+
+    async def _ask(self, node_id: int, request: Any, answer: type[Answer]) -> Answer:
         try:
             connection = await self._connected(node_id)
             return await connection.request(request, answer)

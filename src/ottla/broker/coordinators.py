@@ -14,9 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ottla.broker.journal import PartitionJournal, Replay
@@ -159,17 +158,17 @@ class Coordinator(Generic[MachineType]):
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
-    def ask(
+    async def ask(
         self, key: str, refuse: Callable[[ErrorCode], Response], decide: Callable[..., Decision], *arguments: Any
-    ) -> Response | Coroutine[Any, Any, Response]:
+    ) -> Response:
         """Lets the machine of a name decide: `decide` is a method of its class, called with `arguments`, a ticket and
-        the time. The reply where it is there at once, else a coroutine; `refuse` makes the reply to a failure.
+        the time. `refuse` makes the reply to a failure.
         """
         try:
-            answer: Any = self.runner_of(key).ask(decide, *arguments)
+            answer: Response = await self.runner_of(key).ask(decide, *arguments)
         except ApiError as error:
             return refuse(error.code)
-        return _waiting(answer, refuse) if type(answer) is CoroutineType else answer
+        return answer
 
     # -- coming and going ----------------------------------------------------------------------------------------------
 
@@ -273,32 +272,3 @@ class Coordinator(Generic[MachineType]):
             in_background=broker.in_background,
         )
         shard.runner.start()
-
-
-def or_refused(
-    answer: Response | Coroutine[Any, Any, Response], refuse: Callable[[ErrorCode], Response]
-) -> Response | Coroutine[Any, Any, Response]:
-    """The answer, or the coroutine of one; where that fails, what `refuse` makes of it."""
-    return _waiting(answer, refuse) if type(answer) is CoroutineType else answer
-
-
-async def _waiting(answer: Awaitable[Response], refuse: Callable[[ErrorCode], Response]) -> Response:
-    try:
-        return await answer
-    except ApiError as error:
-        return refuse(error.code)
-
-
-def together(
-    answers: Sequence[Any], combine: Callable[[Sequence[Any]], Response]
-) -> Response | Coroutine[Any, Any, Response]:
-    """The answer to a request about several names, made of what each of their machines answered."""
-    if any(type(answer) is CoroutineType for answer in answers):
-        return _combined_later(answers, combine)
-    return combine(answers)
-
-
-async def _combined_later(answers: Sequence[Any], combine: Callable[[Sequence[Any]], Response]) -> Response:
-    waiting = [answer for answer in answers if type(answer) is CoroutineType]
-    arrived = iter(await asyncio.gather(*waiting))
-    return combine([next(arrived) if type(answer) is CoroutineType else answer for answer in answers])

@@ -1,7 +1,8 @@
 """From the bytes of a request to the bytes of its answer: header, API table, decode, handle, encode.
 
-A handler takes a decoded request and its context and returns the response message, or a coroutine where it may have to
-wait. It answers errors in the message's own fields; `ProtocolError` closes the connection.
+A handler takes a decoded request and its context and returns the response message. It is a coroutine, and its first
+step is taken here: where nothing has to be waited for, the answer is there without a task. Errors are answered in the
+message's own fields; `ProtocolError` closes the connection.
 
 Decoding and encoding cannot be interrupted, so what takes long of it is done in a thread, one message at a time: the
 interpreter lets the loop in between. A request with more elements than any client has use for is refused before they
@@ -17,7 +18,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.serving import ServedApi
@@ -34,6 +34,7 @@ from ottla.protocol.versions import API_TABLE
 from ottla.protocol.wire import BYTES
 from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
+from ottla.runtime.stepping import resumed
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -52,11 +53,6 @@ class ApiMeter:
     count: int = 0
     local_ns: int = 0
     total_ns: int = 0
-
-    def answered_at_once(self, spent_ns: int) -> None:
-        self.count += 1
-        self.local_ns += spent_ns
-        self.total_ns += spent_ns
 
 
 class Context:
@@ -91,7 +87,11 @@ class Dispatcher:
         if repeated is not None:
             answer = repeated.repeat(frame, self.clock.now_ms())
             if answer is not None:
-                self.meters[repeated.api_key].answered_at_once(time.perf_counter_ns() - started)
+                meter = self.meters[repeated.api_key]
+                spent_ns = time.perf_counter_ns() - started
+                meter.count += 1
+                meter.local_ns += spent_ns
+                meter.total_ns += spent_ns
                 return [answer]
         header, position = decode_request_header(frame)
         key, version = header.request_api_key, header.request_api_version
@@ -100,9 +100,9 @@ class Dispatcher:
             return _unsupported(header)
         api = served.api
         context = Context(connection, frame, version, header.client_id)
-        meter = self.meters.get(key)
-        if meter is None:
-            meter = self.meters[key] = ApiMeter()
+        if key not in self.meters:
+            self.meters[key] = ApiMeter()
+        meter = self.meters[key]
         if len(frame) <= DECODED_AT_ONCE_BYTES_MAX:
             request: Any = decode(api.request, frame, version, position)
         elif served.is_decoded_at_once:
@@ -113,14 +113,19 @@ class Dispatcher:
             decoding = partial(decode_bounded, api.request, kept, version, position, served.elements_max)
             later = self._later(self._handled(served, decoding, context), header, meter, started)
             return Parked(later) if served.is_parked else later
-        response = served.handle(self.broker, request, context)
+        handling = served.handle(self.broker, request, context)
         meter.count += 1
-        now = time.perf_counter_ns()
-        meter.local_ns += now - started
-        if type(response) is CoroutineType:
-            later = self._later(response, header, meter, started)
+        try:
+            awaited = handling.send(None)
+        except StopIteration as done:
+            response = done.value
+        else:
+            meter.local_ns += time.perf_counter_ns() - started
+            later = self._later(resumed(handling, awaited), header, meter, started)
             return Parked(later) if served.is_parked else later
-        meter.total_ns += now - started
+        spent_ns = time.perf_counter_ns() - started
+        meter.local_ns += spent_ns
+        meter.total_ns += spent_ns
         if served.reports_bytes and is_large(response):
             return self._encoded_in_thread(header, response)
         return _encoded(header, response)
@@ -129,8 +134,7 @@ class Dispatcher:
         """Decodes a large request in a thread and handles it."""
         async with self._computing:
             request = await self.offload.computed(decoding)
-        response = served.handle(self.broker, request, context)
-        return await response if type(response) is CoroutineType else response
+        return await served.handle(self.broker, request, context)
 
     async def _later(self, response: Awaitable[Any], header: RequestHeader, meter: ApiMeter, started: int) -> Reply:
         message = await response

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +25,14 @@ def partition_count(image: ClusterImage, topic: str) -> int:
     return 0 if state is None else len(state.partitions)
 
 
-def commits_in_pieces(request: Any) -> Iterator[Any]:
+def commits_in_pieces(request: Any) -> list[Any]:
     """A request to commit offsets as several that are decided one after the other; one that is small as it is.
 
     Offsets of different partitions have nothing to do with each other, and each has its own answer.
     """
     if sum(len(topic.partitions) for topic in request.topics) <= COMMITTED_AT_ONCE_MAX:
-        yield request
-        return
+        return [request]
+    pieces: list[Any] = []
     topics: list[Any] = []
     room = COMMITTED_AT_ONCE_MAX
     for topic in request.topics:
@@ -45,10 +44,11 @@ def commits_in_pieces(request: Any) -> Iterator[Any]:
             start += len(part.partitions)
             room -= len(part.partitions)
             if not room:
-                yield _with_topics(request, topics)
+                pieces.append(_with_topics(request, topics))
                 topics, room = [], COMMITTED_AT_ONCE_MAX
     if topics:
-        yield _with_topics(request, topics)
+        pieces.append(_with_topics(request, topics))
+    return pieces
 
 
 def _with_topics(request: Any, topics: list[Any]) -> Any:

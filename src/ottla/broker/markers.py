@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ottla.broker.commits import PendingCommit
 from ottla.broker.group_coordinator import OFFSETS_TOPIC
-from ottla.broker.partition import Partition
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 from ottla.records.control import EndTransactionMarker
@@ -15,25 +15,14 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
 
 
-class WrittenMarker(NamedTuple):
-    """A marker in the log, which counts once the partition is committed up to `end_offset`."""
-
-    partition: Partition
-    end_offset: int
-
-    @property
-    def is_committed(self) -> bool:
-        return self.partition.is_leader and self.partition.leader.high_watermark >= self.end_offset
-
-
 def write_marker(
     broker: Broker,
     name: TopicPartition,
     producer: ProducerIdAndEpoch,
     marker: EndTransactionMarker,
     client_version: int,
-) -> WrittenMarker:
-    """Ends a transaction in a partition of this broker; ApiError says why it cannot.
+) -> PendingCommit:
+    """Ends a transaction in a partition of this broker, once that is committed; ApiError says why it cannot.
 
     Offsets that were committed in the transaction count from here on, or never.
     """
@@ -51,4 +40,4 @@ def write_marker(
     )
     if name.topic == OFFSETS_TOPIC:
         broker.groups.transaction_ended(name.partition, producer.producer_id, committed=marker.commit)
-    return WrittenMarker(partition, appended.last_offset + 1)
+    return PendingCommit(partition, appended.last_offset + 1)

@@ -151,6 +151,11 @@ class Partition:
         return self._leader.high_watermark if self._leader is not None else -1
 
     @property
+    def has_enough_in_sync(self) -> bool:
+        """Whether this broker leads with as many in-sync replicas as the topic asks for (min.insync.replicas)."""
+        return self._leader is not None and self._leader.has_enough_in_sync(self.log.config.min_insync_replicas)
+
+    @property
     def is_led_alone(self) -> bool:
         """Whether this broker leads and no other replica is in sync: what is appended is committed at once."""
         return self._leader is not None and self._leader.is_alone

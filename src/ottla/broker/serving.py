@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,7 +27,8 @@ class ServedApi:
     """One API as this broker serves it."""
 
     api: Api
-    handle: Callable[[Any, Any, Any], Any]  # of broker, request and context; their types were checked by `serve`
+    # Of broker, request and context, whose types were checked by `serve`.
+    handle: Callable[[Any, Any, Any], Coroutine[Any, Any, Any]]
     elements_max: int
     is_decoded_at_once: bool
     is_parked: bool
@@ -36,14 +37,14 @@ class ServedApi:
 
 def serve(
     request: type[Request],
-    handle: Callable[[Broker, Request, Context], object],
+    handle: Callable[[Broker, Request, Context], Coroutine[Any, Any, object]],
     *,
     elements_max: int = ELEMENTS_MAX,
     is_decoded_at_once: bool = False,
     is_parked: bool = False,
     reports_bytes: bool = False,
 ) -> ServedApi:
-    """Requests of this class go to `handle`, which returns the response, or a coroutine of it where it may wait.
+    """Requests of this class go to `handle`, which answers with the response.
 
     `elements_max`: fewer where a request is decided in one go. `is_decoded_at_once`: whatever its size, for most of it
     are records. `is_parked`: it only waits for others and changes nothing by its answer, so nobody needs it once the

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.commits import PendingCommit, committed
 from ottla.broker.coordinators import Coordinator, CoordinatorShard
 from ottla.broker.journal import Replay, decoding
-from ottla.broker.markers import WrittenMarker, write_marker
+from ottla.broker.markers import write_marker
 from ottla.broker.metadata_changes import RequestedTopic
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode
@@ -28,7 +28,6 @@ from ottla.protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 from ottla.records.control import EndTransactionMarker
-from ottla.runtime.signal import wait_any
 from ottla.transactions.coordinator import DueMarkers, TransactionShard
 from ottla.transactions.settings import TransactionSettings
 from ottla.transactions.state import PREPARED
@@ -136,9 +135,8 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
         """Everything that stands and is not told, once it is known to stand."""
         if shard.runner is None:
             return []
-        due: Any = shard.runner.ask(TransactionShard.due_markers)
-        found: list[DueMarkers] = await due if type(due) is CoroutineType else due
-        return found
+        due: list[DueMarkers] = await shard.runner.ask(TransactionShard.due_markers)
+        return due
 
     async def _tell_all(self, shard: CoordinatorShard[TransactionShard], transactional_id: str) -> None:
         """Goes on until every partition of a transaction knows, or somebody else coordinates."""
@@ -172,7 +170,8 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
             if ErrorCode.TRANSACTION_COORDINATOR_FENCED in unwritten.values():
                 # Trying again would not help: partitions listen to a coordinator of a later epoch.
                 raise ApiError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, "another coordinator has ended transactions")
-            await self._wait_until_committed(written)
+            deadline = self._broker.loop.time() + self._broker.config.request_timeout_ms / 1000
+            await committed(list(written.values()), deadline)
             done = [
                 name
                 for name in some
@@ -252,7 +251,7 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
 
     def _write(
         self, shard: CoordinatorShard[TransactionShard], due: DueMarkers, partitions: Collection[TopicPartition]
-    ) -> tuple[dict[TopicPartition, WrittenMarker], dict[TopicPartition, ErrorCode]]:
+    ) -> tuple[dict[TopicPartition, PendingCommit], dict[TopicPartition, ErrorCode]]:
         """The markers that stand in their logs now, and the partitions that could not take theirs, with the reason."""
         written, unwritten = {}, {}
         marker = EndTransactionMarker(due.is_commit, shard.partition.leader.epoch)
@@ -271,14 +270,6 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
             return False
         return not self._broker.replicas.find(*name).log.producers.is_in_transaction(due.producer.producer_id)
 
-    async def _wait_until_committed(self, written: dict[TopicPartition, WrittenMarker]) -> None:
-        deadline = self._broker.loop.time() + self._broker.config.request_timeout_ms / 1000
-        while waiting := [one for one in written.values() if one.partition.is_leader and not one.is_committed]:
-            left_s = deadline - self._broker.loop.time()
-            if left_s <= 0:
-                return
-            await wait_any([one.partition.moved for one in waiting], left_s)
-
     def _written(
         self, shard: CoordinatorShard[TransactionShard], due: DueMarkers, partitions: Collection[TopicPartition]
     ) -> None:
@@ -287,7 +278,7 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
             shard.runner.carry_out(shard.machine.markers_written(due, partitions, Unheard(), now_ms), now_ms)
 
 
-def _is_told(marker: WrittenMarker | None) -> bool:
+def _is_told(marker: PendingCommit | None) -> bool:
     """Whether a partition knows: its marker is committed, or there was nothing to tell it."""
     return marker is None or marker.is_committed
 

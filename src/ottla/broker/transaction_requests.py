@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
@@ -20,14 +19,6 @@ def without_fenced(code: ErrorCode, version: int, first_fenced_version: int) -> 
     if code == ErrorCode.PRODUCER_FENCED and version < first_fenced_version:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
-
-
-async def waited_for(answer: Response | Coroutine[Any, Any, Response]) -> Response:
-    """An answer that may be there at once, for whoever has to wait anyhow."""
-    if type(answer) is CoroutineType:
-        waited: Response = await answer
-        return waited
-    return answer  # type: ignore[return-value]
 
 
 def unknown_partitions(image: ClusterImage, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:

@@ -6,12 +6,10 @@ The answer holds only as long as no marker comes: each batch is looked at again 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.partition import Partition
-from ottla.broker.verification import Verdicts, as_told_to, verify
+from ottla.broker.verification import as_told_to, verify
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest
@@ -46,11 +44,68 @@ class Candidate(NamedTuple):
 
 
 class TransactionChecks:
-    """What is known about the batches of one request."""
+    """What is known about the batches of one request: whether each may be appended, and why not.
 
-    def __init__(self) -> None:
-        self.candidates: dict[int, Candidate] = {}  # both by the identity of what was asked for a partition
+    `asked` are the partitions in which the transaction is not known to be open, so that its coordinator must be asked.
+    """
+
+    def __init__(self, broker: Broker, request: ProduceRequest, version: int) -> None:
+        # All by the identity of the entry for a partition.
+        self.candidates: dict[int, Candidate] = {}
         self.refusals: dict[int, ApiError] = {}
+        self.asked: dict[int, TopicPartition] = {}
+        self._version = version
+        self._adds = version >= FIRST_VERSION_2_VERSION
+        assert request.transactional_id is not None, "a request with records of a transaction has its id"
+        self._transactional_id = request.transactional_id
+        producers = _producers_of(request)
+        if len(producers) > 1:
+            self._refuse_all(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "records of several producers")
+            return
+        if not self._adds and not broker.config.transaction_partition_verification_enable:
+            return
+        (self._producer,) = producers
+        self._collect(broker, request)
+
+    def _refuse_all(self, request: ProduceRequest, code: ErrorCode, why: str) -> None:
+        for topic in request.topic_data:
+            for entry in topic.partition_data:
+                self.refusals[id(entry)] = ApiError(code, f"the records of the transaction cannot be accepted: {why}")
+
+    def _collect(self, broker: Broker, request: ProduceRequest) -> None:
+        """Notes every batch, and the partitions where its transaction is not open yet."""
+        now_ms = broker.clock.now_ms()
+        producer = self._producer
+        for topic in request.topic_data:
+            for entry in topic.partition_data:
+                records = entry.records
+                if records is None or not _is_transactional(records):
+                    continue
+                sequence = batch.read_header(records).base_sequence
+                verification = None
+                try:
+                    partition = broker.replicas.find_named_or_by_id(topic.name, topic.topic_id, entry.index)
+                    partition.check_leader()
+                    states = partition.log.producers
+                    if not states.has_open_transaction(*producer):
+                        verification = states.begin_verification(
+                            *producer, sequence, starts_at_zero=self._adds, now_ms=now_ms
+                        )
+                        self.asked[id(entry)] = partition.name
+                except ApiError as error:
+                    self.refusals[id(entry)] = error
+                    continue
+                self.candidates[id(entry)] = Candidate(partition, producer, sequence, verification)
+
+    async def ask_coordinator(self, broker: Broker) -> None:
+        """Asks about what is not known to be open."""
+        names = list(self.asked.values())
+        verdicts = await verify(broker, self._transactional_id, self._producer, names, adds=self._adds)
+        for key, name in self.asked.items():
+            verdict = verdicts[name]
+            if verdict:
+                code = _as_told_to_producer(verdict, self._version)
+                self.refusals[key] = ApiError(code, f"its coordinator rejected {name}: {verdict.name}")
 
     def check_verdict(self, entry: PartitionProduceData) -> None:
         """What the coordinator said; ApiError if that was no."""
@@ -80,87 +135,14 @@ def _is_transactional(records: Buffer | None) -> bool:
     )
 
 
-def transaction_checks(
-    broker: Broker, request: ProduceRequest, version: int
-) -> TransactionChecks | Coroutine[Any, Any, TransactionChecks]:
-    """Asks the coordinator about what is not known to be open already."""
-    checks = TransactionChecks()
-    producers = {
-        ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
-        for header in (
-            batch.read_header(entry.records)
-            for topic in request.topic_data
-            for entry in topic.partition_data
-            if entry.records is not None and _is_transactional(entry.records)
-        )
-    }
-    transactional_id = request.transactional_id
-    assert transactional_id is not None, "a request with records of a transaction has its id"
-    if len(producers) > 1:
-        return _refuse_all(checks, request, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "records of several producers")
-    adds = version >= FIRST_VERSION_2_VERSION
-    if not adds and not broker.config.transaction_partition_verification_enable:
-        return checks
-    (producer,) = producers
-    asked = _collect(broker, request, checks, producer, starts_at_zero=adds)
-    if not asked:
-        return checks
-    verdicts = verify(broker, transactional_id, producer, list(asked.values()), adds=adds)
-    if type(verdicts) is CoroutineType:
-        return _judged_later(checks, asked, verdicts, version)
-    return _judged(checks, asked, verdicts, version)  # type: ignore[arg-type]
-
-
-def _collect(
-    broker: Broker,
-    request: ProduceRequest,
-    checks: TransactionChecks,
-    producer: ProducerIdAndEpoch,
-    *,
-    starts_at_zero: bool,
-) -> dict[int, TopicPartition]:
-    """Notes every batch, and returns the partitions where its transaction is not open yet."""
-    asked: dict[int, TopicPartition] = {}
-    now_ms = broker.clock.now_ms()
-    for topic in request.topic_data:
-        for entry in topic.partition_data:
-            records = entry.records
-            if records is None or not _is_transactional(records):
-                continue
-            sequence = batch.read_header(records).base_sequence
-            verification = None
-            try:
-                partition = broker.replicas.find_named_or_by_id(topic.name, topic.topic_id, entry.index)
-                partition.check_leader()
-                states = partition.log.producers
-                if not states.has_open_transaction(*producer):
-                    verification = states.begin_verification(
-                        *producer, sequence, starts_at_zero=starts_at_zero, now_ms=now_ms
-                    )
-                    asked[id(entry)] = partition.name
-            except ApiError as error:
-                checks.refusals[id(entry)] = error
-                continue
-            checks.candidates[id(entry)] = Candidate(partition, producer, sequence, verification)
-    return asked
-
-
-async def _judged_later(
-    checks: TransactionChecks, asked: dict[int, TopicPartition], verdicts: Coroutine[Any, Any, Verdicts], version: int
-) -> TransactionChecks:
-    return _judged(checks, asked, await verdicts, version)
-
-
-def _judged(
-    checks: TransactionChecks, asked: dict[int, TopicPartition], verdicts: Verdicts, version: int
-) -> TransactionChecks:
-    for key, name in asked.items():
-        verdict = verdicts[name]
-        if verdict:
-            checks.refusals[key] = ApiError(
-                _as_told_to_producer(verdict, version), f"its coordinator rejected {name}: {verdict.name}"
-            )
-    return checks
+def _producers_of(request: ProduceRequest) -> set[ProducerIdAndEpoch]:
+    headers = (
+        batch.read_header(entry.records)
+        for topic in request.topic_data
+        for entry in topic.partition_data
+        if entry.records is not None and _is_transactional(entry.records)
+    )
+    return {ProducerIdAndEpoch(header.producer_id, header.producer_epoch) for header in headers}
 
 
 def _as_told_to_producer(verdict: ErrorCode, version: int) -> ErrorCode:
@@ -168,10 +150,3 @@ def _as_told_to_producer(verdict: ErrorCode, version: int) -> ErrorCode:
     if verdict in _WAITED_FOR or (is_older and verdict == ErrorCode.CONCURRENT_TRANSACTIONS):
         return ErrorCode.NOT_ENOUGH_REPLICAS
     return as_told_to(verdict, knows_abortable=version >= FIRST_ABORTABLE_VERSION)
-
-
-def _refuse_all(checks: TransactionChecks, request: ProduceRequest, code: ErrorCode, why: str) -> TransactionChecks:
-    for topic in request.topic_data:
-        for entry in topic.partition_data:
-            checks.refusals[id(entry)] = ApiError(code, f"the records of the transaction cannot be accepted: {why}")
-    return checks

@@ -7,9 +7,8 @@ Older ones did tell, and asking finds out whether they did. In both cases nothin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.broker.broker_connections import BrokerConnections
 from ottla.cluster.image import NO_LEADER
@@ -31,20 +30,26 @@ if TYPE_CHECKING:
 Verdicts: TypeAlias = Mapping[TopicPartition, ErrorCode]
 
 
-def verify(
+async def verify(
     broker: Broker,
     transactional_id: str,
     producer: ProducerIdAndEpoch,
     partitions: Collection[TopicPartition],
     *,
     adds: bool,
-) -> Verdicts | Coroutine[Any, Any, Verdicts]:
-    """Asks the coordinator, in the codes of the coordinator. `adds`: the partitions take part from here on."""
-    answer: Any = _ask(broker, transactional_id, producer, partitions, adds)
-    if type(answer) is not CoroutineType and not (adds and _is_busy(answer)):
-        verdicts: Verdicts = answer
-        return verdicts
-    return _verified_later(broker, transactional_id, producer, partitions, adds, answer)
+) -> Verdicts:
+    """Asks the coordinator, in the codes of the coordinator. `adds`: the partitions take part from here on.
+
+    The end of the transaction before is a matter of moments, so it is asked again.
+    """
+    verdicts = await _ask(broker, transactional_id, producer, partitions, adds)
+    if adds and _is_busy(verdicts):
+        deadline = broker.loop.time() + broker.config.add_partitions_to_txn_retry_backoff_max_ms / 1000
+        pause_s = broker.config.add_partitions_to_txn_retry_backoff_ms / 1000
+        while _is_busy(verdicts) and broker.loop.time() + pause_s <= deadline:
+            await asyncio.sleep(pause_s)
+            verdicts = await _ask(broker, transactional_id, producer, partitions, adds)
+    return verdicts
 
 
 def as_told_to(code: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
@@ -58,49 +63,32 @@ def as_told_to(code: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
             return code
 
 
-async def _verified_later(
-    broker: Broker,
-    transactional_id: str,
-    producer: ProducerIdAndEpoch,
-    partitions: Collection[TopicPartition],
-    adds: bool,
-    answer: Any,
-) -> Verdicts:
-    """Waits for the coordinator. The end of the transaction before is a matter of moments, so it is asked again."""
-    deadline = broker.loop.time() + broker.config.add_partitions_to_txn_retry_backoff_max_ms / 1000
-    while True:
-        verdicts: Verdicts = await answer if type(answer) is CoroutineType else answer
-        pause_s = broker.config.add_partitions_to_txn_retry_backoff_ms / 1000
-        if not (adds and _is_busy(verdicts)) or broker.loop.time() + pause_s > deadline:
-            return verdicts
-        await asyncio.sleep(pause_s)
-        answer = _ask(broker, transactional_id, producer, partitions, adds)
-
-
 def _is_busy(verdicts: Verdicts) -> bool:
     return ErrorCode.CONCURRENT_TRANSACTIONS in verdicts.values()
 
 
-def _ask(
+async def _ask(
     broker: Broker,
     transactional_id: str,
     producer: ProducerIdAndEpoch,
     partitions: Collection[TopicPartition],
     adds: bool,
-) -> Any:
+) -> Verdicts:
     try:
         runner = broker.transactions.runner_of(transactional_id)
         if adds:
-            answer = runner.ask(
+            await runner.ask(
                 TransactionShard.add_partitions, transactional_id, producer, partitions, FIRST_VERSION_WITH_BUMPS
             )
-        else:
-            answer = runner.ask(TransactionShard.verify_partitions, transactional_id, producer, partitions)
+            return dict.fromkeys(partitions, ErrorCode.NONE)
+        verdicts: Verdicts = await runner.ask(
+            TransactionShard.verify_partitions, transactional_id, producer, partitions
+        )
     except ApiError as error:
         if broker.cluster is not None and error.code == ErrorCode.NOT_COORDINATOR:
-            return _ask_elsewhere(broker, broker.cluster.others, transactional_id, producer, partitions, adds)
+            return await _ask_elsewhere(broker, broker.cluster.others, transactional_id, producer, partitions, adds)
         return dict.fromkeys(partitions, error.code)
-    return _later(answer, partitions) if type(answer) is CoroutineType else _verdicts(answer, partitions)
+    return verdicts
 
 
 async def _ask_elsewhere(
@@ -142,15 +130,3 @@ async def _ask_elsewhere(
         # Of what the way to it failed by, a writer need not know: it tries again.
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if error.code == ErrorCode.NETWORK_EXCEPTION else error.code
         return dict.fromkeys(partitions, code)
-
-
-async def _later(answer: Coroutine[Any, Any, Any], partitions: Collection[TopicPartition]) -> Verdicts:
-    try:
-        return _verdicts(await answer, partitions)
-    except ApiError as error:
-        return dict.fromkeys(partitions, error.code)
-
-
-def _verdicts(answer: Any, partitions: Collection[TopicPartition]) -> Verdicts:
-    """What was added is fine, without a word; what was looked for has a word for each."""
-    return dict.fromkeys(partitions, ErrorCode.NONE) if answer is None else answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Generator, Iterable
 from typing import Final
 
 from ottla.errors import ErrorCode
@@ -16,6 +16,7 @@ from ottla.protocol.messages.groups import DescribedGroup, DescribedGroupMember,
 
 # DescribeGroups tells an unknown group from one that is dead since this version.
 _DESCRIBE_KNOWS_GROUP_ID_NOT_FOUND: Final = 6
+LISTED_PER_STEP: Final = 64
 
 
 def describe_classic(group_id: str, group: ClassicGroup | None, caller: Caller) -> DescribedGroup:
@@ -50,21 +51,31 @@ def describe_classic(group_id: str, group: ClassicGroup | None, caller: Caller) 
     )
 
 
-def list_groups(groups: Iterable[Group], states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-    """The groups in one of the states and of one of the types; an empty filter lets all pass."""
+def list_groups(
+    groups: Iterable[Group], states: Collection[str], types: Collection[str]
+) -> Generator[None, None, list[ListedGroup]]:
+    """The groups in one of the states and of one of the types; an empty filter lets all pass.
+
+    In steps, each group as it is at its step: groups come and go while others have their turn.
+    """
     wanted_states = {state.lower() for state in states}
     wanted_types = {kind.lower() for kind in types}
-    return [
-        ListedGroup(
-            group_id=group.group_id,
-            protocol_type=group.listed_protocol_type,
-            group_state=group.state_name,
-            group_type=group.group_type.value,
-        )
-        for group in groups
-        if (not wanted_states or group.state_name.lower() in wanted_states)
-        and (not wanted_types or group.group_type in wanted_types)
-    ]
+    listed = []
+    for number, group in enumerate(list(groups), 1):
+        if (not wanted_states or group.state_name.lower() in wanted_states) and (
+            not wanted_types or group.group_type in wanted_types
+        ):
+            listed.append(
+                ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.listed_protocol_type,
+                    group_state=group.state_name,
+                    group_type=group.group_type.value,
+                )
+            )
+        if number % LISTED_PER_STEP == 0:
+            yield
+    return listed
 
 
 # Kinds of members in ConsumerGroupDescribe.

@@ -246,6 +246,7 @@ class GroupMachine:
         return Decision(replies=[(ticket, describe_classic(group_id, group, caller))])
 
     def list(self, states: Collection[str], types: Collection[str], ticket: Ticket, now_ms: int) -> Decision:
+        """The reply is steps to a list of entries of a ListGroups response."""
         return Decision(replies=[(ticket, list_groups(self._shard.groups.values(), states, types))])
 
     def delete(self, group_id: str, ticket: Ticket, now_ms: int) -> Decision:

@@ -7,9 +7,9 @@ goes on without. Nothing here is durable; a reader that meets a broker that forg
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from ottla.errors import ApiError, ErrorCode
@@ -19,6 +19,10 @@ from ottla.protocol.wire import ZERO_UUID
 if TYPE_CHECKING:
     import random
 
+Result = TypeVar("Result")
+Steps: TypeAlias = Generator[None, None, Result]  # others have their turn between two of them
+
+STEP = 16  # partitions
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -73,18 +77,24 @@ class FetchSession:
         self.last_used_ms = now_ms
         self.partitions: OrderedDict[WantedKey, _Wanted] = OrderedDict()
 
-    def add(self, request: FetchRequest, names: Names) -> None:
-        for key, entry in entries(request):
+    def add(self, named: list[tuple[WantedKey, FetchPartition]], names: Names) -> Steps[None]:
+        for number, (key, entry) in enumerate(named, 1):
+            if number % STEP == 0:
+                yield
             wanted = self.partitions.get(key)
             if wanted is None:
                 self.partitions[key] = _Wanted(entry, names.get(key.topic_id))
             else:
                 wanted.entry = entry
 
-    def forget(self, request: FetchRequest) -> None:
+    def forget(self, request: FetchRequest) -> Steps[None]:
+        number = 0
         for forgotten in request.forgotten_topics_data:
             for partition in forgotten.partitions:
                 self.partitions.pop(WantedKey(forgotten.topic, forgotten.topic_id, partition), None)
+                number += 1
+                if number % STEP == 0:
+                    yield
 
     def advance(self, now_ms: int) -> None:
         self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
@@ -150,16 +160,23 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest, version: int, now_ms: int, names: Names = NO_NAMES) -> FetchPlan:
-        """Resolves the session of a request; ApiError where the reader and we do not agree on it."""
+    def plan(self, request: FetchRequest, version: int, now_ms: int, names: Names = NO_NAMES) -> Steps[FetchPlan]:
+        """Resolves the session of a request; ApiError where the reader and we do not agree on it.
+
+        In steps: a request may name very many topics. A reader has one request under way; one that comes with the
+        same session meanwhile meets the next epoch.
+        """
+        named = yield from entries(request)
         if version < 7 or request.session_epoch == FINAL_EPOCH:
             self._sessions.pop(request.session_id, None)
-            return FetchPlan(None, entries(request), names, is_incremental=False)
+            return FetchPlan(None, named, names, is_incremental=False)
         uses_topic_ids = version >= 13
         if request.session_epoch == INITIAL_EPOCH:
             self._sessions.pop(request.session_id, None)
-            session = self._open(request, uses_topic_ids, now_ms, names)
-            return FetchPlan(session, entries(request), names, is_incremental=False)
+            session = self._open(uses_topic_ids, now_ms)
+            if session is not None:
+                yield from session.add(named, names)  # what it forgets as well is not heard: there was nothing before
+            return FetchPlan(session, named, names, is_incremental=False)
         known = self._sessions.get(request.session_id)
         if known is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} is not known")
@@ -170,18 +187,18 @@ class FetchSessions:
             )
         if known.uses_topic_ids != uses_topic_ids:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session names topics by name or by id, not both")
-        known.add(request, names)
-        known.forget(request)
         known.advance(now_ms)
         self._sessions.move_to_end(known.session_id)
+        yield from known.add(named, names)
+        yield from known.forget(request)
         if not known.partitions:
-            del self._sessions[known.session_id]
+            self._sessions.pop(known.session_id, None)
             # What it names and forgets in one breath is still an answer, to a reader without a session.
-            return FetchPlan(None, entries(request), names, is_incremental=False)
+            return FetchPlan(None, named, names, is_incremental=False)
         wanted = [(key, wanted.entry) for key, wanted in known.partitions.items()]
         return FetchPlan(known, wanted, names, is_incremental=True)
 
-    def _open(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int, names: Names) -> FetchSession | None:
+    def _open(self, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
         """A new session; None where there is no room, and the reader goes on without."""
         if not self._make_room(now_ms):
             return None
@@ -189,7 +206,6 @@ class FetchSessions:
         while session_id in self._sessions:
             session_id = self._rng.randint(1, SESSION_ID_MAX)
         session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, now_ms)
-        session.add(request, names)  # what it forgets as well is not heard: there was nothing before
         return session
 
     def _make_room(self, now_ms: int) -> bool:
@@ -203,11 +219,13 @@ class FetchSessions:
         return True
 
 
-def entries(request: FetchRequest) -> list[tuple[WantedKey, FetchPartition]]:
+def entries(request: FetchRequest) -> Steps[list[tuple[WantedKey, FetchPartition]]]:
     """The partitions of a request, in its order; of one that is named twice, the last word counts."""
     wanted = {}
     for topic in request.topics:
         name = topic.topic if topic.topic_id == ZERO_UUID else ""
         for entry in topic.partitions:
             wanted[WantedKey(name, topic.topic_id, entry.partition)] = entry
+            if len(wanted) % STEP == 0:
+                yield
     return list(wanted.items())

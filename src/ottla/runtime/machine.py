@@ -159,18 +159,18 @@ class Runner(Generic[MachineType]):
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
-    def ask(self, decide: Callable[..., Decision], *arguments: Any) -> Any:
-        """Lets the machine decide: the reply where it is there at once, else a coroutine that waits for it.
+    async def ask(self, decide: Callable[..., Decision], *arguments: Any) -> Any:
+        """Lets the machine decide, at once, and waits for the reply.
 
         `decide` is a method of the machine's class; it is called with the machine, the arguments, a ticket and the
-        time. ApiError, here or from the coroutine, is a refusal that the caller puts in the words of its API.
+        time. ApiError is a refusal that the caller puts in the words of its API.
         """
         if self._is_over:  # whoever asks several of them gave others a turn in between
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"{self._journal} was given up")
         ticket = PendingReply()
         now_ms = self.now_ms()
         self.carry_out(decide(self.machine, *arguments, ticket, now_ms), now_ms)
-        return ticket.take() if ticket.is_filled else ticket.wait()
+        return ticket.take() if ticket.is_filled else await ticket.wait()
 
     def carry_out(self, decision: Decision, now_ms: int) -> None:
         """Appends and applies what was decided at `now_ms`, and replies when it is committed."""

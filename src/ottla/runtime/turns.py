@@ -1,9 +1,9 @@
 """A turn of the event loop has a budget: long work is done in pieces, and others have their turn in between.
 
-Work that may be long is a generator. Each `yield` in it is a place where others may have their turn, and says by its
-place that what was read before it is looked at again after it, or cannot change. `Turns.take` runs such work: what is
-done within the budget is done at once, without leaving the callback that began it, and so costs what a plain function
-costs; the rest of what is not becomes a coroutine.
+Work that may be long and does not wait is a generator. Each `yield` in it is a place where others may have their turn,
+and says by its place that what was read before it is looked at again after it, or cannot change. `Turns.finish` runs
+such work: what is done within the budget is done without waiting. Work that waits as well is a coroutine, and looks at
+its `Pace`.
 
     def answers(broker, request) -> Steps[Response]:
         answers = []
@@ -24,7 +24,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
 from functools import wraps
-from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 Item = TypeVar("Item")
@@ -45,39 +44,20 @@ class Turns:
         self.timer = timer
         self._line: deque[asyncio.Future[None]] = deque()
 
-    def take(self, steps: Steps[Any]) -> Any:
-        """What the work returns, where that is there within a turn; else a coroutine for the rest of it.
-
-        The work may return a coroutine itself: the last step of an answer that waits.
-        """
+    async def finish(self, steps: Steps[Result]) -> Result:
+        """What the work returns. What is done within a turn is done at once; then others have theirs in between."""
         timer = self.timer
         try:
             next(steps)  # what is done without a step, as most small requests are, need not be timed
-            ends = timer() + TURN_S
-            while timer() < ends:
-                next(steps)
-        except StopIteration as done:
-            return done.value
-        return self._rest(steps)
-
-    async def _rest(self, steps: Steps[Any]) -> Any:
-        timer = self.timer
-        try:
             while True:
-                await self.give_way()
                 ends = timer() + TURN_S
-                next(steps)  # however busy the machine is, each turn gets on
                 while timer() < ends:
                     next(steps)
+                await self.give_way()
+                next(steps)  # however busy the machine is, each turn gets on
         except StopIteration as done:
-            result = done.value
-        return await result if type(result) is CoroutineType else result
-
-    async def finish(self, steps: Steps[Result]) -> Result:
-        """The same for whoever waits anyway."""
-        result = self.take(steps)
-        waited: Result = await result if type(result) is CoroutineType else result
-        return waited
+            result: Result = done.value
+        return result
 
     async def over(self, items: Iterable[Item]) -> AsyncIterator[Item]:
         """The items one after the other; others have their turn when the budget is spent.
@@ -142,12 +122,11 @@ Context = TypeVar("Context")
 
 def in_turns(
     work: Callable[[Owner, Request, Context], Steps[Result]],
-) -> Callable[[Owner, Request, Context], Result | Coroutine[Any, Any, Result]]:
-    """A handler whose answer is made in steps: called with the broker first, it answers at once or in turns."""
+) -> Callable[[Owner, Request, Context], Coroutine[Any, Any, Result]]:
+    """A handler whose answer is made in steps; it is called with the broker first, which has the turns."""
 
     @wraps(work)
-    def handle(owner: Owner, request: Request, context: Context) -> Result | Coroutine[Any, Any, Result]:
-        answer: Any = owner.turns.take(work(owner, request, context))
-        return answer  # type: ignore[no-any-return]
+    async def handle(owner: Owner, request: Request, context: Context) -> Result:
+        return await owner.turns.finish(work(owner, request, context))
 
     return handle

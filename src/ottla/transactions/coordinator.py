@@ -11,7 +11,7 @@ out not to be needed is lost, which harms nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, replace
 
 from ottla.decisions import CoordinatorRecord, Decision, Ticket
@@ -44,6 +44,7 @@ from ottla.transactions.state import (
 )
 
 EXPIRED_AT_ONCE_MAX = 1000  # transactional ids forgotten in one batch
+LISTED_PER_STEP = 64
 RETRY_MS = 1000  # until what could not be written is tried again
 
 
@@ -499,20 +500,33 @@ class TransactionShard:
         ticket: Ticket,
         now_ms: int,
     ) -> Decision:
-        """The reply is a list of entries of a ListTransactions response. `states` None: whatever the state."""
-        wall_ms = self._wall_ms(now_ms)
-        found = [
-            ListTransactionsResponseTransactionState(
-                transactional_id=transaction.transactional_id,
-                producer_id=transaction.producer_id,
-                transaction_state=transaction.state.title,
-            )
-            for transaction in self._transactions.values()
-            if (states is None or transaction.state in states)
-            and (not producer_ids or transaction.producer_id in producer_ids)
-            and (longer_than_ms < 0 or wall_ms - transaction.start_ms > longer_than_ms)
-        ]
-        return Decision(replies=[(ticket, found)])
+        """The reply is steps to a list of entries of a ListTransactions response. `states` None: whatever the state."""
+        return Decision(replies=[(ticket, self._listed(states, producer_ids, longer_than_ms, self._wall_ms(now_ms)))])
+
+    def _listed(
+        self,
+        states: Collection[TransactionState] | None,
+        producer_ids: Collection[int],
+        longer_than_ms: int,
+        wall_ms: int,
+    ) -> Generator[None, None, list[ListTransactionsResponseTransactionState]]:
+        listed = []
+        for number, transaction in enumerate(list(self._transactions.values()), 1):  # they change between two steps
+            if (
+                (states is None or transaction.state in states)
+                and (not producer_ids or transaction.producer_id in producer_ids)
+                and (longer_than_ms < 0 or wall_ms - transaction.start_ms > longer_than_ms)
+            ):
+                listed.append(
+                    ListTransactionsResponseTransactionState(
+                        transactional_id=transaction.transactional_id,
+                        producer_id=transaction.producer_id,
+                        transaction_state=transaction.state.title,
+                    )
+                )
+            if number % LISTED_PER_STEP == 0:
+                yield
+        return listed
 
     def __len__(self) -> int:
         return len(self._transactions)

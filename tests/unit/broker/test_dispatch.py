@@ -61,6 +61,10 @@ class Asked:
 BROKER: Any = SimpleNamespace(name="the broker")
 
 
+async def unanswered(broker: Any, request: object, context: Context) -> None:
+    """As acks=0."""
+
+
 def frame_of(request: object, version: int) -> bytes:
     key = message_schema_of(type(request)).key
     assert key is not None
@@ -88,7 +92,7 @@ def test_a_handler_is_given_the_broker_the_request_and_who_asks() -> None:
     async def play() -> None:
         contexts: list[Context] = []
 
-        def handle(broker: Any, request: HeartbeatRequest, context: Context) -> HeartbeatResponse:
+        async def handle(broker: Any, request: HeartbeatRequest, context: Context) -> HeartbeatResponse:
             assert broker is BROKER
             assert request == HEARTBEAT
             contexts.append(context)
@@ -149,7 +153,7 @@ def test_what_nobody_needs_once_the_peer_is_gone_is_parked() -> None:
 
 def test_a_large_request_is_copied_and_decoded_in_a_thread_and_too_many_elements_are_refused() -> None:
     async def play() -> None:
-        def handle(broker: Any, request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
+        async def handle(broker: Any, request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
             assert len(request.groups) == 10_000
             return DescribeGroupsResponse(groups=[])
 
@@ -171,7 +175,7 @@ def test_a_large_answer_of_whoever_reports_bytes_is_encoded_in_a_thread() -> Non
         listed = [ListedGroup(group_id=f"g{n}", protocol_type="consumer") for n in range(ENCODED_AT_ONCE_MAX + 1)]
         groups = listed[:1]
 
-        def handle(broker: Any, request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
+        async def handle(broker: Any, request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
             return ListGroupsResponse(groups=groups)
 
         asked = Asked(serve(ListGroupsRequest, handle, reports_bytes=True))
@@ -186,7 +190,7 @@ def test_a_large_answer_of_whoever_reports_bytes_is_encoded_in_a_thread() -> Non
 
 def test_a_request_that_has_no_answer_has_none() -> None:
     async def play() -> None:
-        asked = Asked(serve(HeartbeatRequest, lambda broker, request, context: None))
+        asked = Asked(serve(HeartbeatRequest, unanswered))
         assert asked.send(HEARTBEAT, 4) is None
         asked.offload.close()
 
@@ -196,7 +200,7 @@ def test_a_request_that_has_no_answer_has_none() -> None:
 @pytest.mark.parametrize(("request_", "version"), [(HEARTBEAT, 4), (DescribeGroupsRequest(groups=[]), 5)])
 def test_what_is_not_served_costs_the_connection(request_: object, version: int) -> None:
     async def play() -> None:
-        asked = Asked(serve(HeartbeatRequest, lambda broker, request, context: None))
+        asked = Asked(serve(HeartbeatRequest, unanswered))
         frame = bytearray(frame_of(request_, version))
         if request_ is HEARTBEAT:
             frame[3] = 99  # a version of the future
@@ -209,7 +213,7 @@ def test_what_is_not_served_costs_the_connection(request_: object, version: int)
 
 def test_an_api_versions_of_the_future_is_told_the_range_that_helps() -> None:
     async def play() -> None:
-        asked = Asked(serve(ApiVersionsRequest, lambda broker, request, context: None))
+        asked = Asked(serve(ApiVersionsRequest, unanswered))
         frame = bytearray(frame_of(smallest_message(ApiVersionsRequest, 3), 3))
         frame[3] = 99
         reply = asked.dispatcher(asked.connection, memoryview(frame))

@@ -48,6 +48,7 @@ from ottla.protocol.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from ottla.testing.steps import finished
 
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
@@ -380,7 +381,7 @@ class Driver:
         return self.ask(self.machine.describe, group, Caller(version))
 
     def list_groups(self, states: tuple[str, ...] = (), types: tuple[str, ...] = ()) -> dict[str, tuple[str, str, str]]:
-        found = self.ask(self.machine.list, states, types)
+        found = finished(self.ask(self.machine.list, states, types))
         return {each.group_id: (each.protocol_type, each.group_state, each.group_type) for each in found}
 
     def delete(self, group: str = "g") -> ErrorCode:

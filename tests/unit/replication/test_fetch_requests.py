@@ -12,6 +12,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.replication.fetch_requests import FetchKey, FetchPosition, FetchSessionReader, SessionPart
 from ottla.replication.fetch_sessions import FetchSessions
+from ottla.testing.steps import finished
 
 VERSION = 17
 KEYS = [FetchKey("", UUID(int=topic), partition) for topic in (1, 2) for partition in (0, 1, 2)]
@@ -28,7 +29,7 @@ def ask(sessions: FetchSessions, part: SessionPart) -> tuple[FetchResponse, dict
         forgotten_topics_data=part.forgotten,
     )
     try:
-        plan = sessions.plan(request, VERSION, now_ms=0)
+        plan = finished(sessions.plan(request, VERSION, now_ms=0))
     except ApiError as error:
         return FetchResponse(error_code=error.code, responses=[]), {}
     asked = {FetchKey(*key): wanted.fetch_offset for key, wanted in plan.wanted}

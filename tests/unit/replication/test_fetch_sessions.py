@@ -11,6 +11,7 @@ import pytest
 from ottla.errors import ApiError, ErrorCode
 from ottla.replication.fetch_sessions import EPOCH_MAX, EVICTION_MS, NOTHING_TOLD, FetchPlan, FetchSessions, Told
 from ottla.testing.raw_requests import fetch
+from ottla.testing.steps import finished
 
 TOPIC_ID = UUID(int=9)
 QUIET = {"has_records": False, "has_trouble": False}
@@ -22,13 +23,17 @@ def sessions(slots: int = 10) -> FetchSessions:
     return FetchSessions(random.Random(1), slots)
 
 
+def plan_of(cache: FetchSessions, *arguments: Any) -> FetchPlan:
+    return finished(cache.plan(*arguments))
+
+
 def opened(cache: FetchSessions, partitions: tuple[int, ...] = (0, 1), now_ms: int = 0) -> FetchPlan:
-    return cache.plan(fetch("t", partitions=partitions, session_epoch=0), 12, now_ms)
+    return plan_of(cache, fetch("t", partitions=partitions, session_epoch=0), 12, now_ms)
 
 
 def more(cache: FetchSessions, session: int, epoch: int, version: int = 12, now_ms: int = 0, **entry: Any) -> FetchPlan:
     request = fetch("t", session_id=session, session_epoch=epoch, **{"partitions": (), **entry})
-    return cache.plan(request, version, now_ms)
+    return plan_of(cache, request, version, now_ms)
 
 
 def indexes(plan: FetchPlan) -> list[int]:
@@ -38,7 +43,7 @@ def indexes(plan: FetchPlan) -> list[int]:
 def test_old_versions_and_final_epochs_have_no_session() -> None:
     cache = sessions()
     for request, version in ((fetch("t"), 6), (fetch("t", session_epoch=-1), 12)):
-        plan = cache.plan(request, version, 0)
+        plan = plan_of(cache, request, version, 0)
         assert (plan.session_id, indexes(plan), len(cache)) == (0, [0], 0)
 
 
@@ -53,7 +58,7 @@ def test_an_incremental_request_wants_what_was_named_before() -> None:
 
 
 def test_a_partition_named_twice_is_wanted_once() -> None:
-    plan = sessions().plan(fetch("t", partitions=(0, 0, 1)), 12, 0)
+    plan = plan_of(sessions(), fetch("t", partitions=(0, 0, 1)), 12, 0)
     assert indexes(plan) == [0, 1]
 
 
@@ -90,7 +95,7 @@ def test_closing_and_opening_anew_forget_the_session() -> None:
     more(cache, session, -1)
     assert len(cache) == 0
     session = opened(cache).session_id
-    anew = cache.plan(fetch("t", session_id=session, session_epoch=0), 12, 0)
+    anew = plan_of(cache, fetch("t", session_id=session, session_epoch=0), 12, 0)
     assert anew.session_id not in (0, session)
     assert len(cache) == 1
 
@@ -162,20 +167,20 @@ def test_what_a_request_names_and_forgets_is_answered_once_without_a_session() -
 
 def test_what_the_first_request_of_a_session_forgets_is_not_heard() -> None:
     cache = sessions()
-    session = cache.plan(fetch("t", partitions=(0, 1), session_epoch=0, forgotten=(0,)), 12, 0).session_id
+    session = plan_of(cache, fetch("t", partitions=(0, 1), session_epoch=0, forgotten=(0,)), 12, 0).session_id
     assert indexes(more(cache, session, 1)) == [0, 1]
 
 
 def test_a_session_remembers_what_a_topic_was_called() -> None:
     cache = sessions()
     entry = {"topic_id": TOPIC_ID, "partitions": (0,)}
-    plan = cache.plan(fetch("", session_epoch=0, **entry), 13, 0, {TOPIC_ID: "t"})
+    plan = plan_of(cache, fetch("", session_epoch=0, **entry), 13, 0, {TOPIC_ID: "t"})
     ((key, _),) = plan.wanted
     assert plan.name_of(key) == "t"
-    later = cache.plan(fetch("", session_id=plan.session_id, session_epoch=1, partitions=()), 13, 0, {})
+    later = plan_of(cache, fetch("", session_id=plan.session_id, session_epoch=1, partitions=()), 13, 0, {})
     assert later.name_of(key) == "t"
-    assert cache.plan(fetch("", **entry), 13, 0, {}).name_of(key) is None
-    assert cache.plan(fetch("", **entry), 13, 0, {TOPIC_ID: "t"}).name_of(key) == "t"
+    assert plan_of(cache, fetch("", **entry), 13, 0, {}).name_of(key) is None
+    assert plan_of(cache, fetch("", **entry), 13, 0, {TOPIC_ID: "t"}).name_of(key) == "t"
 
 
 def test_epochs_start_again_behind_the_last() -> None:
@@ -188,7 +193,7 @@ def test_epochs_start_again_behind_the_last() -> None:
 
 def test_topics_by_id_and_by_name_are_told_apart() -> None:
     cache = sessions()
-    plan = cache.plan(fetch("", topic_id=TOPIC_ID, session_epoch=0), 13, 0)
+    plan = plan_of(cache, fetch("", topic_id=TOPIC_ID, session_epoch=0), 13, 0)
     assert plan.wanted[0][0] == ("", TOPIC_ID, 0)
     plan = more(cache, plan.session_id, 1, 13, topic_id=TOPIC_ID, partitions=(4,))
     assert [(key.topic_id, key.partition) for key, _ in plan.wanted] == [(TOPIC_ID, 0), (TOPIC_ID, 4)]

@@ -15,6 +15,7 @@ from ottla.runtime.machine import Runner
 from ottla.runtime.signal import Signal
 from ottla.runtime.tasks import Tasks
 from ottla.testing.loop import run
+from ottla.testing.steps import at_once
 
 START_MS = 1_000_000
 COMMIT_TIMEOUT_MS = 5000
@@ -144,8 +145,8 @@ async def soon(answer: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
 def test_a_request_is_answered_at_once_where_its_records_are_committed_at_once() -> None:
     async def scenario() -> None:
         stage = Stage()
-        assert stage.runner.ask(Counters.add, "a") == "added to a"
-        assert stage.runner.ask(Counters.read, "a") == 1
+        assert at_once(stage.runner.ask(Counters.add, "a")) == "added to a"
+        assert at_once(stage.runner.ask(Counters.read, "a")) == 1
         assert [record.key for record in stage.paper.records] == ["a"]
 
     run(scenario())
@@ -164,7 +165,7 @@ def test_a_reply_waits_until_the_records_are_committed_and_so_does_a_reader() ->
         stage.paper.commit()
         assert await added == "added to a"
         assert await read == 0
-        assert stage.runner.ask(Counters.read, "a") == 1
+        assert at_once(stage.runner.ask(Counters.read, "a")) == 1
 
     run(scenario())
 
@@ -178,7 +179,7 @@ def test_a_commit_that_takes_too_long_is_answered_with_an_error_and_keeps_its_re
         assert refusal.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert asyncio.get_running_loop().time() == pytest.approx(COMMIT_TIMEOUT_MS / 1000)
         stage.paper.commit()
-        assert stage.runner.ask(Counters.read, "a") == 1
+        assert at_once(stage.runner.ask(Counters.read, "a")) == 1
 
     run(scenario())
 
@@ -188,7 +189,7 @@ def test_records_that_cannot_be_written_are_not_applied_and_the_machine_says_wha
         stage = Stage()
         stage.paper.is_full = True
         with pytest.raises(ApiError) as refusal:
-            stage.runner.ask(Counters.add, "a")
+            at_once(stage.runner.ask(Counters.add, "a"))
         assert refusal.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert stage.machine.refusals == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
         assert stage.machine.counts == {}
@@ -199,14 +200,14 @@ def test_records_that_cannot_be_written_are_not_applied_and_the_machine_says_wha
 def test_decisions_of_one_turn_stand_or_fall_by_themselves_and_a_replay_finds_the_same() -> None:
     async def scenario() -> None:
         stage = Stage()
-        assert stage.runner.ask(Counters.add, "a") == "added to a"
+        assert at_once(stage.runner.ask(Counters.add, "a")) == "added to a"
         stage.paper.is_full = True
         with pytest.raises(ApiError):
-            stage.runner.ask(Counters.add, "b")
-        assert stage.runner.ask(Counters.read, "a") == 1  # the one before is not refused with it
+            at_once(stage.runner.ask(Counters.add, "b"))
+        assert at_once(stage.runner.ask(Counters.read, "a")) == 1  # the one before is not refused with it
         stage.paper.is_full = False
-        assert stage.runner.ask(Counters.add, "a") == "added to a"
-        assert stage.runner.ask(Counters.read, "a") == 2
+        assert at_once(stage.runner.ask(Counters.add, "a")) == "added to a"
+        assert at_once(stage.runner.ask(Counters.read, "a")) == 2
         assert stage.machine.refusals == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
         replayed = Counters()
         for record in stage.paper.records:
@@ -234,7 +235,7 @@ def test_a_parked_request_whose_client_hung_up_is_answered_to_nobody() -> None:
         parked.cancel()
         await asyncio.sleep(2)
         assert stage.machine.parked == []
-        assert stage.runner.ask(Counters.read, "a") == 0
+        assert at_once(stage.runner.ask(Counters.read, "a")) == 0
 
     run(scenario())
 
@@ -259,13 +260,13 @@ def test_everybody_who_waits_is_told_to_look_elsewhere_when_the_machine_is_given
 def test_records_of_a_transaction_count_once_its_marker_is_in_the_journal() -> None:
     async def scenario() -> None:
         stage = Stage()
-        assert stage.runner.ask(Counters.add_in_transaction, "a", 7) == "pending"
-        assert stage.runner.ask(Counters.add_in_transaction, "b", 8) == "pending"
-        assert stage.runner.ask(Counters.read, "a") == 0
+        assert at_once(stage.runner.ask(Counters.add_in_transaction, "a", 7)) == "pending"
+        assert at_once(stage.runner.ask(Counters.add_in_transaction, "b", 8)) == "pending"
+        assert at_once(stage.runner.ask(Counters.read, "a")) == 0
         stage.runner.take_in(lambda machine: machine.complete_transaction(7, True), 2)
         stage.runner.take_in(lambda machine: machine.complete_transaction(8, False), 2)
-        assert stage.runner.ask(Counters.read, "a") == 1
-        assert stage.runner.ask(Counters.read, "b") == 0
+        assert at_once(stage.runner.ask(Counters.read, "a")) == 1
+        assert at_once(stage.runner.ask(Counters.read, "b")) == 0
 
     run(scenario())
 

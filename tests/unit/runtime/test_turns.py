@@ -6,6 +6,7 @@ import asyncio
 from itertools import count
 
 from ottla.runtime.turns import TURN_S, Steps, Turns, in_turns
+from ottla.testing.steps import at_once
 
 STEPS_PER_TURN = 5
 
@@ -25,7 +26,7 @@ def counted(total: int) -> Steps[int]:
 
 
 def test_work_within_the_budget_is_done_at_once() -> None:
-    assert counting_turns().take(counted(STEPS_PER_TURN - 2)) == STEPS_PER_TURN - 2
+    assert at_once(counting_turns().finish(counted(STEPS_PER_TURN - 2))) == STEPS_PER_TURN - 2
 
 
 def test_longer_work_lets_others_have_their_turn() -> None:
@@ -65,7 +66,8 @@ def test_many_long_works_together_hold_the_loop_for_one_piece_at_a_time() -> Non
                 pieces_in_this_turn = 0
                 await asyncio.sleep(0)
 
-        begun = [turns.take(work()) for _ in range(20)]
+        begun = [asyncio.create_task(turns.finish(work())) for _ in range(20)]
+        await asyncio.sleep(0)
         pieces_in_this_turn = 0
         neighbour = asyncio.create_task(other())
         await asyncio.gather(*begun)
@@ -82,24 +84,6 @@ def test_every_turn_gets_on_even_where_its_time_is_over_at_once() -> None:
         turns = Turns(lambda: next(looks) * 10 * TURN_S)
         assert await asyncio.wait_for(turns.finish(counted(50)), 60) == 50
         assert [item async for item in turns.over(range(50))] == list(range(50))
-
-    asyncio.run(scenario())
-
-
-def test_work_may_end_with_something_to_wait_for() -> None:
-    async def answer() -> str:
-        await asyncio.sleep(0)
-        return "later"
-
-    def work(steps: int) -> Steps[object]:
-        for _ in range(steps):
-            yield
-        return answer()
-
-    async def scenario() -> None:
-        turns = counting_turns()
-        assert await turns.take(work(1)) == "later"
-        assert await turns.take(work(100)) == "later"
 
     asyncio.run(scenario())
 
@@ -131,4 +115,4 @@ def test_a_handler_in_turns_answers_a_small_request_at_once() -> None:
     def handle(broker: Broker, request: int, context: None) -> Steps[int]:
         return (yield from counted(request))
 
-    assert handle(Broker(), 2, None) == 2
+    assert at_once(handle(Broker(), 2, None)) == 2

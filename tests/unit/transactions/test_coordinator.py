@@ -11,6 +11,7 @@ from ottla.decisions import Decision
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.transactions import InitProducerIdRequest
+from ottla.testing.steps import finished
 from ottla.transactions.settings import TransactionSettings
 from ottla.transactions.state import (
     LAST_CLIENT_EPOCH,
@@ -503,7 +504,7 @@ def test_a_description_tells_who_what_and_since_when(driver: Any) -> None:
 
 def listed(driver: Any, *, states: Any = None, producers: Any = (), longer_than_ms: int = -1) -> Any:
     answer = driver.ask(driver.shard.list_transactions, states, producers, longer_than_ms)
-    return [one.transactional_id for one in answer]
+    return [one.transactional_id for one in finished(answer)]
 
 
 def test_a_list_is_filtered_by_state_producer_and_duration(driver: Any) -> None:

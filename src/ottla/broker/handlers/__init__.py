@@ -1,4 +1,4 @@
-"""The request handlers, a module per API: `handle(broker, request, context)` returns the response, or its coroutine."""
+"""The request handlers, a module per API: `handle(broker, request, context)` returns the response."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ NO_AUTHORIZER = "this broker has no authorizer"
 UNKNOWN = 0  # what stands in place of a kind that its sender does not know itself
 
 
-def handle_describe(broker: Broker, request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse:
+async def handle_describe(broker: Broker, request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse:
     _check_known(request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
     return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[])
 

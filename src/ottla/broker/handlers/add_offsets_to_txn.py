@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ottla.broker.coordinators import together
-from ottla.broker.transaction_requests import waited_for, without_fenced
+from ottla.broker.transaction_requests import without_fenced
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.transactions import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -22,32 +20,20 @@ FIRST_FENCED_VERSION = 2
 FIRST_TRANSACTIONS_VERSION = 0  # how records name the first generation; the second does not ask this
 
 
-def handle(
-    broker: Broker, request: AddOffsetsToTxnRequest, context: Context
-) -> AddOffsetsToTxnResponse | Coroutine[Any, Any, AddOffsetsToTxnResponse]:
+async def handle(broker: Broker, request: AddOffsetsToTxnRequest, context: Context) -> AddOffsetsToTxnResponse:
     if not request.transactional_id:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     if not broker.groups.is_ready:
-        return _with_new_topic(broker, request, context)
-    return _add(broker, request, context)
+        # A producer asks this before it looks for the group's coordinator, whose topic may not be there yet.
+        try:
+            await asyncio.shield(broker.groups.create_topic())
+        except ApiError:
+            return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-
-async def _with_new_topic(broker: Broker, request: AddOffsetsToTxnRequest, context: Context) -> AddOffsetsToTxnResponse:
-    """A producer asks this before it looks for the group's coordinator, whose topic may not be there yet."""
-    try:
-        await asyncio.shield(broker.groups.create_topic())
-    except ApiError:
-        return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return await waited_for(_add(broker, request, context))
-
-
-def _add(
-    broker: Broker, request: AddOffsetsToTxnRequest, context: Context
-) -> AddOffsetsToTxnResponse | Coroutine[Any, Any, AddOffsetsToTxnResponse]:
     def refuse(code: ErrorCode) -> AddOffsetsToTxnResponse:
         return AddOffsetsToTxnResponse(error_code=without_fenced(code, context.version, FIRST_FENCED_VERSION))
 
-    answer: Any = broker.transactions.ask(
+    refused = await broker.transactions.ask(
         request.transactional_id,
         refuse,
         TransactionShard.add_partitions,
@@ -56,4 +42,4 @@ def _add(
         [TopicPartition(broker.groups.topic, broker.groups.partition_of(request.group_id))],
         FIRST_TRANSACTIONS_VERSION,
     )
-    return together([answer], lambda answers: AddOffsetsToTxnResponse() if answers[0] is None else answers[0])
+    return refused or AddOffsetsToTxnResponse()

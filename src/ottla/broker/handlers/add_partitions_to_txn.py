@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ottla.broker.coordinators import together
 from ottla.broker.transaction_requests import unknown_partitions, without_fenced
 from ottla.cluster.image import INTERNAL_TOPICS
 from ottla.errors import ErrorCode
@@ -20,7 +19,7 @@ from ottla.protocol.messages.transactions import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from ottla.runtime.turns import Steps, in_turns
+from ottla.runtime.stepping import all_of
 from ottla.transactions.coordinator import TransactionShard
 from ottla.transactions.state import FIRST_VERSION_WITH_BUMPS, ProducerIdAndEpoch
 
@@ -35,30 +34,21 @@ FIRST_VERSION_2_VERSION = 5  # a broker asks for a producer that does not ask it
 Codes = Mapping[TopicPartition, ErrorCode]
 
 
-@in_turns
-def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: Context) -> Steps[Any]:
+async def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: Context) -> AddPartitionsToTxnResponse:
     if context.version >= FIRST_BATCHED_VERSION:
-        answers = []
-        for transaction in request.transactions:
-            answers.append(_add(broker, transaction, context.version))
-            yield
-        return together(answers, partial(_batched, request))
+        asked = (_add(broker, transaction, context.version) for transaction in request.transactions)
+        return _batched(request, await all_of(asked, broker.turns))
     transaction = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    answer = _add(broker, transaction, context.version)
-    return together(
-        [answer],
-        lambda codes: AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(transaction.topics, codes[0])),
-    )
+    codes = await _add(broker, transaction, context.version)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(transaction.topics, codes))
 
 
-def _add(
-    broker: Broker, transaction: AddPartitionsToTxnTransaction, version: int
-) -> Codes | Coroutine[Any, Any, Codes]:
+async def _add(broker: Broker, transaction: AddPartitionsToTxnTransaction, version: int) -> Codes:
     """A code for each partition; all of them are added or none."""
     partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     refused = dict.fromkeys(unknown_partitions(broker.image, partitions), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -72,17 +62,17 @@ def _add(
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     client_version = FIRST_VERSION_WITH_BUMPS if version >= FIRST_VERSION_2_VERSION else 0
 
-    def refuse(code: ErrorCode) -> Codes:
+    def refuse(code: ErrorCode) -> Codes | None:
         return dict.fromkeys(partitions, without_fenced(code, version, FIRST_FENCED_VERSION))
 
     ask = partial(broker.transactions.ask, transaction.transactional_id, refuse)
     if transaction.verify_only:
-        verified: Any = ask(TransactionShard.verify_partitions, transaction.transactional_id, producer, partitions)
-        return verified  # type: ignore[no-any-return]
-    answer: Any = ask(
-        TransactionShard.add_partitions, transaction.transactional_id, producer, partitions, client_version
-    )
-    return together([answer], lambda codes: dict.fromkeys(partitions, ErrorCode.NONE) if codes[0] is None else codes[0])
+        codes = await ask(TransactionShard.verify_partitions, transaction.transactional_id, producer, partitions)
+    else:
+        codes = await ask(
+            TransactionShard.add_partitions, transaction.transactional_id, producer, partitions, client_version
+        )
+    return dict.fromkeys(partitions, ErrorCode.NONE) if codes is None else codes
 
 
 def _results(topics: list[AddPartitionsToTxnTopic], codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
@@ -100,7 +90,7 @@ def _results(topics: list[AddPartitionsToTxnTopic], codes: Codes) -> list[AddPar
     ]
 
 
-def _batched(request: AddPartitionsToTxnRequest, answers: Any) -> AddPartitionsToTxnResponse:
+def _batched(request: AddPartitionsToTxnRequest, answers: list[Codes]) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(

@@ -29,7 +29,7 @@ FINALIZED_FEATURES = {"metadata.version": 30, "group.version": 1, "transaction.v
 FINALIZED_EPOCH = 1
 
 
-def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
+async def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
     if context.version >= FIRST_NAMED_VERSION and not (
         SOFTWARE_NAME.fullmatch(request.client_software_name)
         and SOFTWARE_NAME.fullmatch(request.client_software_version)

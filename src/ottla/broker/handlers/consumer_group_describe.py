@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.answer_room import AnswerRoom
 from ottla.broker.authorized import GROUP_OPERATIONS
-from ottla.broker.coordinators import together
 from ottla.errors import ErrorCode
 from ottla.groups.machine import GroupMachine
 from ottla.protocol.messages.consumer_groups import (
@@ -16,24 +15,23 @@ from ottla.protocol.messages.consumer_groups import (
     DescribedGroup,
     Member,
 )
-from ottla.runtime.turns import Steps, in_turns
+from ottla.runtime.stepping import all_of
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
 
-@in_turns
-def handle(broker: Broker, request: ConsumerGroupDescribeRequest, context: Context) -> Steps[Any]:
-    answers = []
+async def handle(
+    broker: Broker, request: ConsumerGroupDescribeRequest, context: Context
+) -> ConsumerGroupDescribeResponse:
     room = AnswerRoom()
-    for group_id in request.group_ids:
-        answer = _describe(broker, group_id)
-        if type(answer) is DescribedGroup:
-            room.take(sum(map(_element_count, answer.members)))
-        answers.append(answer)
-        yield
-    return together(answers, partial(_response, request.include_authorized_operations))
+
+    def note(group: DescribedGroup) -> None:
+        room.take(sum(map(_element_count, group.members)))
+
+    groups = await all_of((_describe(broker, group_id) for group_id in request.group_ids), broker.turns, note)
+    return _response(request.include_authorized_operations, groups)
 
 
 def _element_count(member: Member) -> int:
@@ -42,11 +40,11 @@ def _element_count(member: Member) -> int:
     return 1 + len(member.subscribed_topic_names) + partition_count
 
 
-def _describe(broker: Broker, group_id: str) -> Any:
+async def _describe(broker: Broker, group_id: str) -> DescribedGroup:
     refuse = partial(_refused, group_id)
     if not group_id:
         return refuse(ErrorCode.INVALID_GROUP_ID)
-    return broker.groups.ask(group_id, refuse, GroupMachine.consumer_describe, group_id)
+    return await broker.groups.ask(group_id, refuse, GroupMachine.consumer_describe, group_id)
 
 
 def _refused(group_id: str, code: ErrorCode) -> DescribedGroup:
@@ -61,9 +59,9 @@ def _refused(group_id: str, code: ErrorCode) -> DescribedGroup:
     )
 
 
-def _response(includes_operations: bool, groups: Any) -> ConsumerGroupDescribeResponse:
+def _response(includes_operations: bool, groups: list[DescribedGroup]) -> ConsumerGroupDescribeResponse:
     if includes_operations:
         for group in groups:
             if not group.error_code:
                 group.authorized_operations = GROUP_OPERATIONS
-    return ConsumerGroupDescribeResponse(groups=list(groups))
+    return ConsumerGroupDescribeResponse(groups=groups)

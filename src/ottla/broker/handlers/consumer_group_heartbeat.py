@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.group_requests import caller_of
 from ottla.errors import ErrorCode
@@ -15,12 +14,14 @@ if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
 
 
-def handle(
+async def handle(
     broker: Broker, request: ConsumerGroupHeartbeatRequest, context: Context
-) -> ConsumerGroupHeartbeatResponse | Coroutine[Any, Any, ConsumerGroupHeartbeatResponse]:
+) -> ConsumerGroupHeartbeatResponse:
     if "consumer" not in broker.config.group_coordinator_rebalance_protocols:
         return _refused(ErrorCode.UNSUPPORTED_VERSION)
-    return broker.groups.ask(request.group_id, _refused, GroupMachine.consumer_heartbeat, request, caller_of(context))
+    return await broker.groups.ask(
+        request.group_id, _refused, GroupMachine.consumer_heartbeat, request, caller_of(context)
+    )
 
 
 def _refused(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:

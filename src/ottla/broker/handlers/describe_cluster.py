@@ -17,7 +17,7 @@ BROKERS = 1
 CONTROLLERS = 2
 
 
-def handle(broker: Broker, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
+async def handle(broker: Broker, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
     image = broker.image
     if request.endpoint_type == CONTROLLERS:
         return _refused(

@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.answer_room import AnswerRoom
 from ottla.broker.authorized import GROUP_OPERATIONS
-from ottla.broker.coordinators import together
 from ottla.broker.group_requests import caller_of
 from ottla.errors import ErrorCode
 from ottla.groups.machine import GroupMachine
 from ottla.protocol.messages.groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-from ottla.runtime.turns import Steps, in_turns
+from ottla.runtime.stepping import all_of
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
 
-@in_turns
-def handle(broker: Broker, request: DescribeGroupsRequest, context: Context) -> Steps[Any]:
-    answers = []
+async def handle(broker: Broker, request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
     room = AnswerRoom()
-    for group_id in request.groups:
-        answer = _describe(broker, group_id, context)
-        if type(answer) is DescribedGroup:
-            members = answer.members
-            size_bytes = sum(len(one.member_metadata) + len(one.member_assignment) for one in members)
-            room.take(len(members), size_bytes)
-        answers.append(answer)
-        yield
-    return together(answers, partial(_response, request.include_authorized_operations))
+
+    def note(group: DescribedGroup) -> None:
+        size_bytes = sum(len(one.member_metadata) + len(one.member_assignment) for one in group.members)
+        room.take(len(group.members), size_bytes)
+
+    groups = await all_of((_describe(broker, group_id, context) for group_id in request.groups), broker.turns, note)
+    return _response(request.include_authorized_operations, groups)
 
 
-def _describe(broker: Broker, group_id: str, context: Context) -> Any:
-    return broker.groups.ask(group_id, partial(_refused, group_id), GroupMachine.describe, group_id, caller_of(context))
+async def _describe(broker: Broker, group_id: str, context: Context) -> DescribedGroup:
+    return await broker.groups.ask(
+        group_id, partial(_refused, group_id), GroupMachine.describe, group_id, caller_of(context)
+    )
 
 
 def _refused(group_id: str, code: ErrorCode) -> DescribedGroup:
@@ -44,9 +41,9 @@ def _refused(group_id: str, code: ErrorCode) -> DescribedGroup:
     )
 
 
-def _response(includes_operations: bool, groups: Any) -> DescribeGroupsResponse:
+def _response(includes_operations: bool, groups: list[DescribedGroup]) -> DescribeGroupsResponse:
     if includes_operations:
         for group in groups:
             if not group.error_code:
                 group.authorized_operations = GROUP_OPERATIONS
-    return DescribeGroupsResponse(groups=list(groups))
+    return DescribeGroupsResponse(groups=groups)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.answer_room import AnswerRoom
-from ottla.broker.coordinators import together
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     DescribeTransactionsResponseTransactionState,
 )
-from ottla.runtime.turns import Steps, in_turns
+from ottla.runtime.stepping import all_of
 from ottla.transactions.coordinator import TransactionShard
 
 if TYPE_CHECKING:
@@ -21,24 +20,23 @@ if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
 
 
-@in_turns
-def handle(broker: Broker, request: DescribeTransactionsRequest, context: Context) -> Steps[Any]:
-    answers = []
+async def handle(
+    broker: Broker, request: DescribeTransactionsRequest, context: Context
+) -> DescribeTransactionsResponse:
     room = AnswerRoom()
-    for name in request.transactional_ids:
-        answer = _describe(broker, name)
-        if type(answer) is DescribeTransactionsResponseTransactionState:
-            room.take(sum(len(topic.partitions) for topic in answer.topics))
-        answers.append(answer)
-        yield
-    return together(answers, lambda states: DescribeTransactionsResponse(transaction_states=list(states)))
+
+    def note(state: DescribeTransactionsResponseTransactionState) -> None:
+        room.take(sum(len(topic.partitions) for topic in state.topics))
+
+    states = await all_of((_describe(broker, name) for name in request.transactional_ids), broker.turns, note)
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
-def _describe(broker: Broker, transactional_id: str) -> Any:
+async def _describe(broker: Broker, transactional_id: str) -> DescribeTransactionsResponseTransactionState:
     refuse = partial(_refused, transactional_id)
     if not transactional_id:
         return refuse(ErrorCode.INVALID_REQUEST)
-    return broker.transactions.ask(transactional_id, refuse, TransactionShard.describe, transactional_id)
+    return await broker.transactions.ask(transactional_id, refuse, TransactionShard.describe, transactional_id)
 
 
 def _refused(transactional_id: str, code: ErrorCode) -> DescribeTransactionsResponseTransactionState:

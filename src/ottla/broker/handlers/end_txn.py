@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ottla.broker.transaction_requests import waited_for, without_fenced
+from ottla.broker.transaction_requests import without_fenced
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
 from ottla.transactions.coordinator import TransactionShard
@@ -20,39 +19,21 @@ FIRST_FENCED_VERSION = 2
 FIRST_VERSION_2_VERSION = 5
 
 
-def handle(
-    broker: Broker, request: EndTxnRequest, context: Context
-) -> EndTxnResponse | Coroutine[Any, Any, EndTxnResponse]:
+async def handle(broker: Broker, request: EndTxnRequest, context: Context) -> EndTxnResponse:
     if not request.transactional_id:
         return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     refuse = partial(_refused, context)
+    client_version = FIRST_VERSION_WITH_BUMPS if context.version >= FIRST_VERSION_2_VERSION else 0
+    new_producer_id = None
     try:
-        runner = broker.transactions.runner_of(request.transactional_id)
+        machine = broker.transactions.runner_of(request.transactional_id).machine
+        if client_version and machine.is_exhausted(request.transactional_id):
+            # The producer's epochs are used up: it goes on under another id.
+            new_producer_id = await broker.producer_ids.next()
     except ApiError as error:
         return refuse(error.code)
-    client_version = FIRST_VERSION_WITH_BUMPS if context.version >= FIRST_VERSION_2_VERSION else 0
-    if client_version and runner.machine.is_exhausted(request.transactional_id):
-        return _with_new_id(broker, request, client_version, context)
-    return broker.transactions.ask(
-        request.transactional_id, refuse, TransactionShard.end_transaction, request, client_version, None
-    )
-
-
-async def _with_new_id(broker: Broker, request: EndTxnRequest, client_version: int, context: Context) -> EndTxnResponse:
-    """The producer's epochs are used up: it goes on under another id."""
-    try:
-        producer_id = await broker.producer_ids.next()
-    except ApiError as error:
-        return _refused(context, error.code)
-    return await waited_for(
-        broker.transactions.ask(
-            request.transactional_id,
-            partial(_refused, context),
-            TransactionShard.end_transaction,
-            request,
-            client_version,
-            producer_id,
-        )
+    return await broker.transactions.ask(
+        request.transactional_id, refuse, TransactionShard.end_transaction, request, client_version, new_producer_id
     )
 
 

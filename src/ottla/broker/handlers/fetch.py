@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.partition import READ_COMMITTED, Partition, check_isolation
 from ottla.errors import ApiError, ErrorCode
@@ -22,7 +21,7 @@ from ottla.protocol.messages.fetch import (
 from ottla.replication.fetch_sessions import FetchPlan, Told, WantedKey
 from ottla.replication.leader import NO_EPOCH
 from ottla.runtime.signal import Signal, Watch
-from ottla.runtime.turns import STEP, Steps
+from ottla.runtime.turns import STEP, Pace, Steps
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -38,20 +37,18 @@ HUNG_UP = -1  # among the places of partitions that moved: the reader did
 UNKNOWN_CODES = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def handle(
-    broker: Broker, request: FetchRequest, context: Context
-) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+async def handle(broker: Broker, request: FetchRequest, context: Context) -> FetchResponse:
     try:
         check_isolation(request.isolation_level)
     except ApiError as error:
         return _refused(request, context.version, error.code)
     try:
         names = broker.image.names_by_id
-        plan = broker.fetch_sessions.plan(request, context.version, broker.clock.steady_ms(), names)
+        planning = broker.fetch_sessions.plan(request, context.version, broker.clock.steady_ms(), names)
+        plan = await broker.turns.finish(planning)
     except ApiError as error:
         return FetchResponse(error_code=error.code, session_id=0, responses=[])
-    answer: Any = broker.turns.take(_Reading(broker, request, context, plan).answer())
-    return answer  # type: ignore[no-any-return]
+    return await _Reading(broker, request, context, plan).answer()
 
 
 def _refused(request: FetchRequest, version: int, code: ErrorCode) -> FetchResponse:
@@ -109,17 +106,19 @@ class _Reading:
         self._bytes_read = 0
         self._has_error = False
 
-    def answer(self) -> Steps[Any]:
-        """The response, or where there is not enough to tell yet a coroutine that waits for more."""
-        for key, entry in self._plan.wanted:
+    async def answer(self) -> FetchResponse:
+        """The response, once there is enough to report or the reader has waited for as long as it wants to."""
+        wanted = self._plan.wanted
+        pace = self._broker.turns.pace() if len(wanted) >= STEP else None
+        for key, entry in wanted:
             self._results.append(self._look(key, entry))
-            if len(self._results) % STEP == 0:
-                yield
-        if self._is_enough() or self._request.max_wait_ms <= 0 or self._broker.is_stopping:
-            return (yield from self._response())
-        return self._wait()
+            if pace is not None and len(self._results) % STEP == 0 and pace.is_spent:
+                await pace.give_way()
+        if not self._is_enough() and self._request.max_wait_ms > 0:
+            await self._wait()
+        return await self._response(pace)
 
-    async def _wait(self) -> FetchResponse:
+    async def _wait(self) -> None:
         """Looks again at partitions that move, until there is enough or the time is up.
 
         A reader that hung up gets what there is: if it is gone, nothing is held for it any longer.
@@ -140,7 +139,6 @@ class _Reading:
                 await self._broker.turns.finish(self._look_again(moved, watch))
         finally:
             watch.close()
-        return await self._broker.turns.finish(self._response())
 
     def _look_again(self, moved: list[int], watch: Watch) -> Steps[None]:
         for place in moved:
@@ -267,13 +265,13 @@ class _Reading:
 
     # -- answering -----------------------------------------------------------------------------------------------------
 
-    def _response(self) -> Steps[FetchResponse]:
+    async def _response(self, pace: Pace | None) -> FetchResponse:
         """The answer: all partitions in a full fetch, those with news in an incremental one."""
         topics: list[FetchableTopicResponse] = []
         leaders: set[int] = set()
         for number, (key, data) in enumerate(self._in_order(), 1):
-            if number % STEP == 0:
-                yield
+            if pace is not None and number % STEP == 0 and pace.is_spent:
+                await pace.give_way()
             told = Told(data.high_watermark, data.log_start_offset)
             has_trouble = bool(data.error_code) or data.diverging_epoch is not None
             if not self._plan.must_tell(key, told, has_records=data.records != b"", has_trouble=has_trouble):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker import coordinators
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.runtime.turns import STEP, Steps, in_turns
+from ottla.runtime.turns import STEP, Steps
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -30,15 +30,19 @@ class KeyType(IntEnum):
     TRANSACTION = 1
 
 
-@in_turns
-def handle(broker: Broker, request: FindCoordinatorRequest, context: Context) -> Steps[Any]:
+async def handle(broker: Broker, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if context.version >= FIRST_BATCHED_VERSION else [request.key]
     coordinator = _coordinator(broker, request.key_type)
     if coordinator is None:
         return _response(context, [_failed(key, ErrorCode.INVALID_REQUEST) for key in keys])
     if not coordinator.is_ready:
-        return _created(broker, coordinator, keys, context)
-    return (yield from _all_found(broker, coordinator, keys, context))
+        # The first who asks waits until the topic is there; Kafka would have it ask again.
+        try:
+            await asyncio.shield(coordinator.create_topic())  # a client that hangs up must not leave it half made
+        except ApiError as error:
+            logger.error("%s cannot be created: %s", coordinator.topic, error)
+            return _response(context, [_failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE) for key in keys])
+    return _response(context, await broker.turns.finish(_all_found(broker, coordinator, keys, context)))
 
 
 def _coordinator(broker: Broker, key_type: int) -> coordinators.Coordinator[Any] | None:
@@ -51,28 +55,15 @@ def _coordinator(broker: Broker, key_type: int) -> coordinators.Coordinator[Any]
             return None
 
 
-async def _created(
-    broker: Broker, coordinator: coordinators.Coordinator[Any], keys: list[str], context: Context
-) -> FindCoordinatorResponse:
-    """The first who asks waits until the topic is there; Kafka would have it ask again."""
-    try:
-        # A client that hangs up must not leave a topic half made.
-        await asyncio.shield(coordinator.create_topic())
-    except ApiError as error:
-        logger.error("%s cannot be created: %s", coordinator.topic, error)
-        return _response(context, [_failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE) for key in keys])
-    return await broker.turns.finish(_all_found(broker, coordinator, keys, context))
-
-
 def _all_found(
     broker: Broker, coordinator: coordinators.Coordinator[Any], keys: list[str], context: Context
-) -> Steps[FindCoordinatorResponse]:
+) -> Steps[list[Coordinator]]:
     found = []
     for key in keys:
         found.append(_found(broker, coordinator, key, context))
         if len(found) % STEP == 0:
             yield
-    return _response(context, found)
+    return found
 
 
 def _found(broker: Broker, coordinator: coordinators.Coordinator[Any], key: str, context: Context) -> Coordinator:

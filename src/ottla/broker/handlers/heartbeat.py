@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode
 from ottla.groups.machine import GroupMachine
@@ -14,10 +13,8 @@ if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
 
 
-def handle(
-    broker: Broker, request: HeartbeatRequest, context: Context
-) -> HeartbeatResponse | Coroutine[Any, Any, HeartbeatResponse]:
-    return broker.groups.ask(request.group_id, _refused, GroupMachine.heartbeat, request)
+async def handle(broker: Broker, request: HeartbeatRequest, context: Context) -> HeartbeatResponse:
+    return await broker.groups.ask(request.group_id, _refused, GroupMachine.heartbeat, request)
 
 
 def _refused(code: ErrorCode) -> HeartbeatResponse:

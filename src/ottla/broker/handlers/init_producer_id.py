@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ottla.broker.transaction_requests import waited_for, without_fenced
+from ottla.broker.transaction_requests import without_fenced
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from ottla.transactions.coordinator import TransactionShard
@@ -19,43 +18,21 @@ NONE = -1  # what a producer without an id, and without an epoch, sends
 FIRST_FENCED_VERSION = 4  # earlier clients do not know PRODUCER_FENCED
 
 
-def handle(
-    broker: Broker, request: InitProducerIdRequest, context: Context
-) -> InitProducerIdResponse | Coroutine[Any, Any, InitProducerIdResponse]:
+async def handle(broker: Broker, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
     if (request.producer_id == NONE) != (request.producer_epoch == NONE) or request.transactional_id == "":
         return _refused(context, ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is None:
-        # One that lost count asks with its old id; it gets a new one, whose sequences start at 0.
-        return _with_new_id(broker, context)
     refuse = partial(_refused, context)
+    transactional_id, new_producer_id = request.transactional_id, None
     try:
-        runner = broker.transactions.runner_of(request.transactional_id)
+        if transactional_id is None:
+            # One that lost count asks with its old id; it gets a new one, whose sequences start at 0.
+            return InitProducerIdResponse(producer_id=await broker.producer_ids.next(), producer_epoch=0)
+        if broker.transactions.runner_of(transactional_id).machine.wants_producer_id(transactional_id):
+            new_producer_id = await broker.producer_ids.next()
     except ApiError as error:
         return refuse(error.code)
-    if runner.machine.wants_producer_id(request.transactional_id):
-        return _with_transactions_of_new_id(broker, request.transactional_id, request, context)
-    return broker.transactions.ask(request.transactional_id, refuse, TransactionShard.init_producer_id, request, None)
-
-
-async def _with_new_id(broker: Broker, context: Context) -> InitProducerIdResponse:
-    try:
-        producer_id = await broker.producer_ids.next()
-    except ApiError as error:
-        return _refused(context, error.code)
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
-
-
-async def _with_transactions_of_new_id(
-    broker: Broker, transactional_id: str, request: InitProducerIdRequest, context: Context
-) -> InitProducerIdResponse:
-    try:
-        producer_id = await broker.producer_ids.next()
-    except ApiError as error:
-        return _refused(context, error.code)
-    return await waited_for(
-        broker.transactions.ask(
-            transactional_id, partial(_refused, context), TransactionShard.init_producer_id, request, producer_id
-        )
+    return await broker.transactions.ask(
+        transactional_id, refuse, TransactionShard.init_producer_id, request, new_producer_id
     )
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.group_requests import caller_of
 from ottla.errors import ErrorCode
@@ -18,11 +17,9 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITHOUT_PROTOCOL = 7  # earlier ones need a name, though it be empty
 
 
-def handle(
-    broker: Broker, request: JoinGroupRequest, context: Context
-) -> JoinGroupResponse | Coroutine[Any, Any, JoinGroupResponse]:
+async def handle(broker: Broker, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
     refuse = partial(_refused, request.member_id, context.version)
-    return broker.groups.ask(request.group_id, refuse, GroupMachine.join, request, caller_of(context))
+    return await broker.groups.ask(request.group_id, refuse, GroupMachine.join, request, caller_of(context))
 
 
 def _refused(member_id: str, version: int, code: ErrorCode) -> JoinGroupResponse:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.group_requests import caller_of
 from ottla.errors import ErrorCode
@@ -18,11 +17,9 @@ if TYPE_CHECKING:
 FIRST_BATCHED_VERSION = 3
 
 
-def handle(
-    broker: Broker, request: LeaveGroupRequest, context: Context
-) -> LeaveGroupResponse | Coroutine[Any, Any, LeaveGroupResponse]:
+async def handle(broker: Broker, request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
     refuse = partial(_refused, request, context.version)
-    return broker.groups.ask(request.group_id, refuse, GroupMachine.leave, request, caller_of(context))
+    return await broker.groups.ask(request.group_id, refuse, GroupMachine.leave, request, caller_of(context))
 
 
 def _refused(request: LeaveGroupRequest, version: int, code: ErrorCode) -> LeaveGroupResponse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.partition import Partition, check_isolation
 from ottla.errors import ApiError, ErrorCode
@@ -13,7 +13,7 @@ from ottla.protocol.messages.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from ottla.runtime.turns import STEP, Steps, in_turns
+from ottla.runtime.turns import STEP, Steps
 from ottla.storage.lookups import LongLookupError, Looked, TimeLookup
 
 if TYPE_CHECKING:
@@ -52,10 +52,19 @@ class Unfinished(NamedTuple):
     lookup: TimeLookup
 
 
-@in_turns
-def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Steps[Any]:
-    answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+async def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     unfinished: list[Unfinished] = []
+    response = await broker.turns.finish(_begun(broker, request, context, unfinished))
+    if unfinished:
+        await _finish(broker, request, context, unfinished)
+    return response
+
+
+def _begun(
+    broker: Broker, request: ListOffsetsRequest, context: Context, unfinished: list[Unfinished]
+) -> Steps[ListOffsetsResponse]:
+    """The answer, in which those that are added to `unfinished` have yet to be filled."""
+    answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
     looked_at = 0  # of all topics together: most have few partitions
     for topic in request.topics:
         partitions = answers.setdefault(topic.name, {})
@@ -77,22 +86,15 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Ste
             looked_at += 1
             if looked_at % STEP == 0:
                 yield
-    response = ListOffsetsResponse(
+    return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(name=name, partitions=list(partitions.values()))
             for name, partitions in answers.items()
         ]
     )
-    return _finished(broker, request, context, response, unfinished) if unfinished else response
 
 
-async def _finished(
-    broker: Broker,
-    request: ListOffsetsRequest,
-    context: Context,
-    response: ListOffsetsResponse,
-    unfinished: list[Unfinished],
-) -> ListOffsetsResponse:
+async def _finish(broker: Broker, request: ListOffsetsRequest, context: Context, unfinished: list[Unfinished]) -> None:
     """Decompresses batches in a thread, one at a time, and looks again at the log as it is then."""
     for topic, entry, answer, first in unfinished:
         lookup: TimeLookup | None = first
@@ -110,7 +112,6 @@ async def _finished(
             except ApiError as error:
                 answer.error_code = error.code
                 lookup = None
-    return response
 
 
 def _answer(index: int, found: Found, version: int) -> ListOffsetsPartitionResponse:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ottla.broker.coordinators import or_refused, together
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.patterns import TopicPattern
 from ottla.protocol.messages.transactions import (
@@ -14,7 +11,7 @@ from ottla.protocol.messages.transactions import (
     ListTransactionsResponse,
     ListTransactionsResponseTransactionState,
 )
-from ottla.runtime.turns import Steps, in_turns
+from ottla.runtime.stepping import all_of
 from ottla.transactions.coordinator import TransactionShard
 from ottla.transactions.state import STATES_BY_TITLE
 
@@ -25,25 +22,21 @@ if TYPE_CHECKING:
 Found = list[ListTransactionsResponseTransactionState]
 
 
-@in_turns
-def handle(broker: Broker, request: ListTransactionsRequest, context: Context) -> Steps[Any]:
+async def handle(broker: Broker, request: ListTransactionsRequest, context: Context) -> ListTransactionsResponse:
     known = {STATES_BY_TITLE[title] for title in request.state_filters if title in STATES_BY_TITLE}
     states = known if request.state_filters else None
     producer_ids = frozenset(request.producer_id_filters)
-    answers = []
     try:
-        for runner in broker.transactions.runners():
-            answers.append(
+        shards = await all_of(
+            (
                 runner.ask(TransactionShard.list_transactions, states, producer_ids, request.duration_filter)
-            )
-            yield
+                for runner in broker.transactions.runners()
+            ),
+            broker.turns,
+        )
     except ApiError as error:
         return _refused(request, error.code)
-    return or_refused(together(answers, partial(_answered, request)), partial(_refused, request))
-
-
-def _answered(request: ListTransactionsRequest, shards: Sequence[Found]) -> ListTransactionsResponse:
-    found = [one for shard in shards for one in shard]
+    found = [one for steps in shards for one in await broker.turns.finish(steps)]
     if request.transactional_id_pattern:
         try:
             found = _matching(request.transactional_id_pattern, found)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
@@ -19,7 +20,7 @@ from ottla.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.protocol.wire import ZERO_UUID
-from ottla.runtime.turns import STEP, Steps, in_turns
+from ottla.runtime.turns import STEP, Steps
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -30,20 +31,35 @@ FIRST_TOPIC_ID_VERSION = 12
 FIRST_ERROR_VERSION = 13
 
 
-@in_turns
-def handle(broker: Broker, request: MetadataRequest, context: Context) -> Steps[Any]:
+async def handle(broker: Broker, request: MetadataRequest, context: Context) -> MetadataResponse:
     image = broker.image  # one view for the whole answer, however many turns it takes
     topics = request.topics
     if topics is None or (not topics and context.version == 0):
-        told = []
-        for state in image.topics.values():
-            told.append((yield from _known(image, state)))
-            if len(told) % STEP == 0:
-                yield
-        return _response(broker, request, context, told)
+        return _response(broker, request, context, await broker.turns.finish(_all_known(image)))
     if not _can_be_asked(topics, context.version):
         return _refused(topics, context.version, ErrorCode.INVALID_REQUEST)
-    # Each is told once; where some are named by id, only those are.
+    wanted, missing = await broker.turns.finish(_named_once(image, topics))
+    created: Mapping[str, ApiError | None] = {}
+    if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
+        # A client that hangs up must not leave a topic half made.
+        created = await asyncio.shield(broker.controller.auto_create(missing))
+        image = broker.image
+    return _response(broker, request, context, await broker.turns.finish(_answers(image, wanted, created)))
+
+
+def _all_known(image: ClusterImage) -> Steps[list[MetadataResponseTopic]]:
+    answers = []
+    for state in image.topics.values():
+        answers.append((yield from _known(image, state)))
+        if len(answers) % STEP == 0:
+            yield
+    return answers
+
+
+def _named_once(
+    image: ClusterImage, topics: list[MetadataRequestTopic]
+) -> Steps[tuple[list[MetadataRequestTopic], list[str]]]:
+    """Each topic once, and where some are named by id, only those; and the names of those that are not there."""
     by_id = [topic for topic in topics if topic.topic_id != ZERO_UUID]
     wanted: dict[str | UUID | None, MetadataRequestTopic] = {}
     missing: dict[str, None] = {}
@@ -53,15 +69,24 @@ def handle(broker: Broker, request: MetadataRequest, context: Context) -> Steps[
             missing[topic.name] = None
         if len(wanted) % STEP == 0:
             yield
-    topics = list(wanted.values())
-    if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-        return _created(broker, request, context, topics, list(missing))
+    return list(wanted.values()), list(missing)
+
+
+def _answers(
+    image: ClusterImage, topics: list[MetadataRequestTopic], created: Mapping[str, ApiError | None]
+) -> Steps[list[MetadataResponseTopic]]:
+    """A client that asks again finds what was just created, so for now it is told to do just that."""
     answers = []
-    for entry in topics:
-        answers.append((yield from _answer(image, entry)))
+    for topic in topics:
+        if topic.name is not None and topic.name in created:
+            error = created[topic.name]
+            code = ErrorCode.LEADER_NOT_AVAILABLE if error is None else error.code
+            answers.append(MetadataResponseTopic(error_code=code, name=topic.name, partitions=[]))
+        else:
+            answers.append((yield from _answer(image, topic)))
         if len(answers) % STEP == 0:
             yield
-    return _response(broker, request, context, answers)
+    return answers
 
 
 def _can_be_asked(topics: list[MetadataRequestTopic], version: int) -> bool:
@@ -83,23 +108,6 @@ def _refused(topics: list[MetadataRequestTopic], version: int, code: ErrorCode) 
             for topic in topics
         ],
     )
-
-
-async def _created(
-    broker: Broker, request: MetadataRequest, context: Context, topics: list[MetadataRequestTopic], missing: list[str]
-) -> MetadataResponse:
-    """Creates what is missing; a client that asks again finds it, so for now it is told to do just that."""
-    # A client that hangs up must not leave a topic half made.
-    errors = await asyncio.shield(broker.controller.auto_create(missing))
-    answers = []
-    for topic in topics:
-        error = errors.get(topic.name) if topic.name is not None else None
-        if topic.name in errors:
-            code = ErrorCode.LEADER_NOT_AVAILABLE if error is None else error.code
-            answers.append(MetadataResponseTopic(error_code=code, name=topic.name, partitions=[]))
-        else:
-            answers.append(await broker.turns.finish(_answer(broker.image, topic)))
-    return _response(broker, request, context, answers)
 
 
 def _answer(image: ClusterImage, entry: MetadataRequestTopic) -> Steps[MetadataResponseTopic]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from ottla.broker.coordinators import together
 from ottla.broker.group_requests import caller_of, commits_in_pieces, topics_of_pieces
 from ottla.broker.stored_offsets import commit_to_store
 from ottla.errors import ErrorCode
+from ottla.groups.group import Caller
 from ottla.groups.machine import GroupMachine
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -19,7 +18,8 @@ from ottla.protocol.messages.group_offsets import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from ottla.runtime.turns import STEP, Steps, in_turns
+from ottla.runtime.stepping import all_of
+from ottla.runtime.turns import STEP, Steps
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -29,31 +29,32 @@ if TYPE_CHECKING:
 FIRST_TOPIC_ID_VERSION = 10
 
 
-@in_turns
-def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> Steps[Any]:
+async def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
     image = broker.image  # one view to look for topics in
-    refused = yield from _take_unknown_out(image, request, context.version)
+    refused = await broker.turns.finish(_take_unknown_out(image, request, context.version))
     if not request.topics:
         return OffsetCommitResponse(topics=refused)
     if context.version == 0:
-        answer: Any = commit_to_store(broker, request)
+        answer = await commit_to_store(broker, request)
     else:
-        answers: list[Any] = []
-        for piece in commits_in_pieces(request):
-            decide, caller = GroupMachine.commit_offsets, caller_of(context)
-            if answers:
-                yield
-            gone = [] if broker.image is image else _take_gone_out(broker.image, piece)
-            if gone:
-                answers.append(OffsetCommitResponse(topics=gone))
-            if piece.topics or not gone:
-                answers.append(broker.groups.ask(request.group_id, partial(_refused, piece), decide, piece, caller))
-        answer = answers[0] if len(answers) == 1 else together(answers, _of_pieces)
-    return answer if not refused else together([answer], lambda answers: _merged(refused, answers[0]))
+        caller, pieces = caller_of(context), commits_in_pieces(request)
+        if len(pieces) == 1:
+            answer = await _commit(broker, image, request, caller)
+        else:
+            answers = await all_of((_commit(broker, image, piece, caller) for piece in pieces), broker.turns)
+            answer = OffsetCommitResponse(topics=topics_of_pieces(answers))
+    return _merged(refused, answer) if refused else answer
 
 
-def _of_pieces(answers: Sequence[OffsetCommitResponse]) -> OffsetCommitResponse:
-    return OffsetCommitResponse(topics=topics_of_pieces(answers))
+async def _commit(
+    broker: Broker, image: ClusterImage, piece: OffsetCommitRequest, caller: Caller
+) -> OffsetCommitResponse:
+    gone = [] if broker.image is image else _take_gone_out(broker.image, piece)
+    if gone and not piece.topics:
+        return OffsetCommitResponse(topics=gone)
+    decide = GroupMachine.commit_offsets
+    answer = await broker.groups.ask(piece.group_id, partial(_refused, piece), decide, piece, caller)
+    return OffsetCommitResponse(topics=[*gone, *answer.topics]) if gone else answer
 
 
 def _refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:

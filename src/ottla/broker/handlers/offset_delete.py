@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ottla.broker.coordinators import together
 from ottla.broker.group_requests import partition_count
 from ottla.errors import ErrorCode
 from ottla.groups.machine import GroupMachine
@@ -21,14 +19,12 @@ if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
 
 
-def handle(
-    broker: Broker, request: OffsetDeleteRequest, context: Context
-) -> OffsetDeleteResponse | Coroutine[Any, Any, OffsetDeleteResponse]:
+async def handle(broker: Broker, request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
     refused = _take_unknown_out(broker, request)
     if not request.group_id:
         return _refused(ErrorCode.INVALID_GROUP_ID)
-    answer = broker.groups.ask(request.group_id, _refused, GroupMachine.delete_offsets, request)
-    return answer if not refused else together([answer], lambda answers: _merged(refused, answers[0]))
+    answer = await broker.groups.ask(request.group_id, _refused, GroupMachine.delete_offsets, request)
+    return _merged(refused, answer) if refused else answer
 
 
 def _refused(code: ErrorCode) -> OffsetDeleteResponse:

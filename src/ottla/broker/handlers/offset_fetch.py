@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
 from functools import partial
-from types import CoroutineType, GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.answer_room import AnswerRoom
-from ottla.broker.coordinators import together
 from ottla.broker.stored_offsets import fetch_from_store
 from ottla.errors import ErrorCode
 from ottla.groups.machine import GroupMachine
@@ -23,7 +20,8 @@ from ottla.protocol.messages.group_offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from ottla.runtime.turns import Steps, in_turns
+from ottla.runtime.stepping import all_of
+from ottla.runtime.turns import STEP, Steps
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -34,27 +32,19 @@ FIRST_BATCHED_VERSION = 8
 FIRST_TOPIC_ID_VERSION = 10
 NO_OFFSET = -1
 
-Unknown = list[OffsetFetchResponseTopics] | None  # what is said of ids that nobody has, where topics have ids
 
-
-@in_turns
-def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> Steps[Any]:
+async def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
     version = context.version
     if version == 0:
-        return fetch_from_store(broker, request)
+        return await fetch_from_store(broker, request)
     if version >= FIRST_BATCHED_VERSION:
-        answers = []
         room = AnswerRoom()
-        for group in request.groups:
-            answer = _fetch(broker, group, request.require_stable, version)
-            if type(answer) is GeneratorType:
-                answer = yield from answer
-            if type(answer) is OffsetFetchResponseGroup:
-                _make_room(room, answer)
-            answers.append(answer)
-            if len(answers) < len(request.groups):
-                yield
-        return together(answers, lambda groups: OffsetFetchResponse(groups=list(groups)))
+        if len(request.groups) == 1:
+            fetched = await _fetch(broker, request.groups[0], request.require_stable, version)
+            _make_room(room, fetched)
+            return OffsetFetchResponse(groups=[fetched])
+        asked = (_fetch(broker, group, request.require_stable, version) for group in request.groups)
+        return OffsetFetchResponse(groups=await all_of(asked, broker.turns, partial(_make_room, room)))
     wanted = (
         None
         if request.topics is None
@@ -64,10 +54,7 @@ def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> Ste
         ]
     )
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=wanted)
-    answer = _fetch(broker, group, request.require_stable, version)
-    if type(answer) is GeneratorType:
-        answer = yield from answer
-    return together([answer], partial(_of_one_group, group, version))
+    return _of_one_group(group, version, await _fetch(broker, group, request.require_stable, version))
 
 
 def _make_room(room: AnswerRoom, answer: OffsetFetchResponseGroup) -> None:
@@ -75,39 +62,31 @@ def _make_room(room: AnswerRoom, answer: OffsetFetchResponseGroup) -> None:
         room.take(len(topic.partitions), sum(len(one.metadata or "") for one in topic.partitions))
 
 
-def _fetch(broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, version: int) -> Any:
-    """The answer about one group, steps to it where it is large, or a coroutine where it has to wait."""
+async def _fetch(
+    broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, version: int
+) -> OffsetFetchResponseGroup:
+    """The answer about one group. A large one is made in steps, each partition as it is at its step."""
     refuse = partial(_refused, group)
-    unknown = _name_topics(broker, group) if version >= FIRST_TOPIC_ID_VERSION else None
-    answer: Any = broker.groups.ask(group.group_id, refuse, GroupMachine.fetch_offsets, group, require_stable)
-    if type(answer) is CoroutineType:
-        return _fetched_later(broker, answer, unknown)
-    if type(answer) is GeneratorType:
-        return _fetched(broker, answer, unknown)
-    return answer if unknown is None else _with_ids(broker, answer, unknown)
-
-
-def _fetched(broker: Broker, steps: Steps[OffsetFetchResponseGroup], unknown: Unknown) -> Steps[Any]:
-    answer = yield from steps
-    return answer if unknown is None else _with_ids(broker, answer, unknown)
-
-
-async def _fetched_later(broker: Broker, waiting: Awaitable[Any], unknown: Unknown) -> OffsetFetchResponseGroup:
-    answer: Any = await waiting
-    if type(answer) is GeneratorType:
-        answer = await broker.turns.finish(answer)
-    return answer if unknown is None else _with_ids(broker, answer, unknown)
+    uses_ids = version >= FIRST_TOPIC_ID_VERSION
+    unknown = await broker.turns.finish(_name_topics(broker, group)) if uses_ids else []
+    answer: OffsetFetchResponseGroup | Steps[OffsetFetchResponseGroup] = await broker.groups.ask(
+        group.group_id, refuse, GroupMachine.fetch_offsets, group, require_stable
+    )
+    fetched = answer if isinstance(answer, OffsetFetchResponseGroup) else await broker.turns.finish(answer)
+    return await broker.turns.finish(_with_ids(broker, fetched, unknown)) if uses_ids else fetched
 
 
 def _refused(group: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFetchResponseGroup:
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=code)
 
 
-def _name_topics(broker: Broker, group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
+def _name_topics(broker: Broker, group: OffsetFetchRequestGroup) -> Steps[list[OffsetFetchResponseTopics]]:
     """Gives the topics of a request their names; what is said about ids that nobody has."""
     unknown: list[OffsetFetchResponseTopics] = []
     known = []
-    for topic in group.topics or ():
+    for number, topic in enumerate(group.topics or (), 1):
+        if number % STEP == 0:
+            yield
         name = broker.image.names_by_id.get(topic.topic_id)
         if name is None:
             partitions = [_without_offset(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
@@ -122,14 +101,18 @@ def _name_topics(broker: Broker, group: OffsetFetchRequestGroup) -> list[OffsetF
 
 def _with_ids(
     broker: Broker, answer: OffsetFetchResponseGroup, unknown: list[OffsetFetchResponseTopics]
-) -> OffsetFetchResponseGroup:
+) -> Steps[OffsetFetchResponseGroup]:
     """The answer by ids; offsets of topics that are gone have none and are left out."""
     if answer.error_code:
         return answer
     topics = broker.image.topics
-    found = [topic for topic in answer.topics if topic.name in topics]
-    for topic in found:
-        topic.topic_id = topics[topic.name].topic_id
+    found = []
+    for number, topic in enumerate(answer.topics, 1):
+        if number % STEP == 0:
+            yield
+        if topic.name in topics:
+            topic.topic_id = topics[topic.name].topic_id
+            found.append(topic)
     answer.topics = [*found, *unknown]
     return answer
 
@@ -141,10 +124,9 @@ def _without_offset(index: int, code: ErrorCode) -> OffsetFetchResponsePartition
 
 
 def _of_one_group(
-    entry: OffsetFetchRequestGroup, version: int, answers: Sequence[OffsetFetchResponseGroup]
+    entry: OffsetFetchRequestGroup, version: int, answer: OffsetFetchResponseGroup
 ) -> OffsetFetchResponse:
     """The answer of the versions that ask for one group."""
-    (answer,) = answers
     topics = answer.topics
     if answer.error_code and version < FIRST_ERROR_VERSION:
         topics = [

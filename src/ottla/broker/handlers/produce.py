@@ -7,15 +7,14 @@ waits, as for any answer, so what the same producer sends next is appended behin
 from __future__ import annotations
 
 import struct
-from collections.abc import Coroutine
 from functools import partial
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from ottla.broker.partition import Partition
+from ottla.broker.commits import PendingCommit, committed
+from ottla.broker.partition import ALL_REPLICAS, Partition
 from ottla.broker.produce_refusals import refuse
-from ottla.broker.transactional_produce import TransactionChecks, has_transactional_batches, transaction_checks
+from ottla.broker.transactional_produce import TransactionChecks, has_transactional_batches
 from ottla.cluster.image import INTERNAL_TOPICS
 from ottla.errors import ApiError, ErrorCode, ProtocolError, RecordsError
 from ottla.protocol.messages.produce import (
@@ -37,8 +36,6 @@ from ottla.records.layout import (
     MAGIC_AT,
     Compression,
 )
-from ottla.runtime.signal import wait_any
-from ottla.runtime.turns import Steps
 from ottla.storage.admission import TakesLongError
 from ottla.storage.log import Appended
 
@@ -50,6 +47,7 @@ if TYPE_CHECKING:
 
 FIRST_BATCH_VERSION = 3  # from here on only batches of format 2 are sent
 FIRST_ZSTD_VERSION = 7
+FIRST_LEADER_VERSION = 10  # whoever asks the wrong broker is told the right one (KIP-951)
 FIRST_TOPIC_ID_VERSION = 13
 NO_OFFSET = -1
 APPENDED_AT_ONCE_MAX = 100  # partitions: a millisecond or two
@@ -59,10 +57,9 @@ _LENGTH = struct.Struct(">i")
 
 
 class Waiting(NamedTuple):
-    """An answer that is right once the partition is committed up to `end_offset`."""
+    """An answer that is right once its records are committed."""
 
-    partition: Partition
-    end_offset: int
+    pending: PendingCommit
     answer: PartitionProduceResponse
 
 
@@ -75,27 +72,33 @@ class Unchecked(NamedTuple):
     answer: PartitionProduceResponse
 
 
-def handle(
-    broker: Broker, request: ProduceRequest, context: Context
-) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
+async def handle(broker: Broker, request: ProduceRequest, context: Context) -> ProduceResponse | None:
     names_no_transaction = request.transactional_id is None
-    if names_no_transaction and has_transactional_batches(request):
+    has_transaction = has_transactional_batches(request)
+    if names_no_transaction and has_transaction:
         return _all_refused(request)
     topics = request.topic_data
     if len(topics) > 1 or (topics and len(topics[0].partition_data) > 1):
         request.topic_data = _named_once(topics)
-    if names_no_transaction:
-        response = _append_all(broker, request, context, None)
-        if type(response) is ProduceResponse:
-            _remember(broker, request, response, context)
-        return response
-    if not has_transactional_batches(request):
-        return _append_all(broker, request, context, None)
-    checks = transaction_checks(broker, request, context.version)
-    if type(checks) is CoroutineType:
-        _keep_records(request, context)
-        return _append_later(broker, request, context, checks)
-    return _append_all(broker, request, context, checks)  # type: ignore[arg-type]
+    checks = None
+    if has_transaction:
+        checks = TransactionChecks(broker, request, context.version)
+        if checks.asked:
+            _keep_records(request, context)
+            await checks.ask_coordinator(broker)
+    unchecked: list[Unchecked] = []
+    uncommitted: list[Waiting] = []
+    response = await _append_all(broker, request, context, checks, unchecked, uncommitted)
+    if names_no_transaction and not unchecked and not uncommitted:
+        _remember(broker, request, response, context)
+    if unchecked:
+        await _append_checked(broker, request, unchecked, uncommitted, checks)
+    if request.acks == 0:
+        _check_unanswered(response)
+        return None
+    if uncommitted:
+        await _wait_until_committed(broker, request, uncommitted)
+    return _with_leaders(broker, context, response) if context.version >= FIRST_LEADER_VERSION else response
 
 
 def _remember(broker: Broker, request: ProduceRequest, response: ProduceResponse, context: Context) -> None:
@@ -145,19 +148,14 @@ def _keep_records(request: ProduceRequest, context: Context) -> None:
                 item.records = context.connection.kept(memoryview(item.records))
 
 
-async def _append_later(
-    broker: Broker, request: ProduceRequest, context: Context, checks: Coroutine[Any, Any, TransactionChecks]
-) -> ProduceResponse | None:
-    answer = _append_all(broker, request, context, await checks)
-    if type(answer) is CoroutineType:
-        waited: ProduceResponse | None = await answer
-        return waited
-    return answer  # type: ignore[return-value]
-
-
-def _append_all(
-    broker: Broker, request: ProduceRequest, context: Context, checks: TransactionChecks | None
-) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
+async def _append_all(
+    broker: Broker,
+    request: ProduceRequest,
+    context: Context,
+    checks: TransactionChecks | None,
+    unchecked: list[Unchecked],
+    uncommitted: list[Waiting],
+) -> ProduceResponse:
     """Appends to every partition; `checks` know of transactions, where the request has any.
 
     Partitions are independent of each other, so others may have their turn between two of them.
@@ -166,22 +164,15 @@ def _append_all(
     gives_way = (len(topics) > 1 and sum(len(topic.partition_data) for topic in topics) > APPENDED_AT_ONCE_MAX) or (
         len(topics) == 1 and len(topics[0].partition_data) > APPENDED_AT_ONCE_MAX
     )
+    pace = None
     if gives_way:
         _keep_records(request, context)
-    answer: Any = broker.turns.take(_appended(broker, request, context, checks, gives_way))
-    return answer  # type: ignore[no-any-return]
-
-
-def _appended(
-    broker: Broker, request: ProduceRequest, context: Context, checks: TransactionChecks | None, gives_way: bool
-) -> Steps[Any]:
+        pace = broker.turns.pace()
     version = context.version
     acks = request.acks
     now_ms = broker.clock.now_ms()
     responses = []
-    unchecked: list[Unchecked] = []
-    uncommitted: list[Waiting] = []
-    for topic in request.topic_data:
+    for topic in topics:
         partitions = []
         for item in topic.partition_data:
             answer = PartitionProduceResponse(index=item.index, base_offset=NO_OFFSET)
@@ -212,18 +203,10 @@ def _appended(
             except ApiError as error:
                 refuse(answer, error, item.records, log_start_offset)
             partitions.append(answer)
-            if gives_way:
-                yield
+            if pace is not None and pace.is_spent:
+                await pace.give_way()
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
-    response = ProduceResponse(responses=responses)
-    if unchecked:
-        return _checked(broker, request, context, response, unchecked, uncommitted, checks)
-    if acks == 0:
-        _check_unanswered(response)
-        return None
-    if uncommitted:
-        return _committed(broker, request, context, response, uncommitted)
-    return _with_leaders(broker, context, response) if version >= 10 else response
+    return ProduceResponse(responses=responses)
 
 
 def _checked_request(item: PartitionProduceData, version: int) -> Buffer:
@@ -241,15 +224,13 @@ def _checked_request(item: PartitionProduceData, version: int) -> Buffer:
     return records
 
 
-async def _checked(
+async def _append_checked(
     broker: Broker,
     request: ProduceRequest,
-    context: Context,
-    response: ProduceResponse,
     unchecked: list[Unchecked],
     uncommitted: list[Waiting],
     checks: TransactionChecks | None,
-) -> ProduceResponse | None:
+) -> None:
     """Appends the batches that take long, each once a thread has found it sound."""
     acks = request.acks
     for partition, item, records, answer in unchecked:
@@ -263,10 +244,6 @@ async def _checked(
             _accept(answer, partition, appended, acks, uncommitted)
         except ApiError as error:
             refuse(answer, error, records, partition.log.log_start_offset)
-    if acks == 0:
-        _check_unanswered(response)
-        return None
-    return await _committed(broker, request, context, response, uncommitted)
 
 
 def _accept(
@@ -275,9 +252,8 @@ def _accept(
     answer.base_offset = appended.first_offset
     answer.log_append_time_ms = appended.append_time_ms
     answer.log_start_offset = partition.log.log_start_offset
-    end_offset = appended.last_offset + 1
-    if acks == -1 and partition.leader.high_watermark < end_offset:
-        uncommitted.append(Waiting(partition, end_offset, answer))
+    if acks == ALL_REPLICAS and partition.committed_offset <= appended.last_offset:
+        uncommitted.append(Waiting(PendingCommit(partition, appended.last_offset + 1), answer))
 
 
 def _check_unanswered(response: ProduceResponse) -> None:
@@ -291,39 +267,17 @@ def _check_unanswered(response: ProduceResponse) -> None:
                 )
 
 
-async def _committed(
-    broker: Broker,
-    request: ProduceRequest,
-    context: Context,
-    response: ProduceResponse,
-    uncommitted: list[Waiting],
-) -> ProduceResponse:
-    """Answers once every in-sync replica has the records, or the request's time is up."""
+async def _wait_until_committed(broker: Broker, request: ProduceRequest, uncommitted: list[Waiting]) -> None:
+    """Waits until every in-sync replica has the records, or the request's time is up."""
     deadline = broker.loop.time() + max(0, request.timeout_ms) / 1000
-    while uncommitted:
-        left_s = deadline - broker.loop.time()
-        if left_s <= 0:
-            for _, _, answer in uncommitted:
-                answer.error_code = ErrorCode.REQUEST_TIMED_OUT
-                answer.base_offset = NO_OFFSET
-            break
-        await wait_any([partition.moved for partition, _, _ in uncommitted], left_s)
-        uncommitted = [entry for entry in uncommitted if not _is_settled(*entry)]
-    return _with_leaders(broker, context, response) if context.version >= 10 else response
-
-
-def _is_settled(partition: Partition, end_offset: int, answer: PartitionProduceResponse) -> bool:
-    """Whether nothing is left to wait for: the records are committed, or never will be by this leader."""
-    if not partition.is_leader:
-        answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        answer.base_offset = NO_OFFSET
-        return True
-    if partition.leader.high_watermark < end_offset:
-        return False
-    if not partition.leader.has_enough_in_sync(partition.log.config.min_insync_replicas):
-        answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        answer.base_offset = NO_OFFSET
-    return True
+    outcomes = await committed([waiting.pending for waiting in uncommitted], deadline)
+    for (pending, answer), outcome in zip(uncommitted, outcomes, strict=True):
+        error = outcome
+        if not error and not pending.partition.has_enough_in_sync:
+            error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        if error:
+            answer.error_code = error
+            answer.base_offset = NO_OFFSET
 
 
 def _with_leaders(broker: Broker, context: Context, response: ProduceResponse) -> ProduceResponse:

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
 
 
-def handle_handshake(broker: Broker, request: SaslHandshakeRequest, context: Context) -> SaslHandshakeResponse:
+async def handle_handshake(broker: Broker, request: SaslHandshakeRequest, context: Context) -> SaslHandshakeResponse:
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
 
 
-def handle_authenticate(broker: Broker, request: SaslAuthenticateRequest, context: Context) -> SaslAuthenticateResponse:
+async def handle_authenticate(
+    broker: Broker, request: SaslAuthenticateRequest, context: Context
+) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="this listener does not authenticate",

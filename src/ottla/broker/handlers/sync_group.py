@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.group_requests import caller_of
 from ottla.errors import ErrorCode
@@ -17,12 +16,10 @@ if TYPE_CHECKING:
 FIRST_PROTOCOL_VERSION = 5  # from here on a member says what it believes the group speaks
 
 
-def handle(
-    broker: Broker, request: SyncGroupRequest, context: Context
-) -> SyncGroupResponse | Coroutine[Any, Any, SyncGroupResponse]:
+async def handle(broker: Broker, request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
     if context.version >= FIRST_PROTOCOL_VERSION and (request.protocol_type is None or request.protocol_name is None):
         return _refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    return broker.groups.ask(request.group_id, _refused, GroupMachine.sync, request, caller_of(context))
+    return await broker.groups.ask(request.group_id, _refused, GroupMachine.sync, request, caller_of(context))
 
 
 def _refused(code: ErrorCode) -> SyncGroupResponse:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from functools import partial
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.broker.coordinators import together
 from ottla.broker.group_requests import caller_of, commits_in_pieces, partition_count, topics_of_pieces
-from ottla.broker.transaction_requests import waited_for
-from ottla.broker.verification import Verdicts, as_told_to, verify
+from ottla.broker.verification import as_told_to, verify
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.machine import GroupMachine
 from ottla.ids import NO_SEQUENCE, TopicPartition
@@ -22,7 +19,8 @@ from ottla.protocol.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from ottla.runtime.turns import STEP, Steps, in_turns
+from ottla.runtime.stepping import all_of
+from ottla.runtime.turns import STEP, Steps
 from ottla.storage.producer_state import Verification
 from ottla.transactions.state import ProducerIdAndEpoch
 
@@ -34,119 +32,96 @@ if TYPE_CHECKING:
 FIRST_ABORTABLE_VERSION = 4
 FIRST_VERSION_2_VERSION = 5  # adds the partition of the offsets by itself
 
-Answer = TxnOffsetCommitResponse | Coroutine[Any, Any, TxnOffsetCommitResponse]
-
 
 class _Asked(NamedTuple):
-    """A request whose topics all stand in `image`."""
+    """A request whose topics all stand in `image`, and the partition that keeps the offsets of its group."""
 
     broker: Broker
-    request: TxnOffsetCommitRequest
     context: Context
     image: ClusterImage
+    name: TopicPartition
+    verification: Verification | None
 
 
-@in_turns
-def handle(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> Steps[Any]:
+async def handle(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse:
     image = broker.image  # one view to look for topics in
-    unknown = yield from _take_unknown_out(image, request)
+    unknown = await broker.turns.finish(_take_unknown_out(image, request))
     if not request.topics:
         return TxnOffsetCommitResponse(topics=unknown)
-    answer = _commit(_Asked(broker, request, context, image))
-    if type(answer) is CoroutineType:
-        return _with_unknown_later(answer, unknown)
-    return _with_unknown(answer, unknown)  # type: ignore[arg-type]
+    answer = await _commit(broker, request, context, image)
+    return _with_unknown(answer, unknown) if unknown else answer
 
 
-def _commit(asked: _Asked) -> Answer:
-    broker, request, context, _ = asked
+async def _commit(
+    broker: Broker, request: TxnOffsetCommitRequest, context: Context, image: ClusterImage
+) -> TxnOffsetCommitResponse:
+    """Commits if the coordinator knows of the transaction, and no marker has ended it since."""
     if not request.group_id:
         return _refused(request, ErrorCode.INVALID_GROUP_ID)
     if not request.transactional_id:
         return _refused(request, ErrorCode.INVALID_REQUEST)
+    adds = context.version >= FIRST_VERSION_2_VERSION
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    verification = None
     try:
         broker.groups.runner_of(request.group_id)
         name = TopicPartition(broker.groups.topic, broker.groups.partition_of(request.group_id))
         producers = broker.replicas.find(*name).log.producers
+        is_verified = adds or broker.config.transaction_partition_verification_enable
+        if is_verified and not producers.has_open_transaction(*producer):
+            verification = producers.begin_verification(
+                *producer, NO_SEQUENCE, starts_at_zero=False, now_ms=broker.clock.now_ms()
+            )
+            verdicts = await verify(broker, request.transactional_id, producer, [name], adds=adds)
+            code = as_told_to(verdicts[name], knows_abortable=context.version >= FIRST_ABORTABLE_VERSION)
+            if code:
+                return _refused(request, code)
+            broker.replicas.find(*name).log.producers.check_verified(*producer, NO_SEQUENCE, verification)
     except ApiError as error:
         return _refused(request, error.code)
-    adds = context.version >= FIRST_VERSION_2_VERSION
-    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    if producers.has_open_transaction(*producer) or not (
-        adds or broker.config.transaction_partition_verification_enable
-    ):
-        return _committed(asked, name, None)
+    asked = _Asked(broker, context, image, name, verification)
+    pieces = commits_in_pieces(request)
+    if len(pieces) == 1:
+        return await _commit_piece(asked, request, is_checked=False)
+    answers = await all_of(_commits(asked, pieces), broker.turns)
+    return TxnOffsetCommitResponse(topics=topics_of_pieces(answers))
+
+
+def _commits(
+    asked: _Asked, pieces: list[TxnOffsetCommitRequest]
+) -> Iterator[Coroutine[Any, Any, TxnOffsetCommitResponse]]:
+    """One for each piece, to be begun one after the other."""
+    is_first, was_open = True, False
+    for piece in pieces:
+        is_checked = not is_first and (was_open or asked.verification is not None)
+        yield _commit_piece(asked, piece, is_checked=is_checked)
+        is_first, was_open = False, was_open or _is_open(asked, piece)
+
+
+async def _commit_piece(asked: _Asked, piece: TxnOffsetCommitRequest, *, is_checked: bool) -> TxnOffsetCommitResponse:
+    broker = asked.broker
+    if is_checked:
+        # A marker may have come while others had their turn: what is written behind it would belong to no
+        # transaction. Where no piece has been written yet, none is open here, and the coordinator's word holds.
+        try:
+            producers = broker.replicas.find(*asked.name).log.producers
+            producers.check_verified(piece.producer_id, piece.producer_epoch, NO_SEQUENCE, asked.verification)
+        except ApiError as error:
+            return _refused(piece, error.code)
+    gone = [] if broker.image is asked.image else _take_gone_out(asked.image, broker.image, piece)
+    if not piece.topics:
+        return TxnOffsetCommitResponse(topics=gone)
+    decide, caller = GroupMachine.commit_offsets_in_transaction, caller_of(asked.context)
+    answer = await broker.groups.ask(piece.group_id, partial(_refused, piece), decide, piece, caller)
+    return TxnOffsetCommitResponse(topics=[*gone, *answer.topics]) if gone else answer
+
+
+def _is_open(asked: _Asked, piece: TxnOffsetCommitRequest) -> bool:
     try:
-        verification = producers.begin_verification(
-            *producer, NO_SEQUENCE, starts_at_zero=False, now_ms=broker.clock.now_ms()
-        )
-    except ApiError as error:
-        return _refused(request, error.code)
-    verdicts = verify(broker, request.transactional_id, producer, [name], adds=adds)
-    if type(verdicts) is CoroutineType:
-        return _verified_later(asked, name, verdicts, verification)
-    return _verified(asked, name, verdicts, verification)  # type: ignore[arg-type]
-
-
-async def _verified_later(
-    asked: _Asked, name: TopicPartition, verdicts: Coroutine[Any, Any, Verdicts], verification: Verification
-) -> TxnOffsetCommitResponse:
-    return await waited_for(_verified(asked, name, await verdicts, verification))
-
-
-def _verified(asked: _Asked, name: TopicPartition, verdicts: Verdicts, verification: Verification) -> Answer:
-    """Commits if the coordinator knows of the transaction, and no marker has ended it since."""
-    broker, request, context, _ = asked
-    code = as_told_to(verdicts[name], knows_abortable=context.version >= FIRST_ABORTABLE_VERSION)
-    if code:
-        return _refused(request, code)
-    try:
-        producers = broker.replicas.find(*name).log.producers
-        producers.check_verified(request.producer_id, request.producer_epoch, NO_SEQUENCE, verification)
-    except ApiError as error:
-        return _refused(request, error.code)
-    return _committed(asked, name, verification)
-
-
-def _committed(asked: _Asked, name: TopicPartition, verification: Verification | None) -> Answer:
-    answer: Any = asked.broker.turns.take(_committed_in_pieces(asked, name, verification))
-    return answer  # type: ignore[no-any-return]
-
-
-def _committed_in_pieces(asked: _Asked, name: TopicPartition, verification: Verification | None) -> Steps[Any]:
-    broker, request, context, image = asked
-    answers: list[Any] = []
-    was_open = False
-    for piece in commits_in_pieces(request):
-        if answers:
-            yield
-            try:
-                # A marker may have come while others had their turn: what is written behind it would belong to no
-                # transaction. Where no piece has been written yet, none is open here, and the coordinator's word holds.
-                if was_open or verification is not None:
-                    producers = broker.replicas.find(*name).log.producers
-                    producers.check_verified(request.producer_id, request.producer_epoch, NO_SEQUENCE, verification)
-            except ApiError as error:
-                answers.append(_refused(piece, error.code))
-                continue
-        gone = [] if broker.image is image else _take_gone_out(image, broker.image, piece)
-        if gone:
-            answers.append(TxnOffsetCommitResponse(topics=gone))
-        if piece.topics:
-            decide, caller = GroupMachine.commit_offsets_in_transaction, caller_of(context)
-            answers.append(broker.groups.ask(request.group_id, partial(_refused, piece), decide, piece, caller))
-            was_open = was_open or _is_open(broker, request, name)
-    if len(answers) == 1:
-        return answers[0]
-    return together(answers, lambda pieces: TxnOffsetCommitResponse(topics=topics_of_pieces(pieces)))
-
-
-def _is_open(broker: Broker, request: TxnOffsetCommitRequest, name: TopicPartition) -> bool:
-    try:
-        producers = broker.replicas.find(*name).log.producers
+        producers = asked.broker.replicas.find(*asked.name).log.producers
     except ApiError:
         return False
-    return producers.has_open_transaction(request.producer_id, request.producer_epoch)
+    return producers.has_open_transaction(piece.producer_id, piece.producer_epoch)
 
 
 def _take_unknown_out(
@@ -193,12 +168,6 @@ def _failed(
             TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code) for one in partitions
         ],
     )
-
-
-async def _with_unknown_later(
-    answer: Coroutine[Any, Any, TxnOffsetCommitResponse], unknown: list[TxnOffsetCommitResponseTopic]
-) -> TxnOffsetCommitResponse:
-    return _with_unknown(await answer, unknown)
 
 
 def _with_unknown(

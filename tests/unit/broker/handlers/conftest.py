@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pytest
 
+from ottla.net.connection import Parked
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.headers import decode_response_header, encode_request_header
 from ottla.protocol.messages.headers import RequestHeader
@@ -53,13 +54,17 @@ class AskedBroker:
 
     def send(self, frame: bytes) -> bytes | None:
         """The bytes of the answer to the bytes of a request."""
-        reply = self.broker.dispatcher(self._connection, memoryview(bytearray(frame)))
-        if inspect.isawaitable(reply):
-            reply = self._loop.run_until_complete(reply)
+        reply = self._loop.run_until_complete(self._dispatched(memoryview(bytearray(frame))))
         if reply is None:
             return None
         parts = [part.read() if hasattr(part, "read") else bytes(part) for part in reply]
         return b"".join(parts)[LENGTH_BYTES:]
+
+    async def _dispatched(self, frame: memoryview) -> Any:
+        reply = self.broker.dispatcher(self._connection, frame)
+        if isinstance(reply, Parked):
+            reply = reply.reply
+        return await reply if inspect.isawaitable(reply) else reply
 
     def new_topic(self, name: str, partitions: int = 1, **config: str) -> UUID:
         settings = {key.replace("_", "."): value for key, value in config.items()}
