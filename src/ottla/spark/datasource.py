@@ -2,8 +2,8 @@
 
     spark.read.format("ottla").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe", "orders").load()
 
-Spark makes one of these for every question it has, in processes of its own and on the executors. Whatever is not needed
-for all of them is imported where it is needed: the start of a worker is part of every first batch.
+Spark creates one of these for every call, in processes of its own and on the executors. Modules that are not always
+needed are imported where they are used, because the start of a worker is part of every first batch.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A Spark session with the settings that were measured to help; each can be seen and turned off.
+"""A Spark session with settings that measurably help; each can be shown and turned off.
 
     spark = ottla.spark.session("orders")                                  # in this process, on all cores
-    spark = ottla.spark.session("orders", "spark://host:7077", ui=True)    # on a cluster, with Spark's own pages
+    spark = ottla.spark.session("orders", "spark://host:7077", ui=True)    # on a cluster, with Spark's web interface
     print(ottla.spark.settings())                                          # what would be set
 
-A plain `SparkSession` reads and writes topics too, only with more milliseconds per micro-batch. What the caller or
-`spark-submit` has set is never set again here. docs/guide/spark-streaming.md has what each setting brings.
+A plain `SparkSession` reads and writes topics too, with a few more milliseconds per micro-batch. Settings of the caller
+or of `spark-submit` are never overridden. docs/guide/spark-streaming.md explains each setting.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def settings(
     filter_pushdown: bool = True,
     ui: bool = False,
 ) -> dict[str, str]:
-    """The Spark settings that the switches stand for. Those that rest on what pyspark keeps private are set only with
-    a release of pyspark that they were checked with.
+    """The Spark settings for these arguments. Those that depend on private parts of pyspark are set only with
+    a release of pyspark that they were tested with.
 
-    unix_sockets: Spark talks to Python workers through Unix domain sockets in place of TCP.
-    file_checkpoints: checkpoints are written through `FileSystem`, without the detour of `FileContext`.
-    frozen_workers: a Python worker's garbage collector leaves alone what the first task loaded, so the collection
+    unix_sockets: Spark talks to Python workers through Unix domain sockets instead of TCP.
+    file_checkpoints: checkpoints are written through `FileSystem` directly, and not through `FileContext`.
+    frozen_workers: a Python worker's garbage collector skips what the first task loaded, so the collection
         after each task is short. The workers must have Ottla installed, as they must for its source and sink.
     filter_pushdown: filters on topic, partition, offset and timestamp reach the source in batch queries.
-    ui: Spark's web pages; they cost start-up time and a port.
+    ui: Spark's web interface; it costs start-up time and a port.
     """
     is_checked = find_spec("pyspark") is None or compat.is_checked_release()
     chosen = {"spark.ui.enabled": "true" if ui else "false"}
@@ -74,15 +74,15 @@ def session(
     shared_classes: bool = True,
     installed_pyspark: bool = True,
 ) -> SparkSession:
-    """The session of this process: a new one, or the one that is there.
+    """The session of this process: a new one, or the existing one.
 
-    master: where Spark runs. Without it, where `spark-submit` said, or else in this process on all cores.
-    config: settings of your own; they win over those of the switches, which `settings` explains.
-    shared_classes: Java's classes come loaded from an archive in the user's cache directory. It is made once for each
-        version of Java and Spark, which takes the time of two or three starts. Without effect under `spark-submit`
-        or when Java runs already.
+    master: where Spark runs. By default where `spark-submit` says, or else in this process on all cores.
+    config: your own settings; they override those of the arguments, which `settings` explains.
+    shared_classes: Java loads its classes from an archive in the user's cache directory. It is created once for each
+        version of Java and Spark, which takes the time of two or three starts. Has no effect with `spark-submit`
+        or when Java is already running.
     installed_pyspark: workers on this machine load the installed pyspark, which is compiled, and not Spark's zip file,
-        which is not. Where PYSPARK_PYTHON is set, that is what runs.
+        which is not. Has no effect if PYSPARK_PYTHON is set.
     """
     check_installation()
     from pyspark import SparkConf

@@ -1,14 +1,14 @@
-"""A real broker for tests: on a free port, in this process or beside it, gone without a trace.
+"""A real broker for tests: on a free port, in this process or in its own, removed without a trace.
 
     with Broker() as broker:
         producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
 
-In this process it runs on an event loop in a thread of its own: it is there in a fraction of a second, and a debugger
-can look into it. Beside it (`in_process=False`) it is a process, which a test can kill. Either way its data is in a
-temporary directory, unless the test names one that is to outlive the broker.
+By default it runs on an event loop in a thread of this process: it is ready in a fraction of a second, and a debugger
+can inspect it. With `in_process=False` it is a separate process, which a test can kill. Either way its data is in a
+temporary directory, unless the test names one that outlives the broker.
 
-A broker in this process takes half of the descriptors that the process may have for files, and leaves the limit as it
-is; `ottla serve`, and so a broker beside this process, raises it as far as the system lets it.
+A broker in this process uses half of the process's file descriptors for files, and leaves the limit unchanged;
+`ottla serve`, and so a broker in its own process, raises the limit as far as the system allows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TEST_SETTINGS = {
 
 
 class BrokerError(OttlaError):
-    """The broker of a test did not come up, or did not end."""
+    """The broker of a test did not start, or did not stop."""
 
 
 class Broker:
@@ -75,12 +75,12 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients ask for: `host:port`."""
+        """The address for clients: `host:port`."""
         return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
-        """The process of a broker beside this one, for tests that send it signals."""
+        """The process id of a broker in its own process, for tests that send it signals."""
         assert isinstance(self._runner, _Process), "a broker in this process has no process of its own"
         return self._runner.pid
 
@@ -89,25 +89,25 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Ends the broker in order; everything is flushed."""
+        """Stops the broker cleanly; everything is flushed."""
         try:
             self._runner.stop()
         finally:
             self._forget()
 
     def kill(self) -> None:
-        """Ends a broker beside this process as a crash does (SIGKILL). Its directory stays for the next one."""
+        """Ends a broker in its own process like a crash (SIGKILL). Its directory is kept for the next start."""
         assert isinstance(self._runner, _Process), "a broker in this process cannot be killed without killing the test"
         self._runner.kill()
 
     def restart(self) -> Self:
-        """Starts again on the same address and data, after `kill` or in place of a running one."""
+        """Starts again on the same address and data, after `kill` or instead of a running broker."""
         self._runner.stop()
         self._listen = self.bootstrap_servers
         return self.start()
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Runs a coroutine on the loop of a broker in this process, to look at its inside."""
+        """Runs a coroutine on the event loop of a broker in this process, to inspect its state."""
         assert isinstance(self._runner, _Thread), "only a broker in this process can be called"
         return self._runner.call(work)
 

@@ -1,20 +1,20 @@
 """A disk in memory that can stop at any operation, lose power, fail on request and run full.
 
-It keeps the rules of `ottla.disk`, and where a real file system may do better it is the pessimist:
+It follows the rules of `ottla.disk`, and where a real file system may do better, it assumes the worst:
 
-- the content of a file is durable once `File.sync` returned; what was changed since then survives a power loss by
-  chance: not at all, in part, or whole;
+- the content of a file is durable once `File.sync` returned; what was changed since then may survive a power
+  loss not at all, in part, or whole, at random;
 - `File.sync` does not make the *name* of a file durable. Names of one directory (create, rename, unlink) become durable
   in the order in which they changed, at the latest with `sync_directory`;
 - a new directory is a name of its parent, so that one has to be synced too.
 
-Everything is a function of what was asked and of a seed, so a failure can be played again. Not thread-safe.
+Everything is a function of the operations and of a seed, so a failure can be replayed. Not thread-safe.
 
     disk = SimulatedDisk()
     disk.stop_at(7)                                  # the eighth operation that changes something never happens
     with pytest.raises(DiskStopped):
         exercise(disk)
-    recover(disk.crash(seed=1))                      # what the platter holds after the power came back
+    recover(disk.crash(seed=1))                      # what is on the disk after the power is back
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Kind = Mutation | Literal["open", "read"]
 
 
 class DiskStopped(BaseException):
-    """The power is off. No handler of the code under test may go on from here, hence no `Exception`."""
+    """The power is off. No handler of the code under test may continue, hence not an `Exception`."""
 
 
 class Fate(Enum):
@@ -71,7 +71,7 @@ EVERY_FATE = tuple(Fate)
 
 
 class Operation(NamedTuple):
-    """One change that was asked for."""
+    """One operation that changes something."""
 
     kind: Mutation
     path: str
@@ -228,7 +228,7 @@ class _Directory:
 
 
 class SimulatedFile:
-    """An open file of a `SimulatedDisk`. It stays usable after its name is gone, as everywhere."""
+    """An open file of a `SimulatedDisk`. It stays usable after it was unlinked, as on any file system."""
 
     __slots__ = ("_disk", "_inode", "_is_writable", "_path")
 
@@ -286,7 +286,7 @@ class SimulatedFile:
         self._inode.sync()
 
     def close(self) -> None:
-        """Always possible, even when the power is off: whoever cleans up must not fail."""
+        """Always possible, even when the power is off: cleaning up must not fail."""
 
     def _check_writable(self, action: str) -> None:
         if not self._is_writable:
@@ -339,7 +339,7 @@ class SimulatedDisk:
     def crash(self, seed: int = 0, fates: Sequence[Fate] = EVERY_FATE) -> SimulatedDisk:
         """What is left after a power loss at this moment: one of `fates` befalls each file and each list of names.
 
-        With only `Fate.KEPT` all that was written is there and durable; `kill` is the end of the process alone.
+        With only `Fate.KEPT` everything that was written is durable; `kill` is the end of the process alone.
         """
         survivor = SimulatedDisk(capacity_bytes=self.capacity_bytes, now_ms=self.now_ms)
         survivor._root = self._root.after_power_loss(fates, random.Random(seed))
@@ -357,14 +357,14 @@ class SimulatedDisk:
     ) -> Fault:
         """From now on, operations of `kind` on paths that match `pattern` fail: EIO, ENOSPC and the like.
 
-        A write leaves the part `written` of its bytes behind. The fault heals after so many `times`, or by `heal`.
+        A write leaves the part `written` of its bytes behind. The fault ends after `times` failures, or with `heal`.
         """
         fault = Fault(pattern, kind, error_number, written, times)
         self.faults.append(fault)
         return fault
 
     def heal(self, fault: Fault | None = None) -> None:
-        """Takes back one fault, or all."""
+        """Ends one fault, or all."""
         self.faults = [] if fault is None else [other for other in self.faults if other is not fault]
 
     def run_out_of_descriptors(self, first: int, count: int) -> None:

@@ -1,8 +1,8 @@
-"""A history of what clients did and were told, in the manner of Jepsen's workload for Kafka.
+"""A history of what clients did and which responses they got, like Jepsen's workload for Kafka.
 
-Processes send and poll, alone or in transactions, while somebody breaks the broker. Of each operation is noted when it
-was invoked, when it came back, and what was learned. `history_check.check` then looks for what cannot be. A value is
-sent once only, so it names the operation that sent it.
+Processes send and poll, alone or in transactions, while faults are injected. Each operation is recorded with when it
+was invoked, when it returned, and its result. `history_check.check` then looks for what must not happen. A value is
+sent only once, so it identifies the operation that sent it.
 
     history = History()
     with history.operation(process=1) as operation:
@@ -37,7 +37,7 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class Send:
-    """A value on its way to a partition; the offset is known where the broker told it."""
+    """A value that is sent to a partition; the offset is known if the broker reported it."""
 
     partition: TopicPartition
     value: int
@@ -80,7 +80,7 @@ class Operation:
         self.sends.append(Send(partition, value))
 
     def sent(self, value: int, offset: int) -> None:
-        """The broker has told where a value stands."""
+        """The broker has reported the offset of a value."""
         next(send for send in self.sends if send.value == value).offset = offset
 
     def read(self, partition: TopicPartition, offset: int, value: int) -> None:
@@ -106,13 +106,13 @@ class History:
         self._lock = threading.Lock()
 
     def new_value(self) -> int:
-        """A value that nobody has sent."""
+        """A value that has not been sent yet."""
         with self._lock:
             return next(self._values)
 
     @contextmanager
     def operation(self, process: int, *, is_transaction: bool = False) -> Iterator[Operation]:
-        """Notes an operation; what is raised leaves its outcome unknown unless it was told before."""
+        """Records an operation; an exception leaves its outcome unknown unless it was set before."""
         with self._lock:
             operation = Operation(process, next(self._moments), is_transaction)
             self.operations.append(operation)
@@ -123,7 +123,7 @@ class History:
                 operation.completed = next(self._moments)
 
     def save(self, path: Path) -> None:
-        """One operation a line, for whoever wants to know what happened."""
+        """Writes one operation per line, to find out what happened."""
         with path.open("w") as file:
             for operation in self.operations:
                 file.write(json.dumps(_plain(operation)) + "\n")

@@ -1,8 +1,8 @@
-"""What cannot be in a history: lost and double writes, reads of what was aborted, order that was not kept.
+"""What must not be in a history: lost and duplicate writes, reads of aborted records, wrong order.
 
-The checker knows no broker, only what clients were told. From all sends and reads it works out what stood at which
-offset, and asks of each operation whether it fits. Names of what it finds follow Jepsen's workload for Kafka where they
-have one there. Interleaved writes of transactions are no fault: Kafka never promised an order between them.
+The checker does not look at a broker, only at what clients saw. From all sends and reads it computes which value was at
+which offset, and checks each operation against that. The names of anomalies are those of Jepsen's workload for Kafka
+where it has them. Interleaved writes of transactions are not an anomaly: Kafka does not promise an order between them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.testing.history import History, Operation, Outcome, Read
 
 
 class Anomaly(Enum):
-    """What can be wrong, in a sentence."""
+    """An anomaly, in a sentence."""
 
     INCONSISTENT_OFFSETS = "two values stand at one offset"
     DUPLICATE = "a value that was sent once stands at two offsets"
@@ -81,7 +81,7 @@ class _Facts:
 
 
 def check(history: History | Iterable[Operation], *, is_drained: bool = True) -> list[Finding]:
-    """Everything that cannot be. `is_drained`: at the end somebody read every partition up to its end."""
+    """All anomalies. `is_drained`: every partition was read up to its end at the end."""
     operations = list(history.operations if isinstance(history, History) else history)
     facts = _Facts.of(operations)
     return [

@@ -1,14 +1,14 @@
-"""An event loop whose time is a number: nobody waits, and a run can be replayed.
+"""An event loop with virtual time: nothing really waits, and a run can be replayed.
 
 It is asyncio's own selector loop, so tasks, timeouts, locks, streams and `sock_*` are the real ones; what is replaced
-is what they stand on. Time jumps to the next timer when nothing is left to do. The selector knows only sockets of
+is below them. Time jumps to the next timer when nothing is left to do. The selector knows only sockets of
 `ottla.testing.network`. Work for an executor is done in place. Callbacks take no time at all.
 
     loop = SimulatedLoop()
     loop.run_until_complete(asyncio.sleep(3600))     # returns at once
     assert loop.time() == 3600
 
-With `rng`, sockets that are ready together are told in a random order and some a turn later, which a kernel may
+With `rng`, sockets that are ready together are reported in a random order and some a turn later, which a kernel may
 do and rarely does. Callbacks run in the order in which they were registered, because asyncio promises that.
 """
 
@@ -40,11 +40,11 @@ TASKS_NAMED_MAX = 30
 
 
 class DeadlockError(RuntimeError):
-    """Nothing is ready, no timer is set, and what the loop runs for is not done."""
+    """Nothing is ready, no timer is set, and the coroutine that the loop runs is not done."""
 
 
 class LivelockError(RuntimeError):
-    """Callbacks keep each other busy and time does not move on."""
+    """Callbacks keep each other busy and virtual time does not advance."""
 
 
 class Pollable(Protocol):

@@ -1,4 +1,4 @@
-"""The pytest fixtures that Ottla brings: `ottla_broker` for each test, `ottla_session_broker` for all of them."""
+"""The pytest fixtures of Ottla: `ottla_broker` for each test, `ottla_session_broker` for the whole run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def ottla_broker() -> Iterator[Broker]:
-    """A broker of this test's own: empty, on a free port, gone afterwards."""
+    """A broker for one test: empty, on a free port, removed afterwards."""
     from ottla.testing.broker import Broker  # not at the top: every pytest run loads this plugin, few use it
 
     with Broker() as broker:
@@ -22,7 +22,7 @@ def ottla_broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def ottla_session_broker() -> Iterator[Broker]:
-    """One broker for the whole run, for tests that name their topics apart."""
+    """One broker for the whole run, for tests that use different topic names."""
     from ottla.testing.broker import Broker
 
     with Broker() as broker:

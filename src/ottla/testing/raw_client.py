@@ -1,10 +1,10 @@
-"""A client of single requests, for tests that look at what a broker answers byte by byte.
+"""A client that sends single requests, for tests that check exactly what a broker answers.
 
     with RawClient(broker.bootstrap_servers) as client:
         answer = client.ask(MetadataRequest(topics=None), version=12)
 
-No retries, no negotiation, no metadata: what the test says is what is sent, right or wrong. Blocking, because a test
-wants to say in which order things happen; `send` and `receive` are apart for those that put several requests in flight.
+No retries, no negotiation, no metadata: the test decides what is sent, right or wrong. It blocks, so that a test
+controls the order of events; `send` and `receive` are separate for tests with several requests in flight.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class RawClient:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def ask(self, request: object, version: int) -> Any:
-        """Sends a request and returns its answer, which must be the next one to come."""
+        """Sends a request and returns its response, which must be the next one to arrive."""
         sent = self.send(request, version)
         answer, correlation_id = self.receive()
         assert correlation_id == sent.correlation_id, "answers came out of order"
         return answer
 
     def send(self, request: object, version: int, *, is_answered: bool = True) -> Sent:
-        """Sends a request; its answer is left for `receive`. acks=0 is not answered."""
+        """Sends a request; its response is left for `receive`. There is none with acks=0."""
         sent, data = self.encoded(request, version)
         if is_answered:
             self._in_flight.append(sent)
@@ -141,9 +141,9 @@ class RawClient:
 
 
 def wait_until_read(bootstrap_servers: str) -> None:
-    """Returns when the broker has read whatever others have sent to it before.
+    """Returns when the broker has read everything that was sent to it before.
 
-    What has arrived is seen by its loop no later than what arrives on a connection that is made now.
+    Its loop sees what has arrived no later than what arrives on a connection that is opened now.
     """
     with RawClient(bootstrap_servers) as client:
         client.ask(ApiVersionsRequest(client_software_name="raw", client_software_version="1"), 3)

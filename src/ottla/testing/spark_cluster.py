@@ -4,7 +4,7 @@
         ...  # a driver with the master `cluster.url`
 
 It runs as an operator would run it (`spark-class …Master`, `…Worker`), on free ports of loopback, with its files in one
-directory. Executors are children of their worker: `executor_pids` finds those that are there, for tests that kill one.
+directory. Executors are children of their worker: `executor_pids` finds them, for tests that kill one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WORKER_READY: Final = re.compile(r"Successfully registered with master")
 
 
 class SparkClusterError(OttlaError):
-    """A part of the cluster did not come up or did not end; the message carries its own last words."""
+    """A part of the cluster did not start or stop; the message contains the end of its log."""
 
 
 class _Daemon:

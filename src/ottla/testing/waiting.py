@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process is about to do: looked at again and again, never for ever."""
+"""Waiting for another thread or process: a condition is checked repeatedly, with a time limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PAUSE_S = 0.01
 
 
 def wait_until(condition: Callable[[], object], *, timeout_s: float = WAIT_S) -> None:
-    """Returns once the condition holds; fails where it does not within the time."""
+    """Returns once the condition is true; fails if it is not within the time limit."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"it did not come true within {timeout_s:g} s"

@@ -1,4 +1,4 @@
-"""A world in which brokers run and nothing is real: time, network, disks, chance. A seed replays a run exactly.
+"""A simulated world for brokers: time, network, disks and random numbers. A seed replays a run exactly.
 
     world = World(seed=7)
 
@@ -7,16 +7,16 @@
         await broker.start()
         ...
         await broker.crash(power_loss=True)
-        await broker.start()                     # on what the platter holds
+        await broker.start()                     # with what was durable
         await broker.stop()
 
     world.run(scenario(), seconds=600)           # virtual seconds
 
-Every broker is a process on a host of its own. What its code starts (tasks, timers) is known to be its own, so a crash
-takes all of that away at once. At the end of a run nothing may be left: a task that still runs, an error in a log or an
-exception that nobody saw fails the run, and the message says how to replay it.
+Every broker is a process on a host of its own. Tasks and timers that its code starts belong to it, so a crash ends all
+of them at once. At the end of a run nothing may be left: a task that still runs, an error in a log or an exception that
+was never retrieved fails the run, and the message says how to replay it.
 
-Limits: callbacks take no time, and disk operations on the loop none either; only what is handed to another thread does
+Limits: callbacks take no virtual time, nor do disk operations on the loop; only work for another thread does
 (`SlowOffload`). A process ends between two callbacks, or at an operation of its disk (`disk_stops`).
 """
 
@@ -56,17 +56,17 @@ DATA_DIRECTORY = "/data"
 
 
 def counting_timer() -> Callable[[], float]:
-    """Time that passes by being looked at: long work gives way at the same steps in every run."""
+    """Time that passes by being read: long work yields at the same steps in every run."""
     looks = count()
     return lambda: next(looks) * TURN_S / LOOKS_PER_TURN
 
 
 class SimulationError(AssertionError):
-    """A run did not end as it must; the message says why and how to replay it."""
+    """A run did not end as it should; the message says why and how to replay it."""
 
 
 class ProcessDiedError(OttlaError):
-    """The process crashed while somebody waited for it."""
+    """The process crashed while something waited for it."""
 
 
 class Trace:
@@ -233,7 +233,7 @@ class BrokerProcess:
         return task.result()
 
     async def crash(self, *, power_loss: bool = False) -> None:
-        """Ends the process at once: kill -9, or the machine with it, which costs what was not synced."""
+        """Ends the process at once: kill -9, or the whole machine, which loses everything that was not synced."""
         life, self._life, self._broker = self._life, None, None
         assert life is not None, f"{self.name} does not run"
         self._world.trace(f"{self.name} crashes{' without power' if power_loss else ''}")
@@ -258,9 +258,9 @@ class BrokerProcess:
         self._world.fail(f"{life.name} crashed, and some tasks cannot be cancelled: {list(life.tasks)}")
 
     async def disk_stops(self, after_operations: int, *, written: float = 0.0) -> None:
-        """Returns when the disk, asked for so many more changes, has stopped in the middle of what wanted them.
+        """Returns when the disk has stopped, after this many more changes, in the middle of an operation.
 
-        The process can do nothing any more, and has to be crashed at once.
+        The process cannot continue, and has to be crashed at once.
         """
         stopped = asyncio.Event()
         self.disk.on_stop = stopped.set
@@ -281,17 +281,17 @@ class World:
         self._brokers: dict[str, BrokerProcess] = {}
 
     def rng(self, purpose: str) -> Random:
-        """A generator for one purpose: what others draw does not change what this one gives."""
+        """A generator for one purpose: its numbers do not depend on what others draw."""
         return Random(f"{self.seed}/{purpose}")
 
     def broker(self, name: str, properties: Mapping[str, str] | None = None) -> BrokerProcess:
-        """A broker that can be started; one of each name."""
+        """A broker that can be started; there is one for each name."""
         assert name not in self._brokers, f"{name} is there already"
         process = self._brokers[name] = BrokerProcess(self, name, properties or {})
         return process
 
     def fail(self, reason: str) -> None:
-        """Notes what must not happen; the run fails when it ends."""
+        """Records something that must not happen; the run fails when it ends."""
         self.failures.append(f"at {self.loop.time():.6f}: {reason}")
 
     # -- running -------------------------------------------------------------------------------------------------------
