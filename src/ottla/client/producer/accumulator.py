@@ -20,7 +20,7 @@ from ottla.client.producer.memory import MemoryPool
 from ottla.client.producer.partitioners import Sticky
 from ottla.client.values import RecordHeaders
 from ottla.ids import TopicPartition
-from ottla.records.layout import HEADER_BYTES, Compression
+from ottla.records.layout import HEADER_BYTES
 
 RATIO_MARGIN: Final = 1.05
 RATIO_BETTER_STEP: Final = 0.005
@@ -421,7 +421,3 @@ class Accumulator:
     def end_flush(self) -> None:
         with self.lock:
             self._counts.flushes -= 1
-
-
-def compression_of(name: str) -> Compression:
-    return Compression[name.upper()]

@@ -10,7 +10,8 @@ does the rest. It is the asyncio producer on a loop of its own, so names, settin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -20,7 +21,8 @@ from ottla.client.producer.deliveries import Callback, RecordFuture
 from ottla.client.producer.producer import KeySerializer, ValueSerializer
 from ottla.client.retrying import Deadline
 from ottla.client.settings import ProducerSettings
-from ottla.client.values import HeadersLike
+from ottla.client.values import ConsumerGroupMetadata, HeadersLike, OffsetAndMetadata
+from ottla.ids import TopicPartition
 from ottla.net.client import Door
 
 Key = TypeVar("Key")
@@ -151,6 +153,44 @@ class Producer(Generic[Key, Value]):
         """Sends everything that was accepted until now and waits until it is decided, well or not."""
         self._core._lifetime.check()
         self._thread.wait(self._core.flush(timeout_s))
+
+    def init_transactions(self) -> None:
+        """Introduces this producer to its coordinator, which ends what an earlier one of the same id left open."""
+        self._core._lifetime.check()
+        self._thread.wait(self._core.init_transactions())
+
+    def begin_transaction(self) -> None:
+        self._core.begin_transaction()
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: ConsumerGroupMetadata | str
+    ) -> None:
+        """Commits offsets of a group with the transaction: the next ones to be read."""
+        self._core._lifetime.check()
+        self._thread.wait(self._core.send_offsets_to_transaction(offsets, group))
+
+    def commit_transaction(self) -> None:
+        """Sends what is left and commits. An AbortableError: abort, and do it again."""
+        self._core._lifetime.check()
+        self._thread.wait(self._core.commit_transaction())
+
+    def abort_transaction(self) -> None:
+        """Drops what is not sent and aborts."""
+        self._core._lifetime.check()
+        self._thread.wait(self._core.abort_transaction())
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """`with producer.transaction():` begins one; it is committed at the end, or aborted by an error."""
+        self._core._lifetime.check()
+        transaction = self._core.transaction()
+        self._thread.wait(transaction.__aenter__())
+        try:
+            yield self
+        except BaseException as error:
+            self._thread.wait(transaction.__aexit__(type(error), error, None))
+            raise
+        self._thread.wait(transaction.__aexit__(None, None, None))
 
     def close(self, timeout_s: float | None = None) -> None:
         """Sends what was accepted, then ends: at the latest after `timeout_s`, by default `delivery_timeout_s`."""

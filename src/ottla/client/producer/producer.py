@@ -14,33 +14,41 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 from ottla.client.connecting import client_id_of, cluster_of
-from ottla.client.error_codes import InvalidTopicError, MessageTooLargeError
-from ottla.client.errors import BufferExhaustedError, SerializationError, TimedOutError, UsageError
+from ottla.client.error_codes import InvalidTopicError
+from ottla.client.errors import (
+    AbortableError,
+    BufferExhaustedError,
+    ClosedError,
+    TimedOutError,
+    TransactionAbortedError,
+    UsageError,
+)
 from ottla.client.lifetime import Lifetime
 from ottla.client.metadata import Topic
-from ottla.client.partitioning import HEADER_OVERHEAD_BYTES
-from ottla.client.producer.accumulator import Accumulator, AccumulatorOptions, TopicQueues, compression_of
+from ottla.client.producer.accumulator import Accumulator, TopicQueues
 from ottla.client.producer.deliveries import Callback, Delivery, RecordFuture, settled
 from ottla.client.producer.interceptors import Interceptors
 from ottla.client.producer.memory import MemoryPool
+from ottla.client.producer.options import accumulator_options, refresh_options, sender_options
 from ottla.client.producer.partitioners import Murmur2, partition_by_murmur2, partitioner_of
-from ottla.client.producer.sender import Sender, SenderOptions, TransactionView
+from ottla.client.producer.preparation import Preparation, PreparedRecord
+from ottla.client.producer.sender import Sender, TransactionView
 from ottla.client.producer.sequences import Sequences
-from ottla.client.refreshing import Refresher, RefreshOptions
+from ottla.client.producer.transaction_state import State
+from ottla.client.producer.transactions import Transactions
+from ottla.client.refreshing import Refresher
 from ottla.client.retrying import Deadline
-from ottla.client.serializers.base import Context, Serializer, serialize, serializer_of
+from ottla.client.serializers.base import Serializer
 from ottla.client.settings import ProducerSettings
-from ottla.client.values import HeadersLike, ProducerRecord, RecordHeaders
+from ottla.client.values import ConsumerGroupMetadata, HeadersLike, OffsetAndMetadata
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition, is_valid_topic_name
 from ottla.net.client import Door
-from ottla.records.layout import RECORD_OVERHEAD_BYTES, Compression
-from ottla.runtime.clock import SystemClock
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -51,23 +59,10 @@ ValueSerializer = Serializer[Value] | Callable[[Value], bytes | None]
 log = logging.getLogger("ottla.client.producer")
 
 
-class _Prepared(NamedTuple):
-    """A record as bytes, checked, with its size."""
-
-    topic: str
-    partition: int | None
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
-    headers: RecordHeaders
-    size_bytes: int
-    callback: Callback | None
-
-
 class _Waiting(NamedTuple):
     """A record that waits for its topic to be known, or for room."""
 
-    record: _Prepared
+    record: PreparedRecord
     delivery: Delivery
     deadline: Deadline
 
@@ -145,34 +140,51 @@ class Producer(Generic[Key, Value]):
         self.client_id = client_id_of(self.settings)
         self._lifetime = Lifetime("producer")
         self._interceptors = Interceptors(self.settings.interceptors)
-        self._dump_key = serializer_of(self.settings.key_serializer, "key_serializer")
-        self._dump_value = serializer_of(self.settings.value_serializer, "value_serializer")
+        self._preparation = Preparation(self.settings, self._interceptors)
         self._partitioner = partitioner_of(
             self.settings.partitioner, ignores_keys=self.settings.partitioner_ignore_keys
         )
         self._hashes_keys = isinstance(self._partitioner, Murmur2)
         self._rng = random.Random()
-        self._clock = SystemClock()
         self._cluster = cluster_of(self.settings, self.client_id, door)
-        self._accumulator = Accumulator(_accumulator_options(self.settings), self._pool(), self._rng)
-        self._refresher = Refresher(self._cluster, _refresh_options(self.settings), self._learn)
-        self._sequences = Sequences() if self.settings.enable_idempotence else None
+        self._accumulator = Accumulator(accumulator_options(self.settings), self._pool(), self._rng)
+        self._refresher = Refresher(self._cluster, refresh_options(self.settings), self._learn)
+        self._sequences = (
+            Sequences(is_transactional=self.settings.transactional_id is not None)
+            if self.settings.enable_idempotence
+            else None
+        )
+        self._transactions = self._make_transactions()
         self._sender = Sender(
             self._cluster,
             self._accumulator,
             self._sequences,
             self._refresher,
-            _sender_options(self.settings),
+            sender_options(self.settings),
             self._rng,
-            TransactionView(),
+            self._transactions or TransactionView(),
         )
         self._lines: dict[str, deque[_Waiting]] = {}
+        self._line_tasks: dict[str, asyncio.Task[None]] = {}
         self._waiting_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def _pool(self) -> MemoryPool:
         return MemoryPool(self.settings.buffer_memory)
+
+    def _make_transactions(self) -> Transactions | None:
+        if self.settings.transactional_id is None:
+            return None
+        assert self._sequences is not None
+        return Transactions(
+            self._cluster,
+            self._sequences,
+            self.settings.transactional_id,
+            int(self.settings.transaction_timeout_s * 1000),
+            self.settings.max_block_s,
+            self._look_again,
+        )
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -193,11 +205,12 @@ class Producer(Generic[Key, Value]):
             self._spawn(self._refresher.run())
             self._spawn(self._sender.run())
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         assert self._loop is not None
         task: asyncio.Task[None] = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -214,21 +227,30 @@ class Producer(Generic[Key, Value]):
         self._accumulator.is_closing = True
         limit_s = self.settings.delivery_timeout_s if timeout_s is None else timeout_s
         try:
-            await self._flush(Deadline.after(limit_s))
-        except TimedOutError:
+            async with asyncio.timeout(limit_s):
+                await self._abort_open_transaction()
+                await self._flush(Deadline.after(limit_s))
+        except (TimedOutError, TimeoutError):
             log.warning("%s: closed after %g s with records that are not acknowledged", self.client_id, limit_s)
         finally:
             await self._end()
 
+    async def _abort_open_transaction(self) -> None:
+        """What is open when the producer is closed is not committed; the coordinator need not wait for it."""
+        if self._transactions is not None and self._transactions.is_open:
+            try:
+                await self._transactions.abort(self._dropped)
+            except OttlaError as error:
+                log.warning("%s: closed with a transaction that could not be aborted: %s", self.client_id, error)
+
     async def _end(self) -> None:
+        if self._transactions is not None:
+            await self._transactions.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._sender.close()
-        for line in self._lines.values():
-            for waiting in line:
-                waiting.delivery.failed(_closed())
-        self._lines.clear()
+        self._drop_lines(lambda: ClosedError("the producer was closed before the record was sent"))
         await self._cluster.close()
         self._interceptors.close()
 
@@ -268,53 +290,16 @@ class Producer(Generic[Key, Value]):
         timestamp: int | None,
         headers: HeadersLike | None,
         callback: Callback | None,
-    ) -> _Prepared:
-        """The record as bytes: intercepted, serialized and checked. Any thread may call this."""
+    ) -> PreparedRecord:
+        """The record as bytes; an error where it may not be sent now. Any thread may call this."""
         refusal = self._lifetime.refusal
         if refusal is not None:
             raise refusal
-        pairs = _pairs(headers) if headers else ()
-        if self._interceptors:
-            callback = self._acknowledging(callback)
-            record = self._interceptors.on_send(ProducerRecord(topic, value, key, partition, timestamp, pairs))
-            topic, value, key = record.topic, record.value, record.key
-            partition, timestamp, pairs = record.partition, record.timestamp, record.headers
-        if self._dump_key is not None or self._dump_value is not None:
-            added = list(pairs)
-            if self._dump_key is not None:
-                key = serialize(self._dump_key, key, Context(topic, True, added))
-            if self._dump_value is not None:
-                value = serialize(self._dump_value, value, Context(topic, False, added))
-            pairs = tuple(added)
-        if type(key) is not bytes and key is not None:
-            key = _as_bytes(key, topic, "key")
-        if type(value) is not bytes and value is not None:
-            value = _as_bytes(value, topic, "value")
-        size = RECORD_OVERHEAD_BYTES + (len(value) if value else 0) + (len(key) if key else 0)
-        if pairs:
-            size += sum(4 * len(name) + len(data or b"") + HEADER_OVERHEAD_BYTES for name, data in pairs)
-        if size > self.settings.max_request_size or size > self.settings.buffer_memory:
-            raise MessageTooLargeError(
-                f"a record of {size} bytes for {topic}: max_request_size is {self.settings.max_request_size} and "
-                f"buffer_memory {self.settings.buffer_memory}"
-            )
-        if timestamp is None:
-            timestamp = self._clock.now_ms()
-        elif timestamp < 0:
-            raise ValueError(f"a timestamp counts milliseconds since 1970 and cannot be {timestamp}")
-        if partition is not None and partition < 0:
-            raise ValueError(f"partitions are counted from 0: there is no partition {partition}")
-        return _Prepared(topic, partition, key, value, timestamp, pairs, size, callback)
+        if self._transactions is not None:
+            self._transactions.state.check_may_send()
+        return self._preparation.prepared(topic, value, key, partition, timestamp, headers, callback)
 
-    def _acknowledging(self, callback: Callback | None) -> Callback:
-        def acknowledged(metadata: Any, error: BaseException | None) -> None:
-            self._interceptors.on_acknowledgement(metadata, error)
-            if callback is not None:
-                callback(metadata, error)
-
-        return acknowledged
-
-    def try_append(self, record: _Prepared, reserved_bytes: int = 0) -> RecordFuture | None:
+    def try_append(self, record: PreparedRecord, reserved_bytes: int = 0) -> RecordFuture | None:
         """Puts a record into a batch; None where it has to wait. Any thread may call this."""
         if record.topic in self._lines and not reserved_bytes:
             return None  # behind those that wait
@@ -348,6 +333,9 @@ class Producer(Generic[Key, Value]):
             self._wake()
         return future
 
+    def _look_again(self) -> None:
+        self._sender.wake()
+
     def _wake(self) -> None:
         """Tells the sender that there is something to do; the blocking front calls from other threads."""
         self._sender.wake()
@@ -363,7 +351,7 @@ class Producer(Generic[Key, Value]):
 
     # -- waiting in line -----------------------------------------------------------------------------------------------
 
-    def _get_in_line(self, record: _Prepared) -> RecordFuture:
+    def _get_in_line(self, record: PreparedRecord) -> RecordFuture:
         """Keeps a record until its topic is known and there is room, in the order in which records came."""
         if self._waiting_bytes + record.size_bytes > self.settings.buffer_memory:
             raise BufferExhaustedError(
@@ -378,14 +366,12 @@ class Producer(Generic[Key, Value]):
         self._waiting_bytes += record.size_bytes
         line = self._lines.get(record.topic)
         if line is None:
-            self._lines[record.topic] = deque([waiting])
-            self._spawn(self._serve_line(record.topic))
-        else:
-            line.append(waiting)
+            line = self._lines[record.topic] = deque()
+            self._line_tasks[record.topic] = self._spawn(self._serve_line(record.topic, line))
+        line.append(waiting)
         return RecordFuture(delivery, 0)
 
-    async def _serve_line(self, topic: str) -> None:
-        line = self._lines[topic]
+    async def _serve_line(self, topic: str, line: deque[_Waiting]) -> None:
         while line:
             waiting = line[0]
             try:
@@ -397,8 +383,21 @@ class Producer(Generic[Key, Value]):
             line.popleft()
             self._waiting_bytes -= waiting.record.size_bytes
         del self._lines[topic]
+        del self._line_tasks[topic]
 
-    async def accept(self, record: _Prepared, deadline: Deadline) -> RecordFuture:
+    def _drop_lines(self, error: Callable[[], OttlaError]) -> None:
+        """Fails what waits in line."""
+        for task in self._line_tasks.values():
+            task.cancel()
+        self._line_tasks.clear()
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            while line:
+                waiting = line.popleft()
+                self._waiting_bytes -= waiting.record.size_bytes
+                waiting.delivery.failed(error())
+
+    async def accept(self, record: PreparedRecord, deadline: Deadline) -> RecordFuture:
         """Waits until the topic of a record is known and there is room for it, and puts it into a batch."""
         while True:
             topic = await self._refresher.topic(record.topic, deadline)
@@ -445,6 +444,65 @@ class Producer(Generic[Key, Value]):
         with self._accumulator.lock:
             self._accumulator.topic(topic.name).resize(len(topic.partitions), available)
 
+    # -- transactions --------------------------------------------------------------------------------------------------
+
+    async def init_transactions(self) -> None:
+        """Introduces this producer to its coordinator, which ends what an earlier one of the same id left open."""
+        self.start()
+        await self._transacting().init()
+
+    def begin_transaction(self) -> None:
+        self._lifetime.check()
+        self._transacting().begin()
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        group: ConsumerGroupMetadata | str,
+    ) -> None:
+        """Commits offsets of a group with the transaction: the next ones to be read.
+
+        With what `consumer.group_metadata()` gives, a member that was thrown out meanwhile is refused.
+        """
+        self._lifetime.check()
+        group = ConsumerGroupMetadata(group) if isinstance(group, str) else group
+        await self._transacting().send_offsets(offsets, group)
+
+    async def commit_transaction(self) -> None:
+        """Sends what is left and commits. An AbortableError: abort, and do it again."""
+        self._lifetime.check()
+        self._accumulator.is_completing_transaction = True
+        try:
+            await self._transacting().commit(self._settled)
+        finally:
+            self._accumulator.is_completing_transaction = False
+
+    async def abort_transaction(self) -> None:
+        """Drops what is not sent and aborts."""
+        self._lifetime.check()
+        await self._transacting().abort(self._dropped)
+
+    def transaction(self) -> OpenTransaction[Key, Value]:
+        """`async with producer.transaction() as t:` begins one; it is committed at the end, or aborted by an error.
+
+        Initializes the producer when it is used for the first time.
+        """
+        return OpenTransaction(self)
+
+    def _transacting(self) -> Transactions:
+        if self._transactions is None:
+            raise UsageError("the producer has no transactional_id: give it one to use transactions")
+        return self._transactions
+
+    async def _settled(self) -> None:
+        """Waits until every record that was accepted is decided."""
+        await self._flush(Deadline.after(self.settings.delivery_timeout_s + self.settings.max_block_s))
+
+    async def _dropped(self) -> None:
+        """Fails the records that are not in a batch yet; the sender drops those that are not sent."""
+        self._drop_lines(lambda: TransactionAbortedError("the transaction was aborted before the record was sent"))
+        await self._settled()
+
     # -- waiting for acknowledgements ----------------------------------------------------------------------------------
 
     async def flush(self, timeout_s: float | None = None) -> None:
@@ -455,7 +513,7 @@ class Producer(Generic[Key, Value]):
             await self._flush(Deadline.after(limit_s))
 
     async def _flush(self, deadline: Deadline) -> None:
-        waiting = [line[-1].delivery for line in self._lines.values() if line]
+        waiting = [each.delivery for line in self._lines.values() for each in line]
         batches = self._accumulator.begin_flush()
         self._sender.wake()
         try:
@@ -468,75 +526,49 @@ class Producer(Generic[Key, Value]):
             self._accumulator.end_flush()
 
 
-def _closed() -> UsageError:
-    from ottla.client.errors import ClosedError
+class OpenTransaction(Generic[Key, Value]):
+    """A transaction of a producer, from the beginning of an `async with` to its end."""
 
-    return ClosedError("the producer was closed before the record was sent")
+    def __init__(self, producer: Producer[Key, Value]) -> None:
+        self._producer = producer
 
+    async def __aenter__(self) -> Self:
+        self._producer.start()
+        if self._producer._transacting().state.now is State.UNINITIALIZED:
+            await self._producer.init_transactions()
+        self._producer.begin_transaction()
+        return self
 
-def _pairs(headers: HeadersLike) -> RecordHeaders:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    found = tuple((name, data) for name, data in pairs)
-    for name, data in found:
-        if not isinstance(name, str) or not (data is None or isinstance(data, bytes)):
-            raise TypeError(f"a header is a name and bytes or None, not {name!r} and {type(data).__name__}")
-    return found
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            try:
+                await self._producer.commit_transaction()
+            except AbortableError:
+                await self._producer.abort_transaction()
+                raise
+        elif self._producer._transacting().is_open:
+            await self._producer.abort_transaction()
 
+    def send(
+        self,
+        topic: str,
+        value: Value | None = None,
+        key: Key | None = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: HeadersLike | None = None,
+        on_delivery: Callback | None = None,
+    ) -> RecordFuture:
+        """As `Producer.send`."""
+        return self._producer.send(
+            topic, value, key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
+        )
 
-def _as_bytes(data: Any, topic: str, what: str) -> bytes:
-    if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data)
-    raise SerializationError(
-        f"the {what} of a record for {topic} is {type(data).__name__}, not bytes: encode it, or give the producer a "
-        f"{what}_serializer"
-    )
-
-
-def _accumulator_options(settings: ProducerSettings) -> AccumulatorOptions:
-    return AccumulatorOptions(
-        batch_size=settings.batch_size,
-        linger_s=settings.linger_s,
-        delivery_timeout_s=settings.delivery_timeout_s,
-        is_compressed=settings.compression_type != "none",
-        is_adaptive=settings.partitioner_adaptive_partitioning_enable and settings.partitioner is None,
-        availability_timeout_s=settings.partitioner_availability_timeout_s,
-    )
-
-
-def _refresh_options(settings: ProducerSettings) -> RefreshOptions:
-    rebootstraps = settings.metadata_recovery_strategy == "rebootstrap"
-    return RefreshOptions(
-        max_age_s=settings.metadata_max_age_s,
-        max_idle_s=settings.metadata_max_idle_s,
-        rebootstrap_after_s=settings.metadata_recovery_rebootstrap_trigger_s if rebootstraps else None,
-    )
-
-
-def _sender_options(settings: ProducerSettings) -> SenderOptions:
-    compression = compression_of(settings.compression_type)
-    return SenderOptions(
-        acks=settings.acks,
-        request_timeout_s=settings.request_timeout_s,
-        request_bytes_max=settings.max_request_size,
-        in_flight_max=settings.max_in_flight_requests_per_connection,
-        retries=settings.retries,
-        retry_backoff_s=settings.retry_backoff_s,
-        retry_backoff_max_s=settings.retry_backoff_max_s,
-        reconnect_backoff_s=settings.reconnect_backoff_s,
-        reconnect_backoff_max_s=settings.reconnect_backoff_max_s,
-        batch_size=settings.batch_size,
-        compression=compression,
-        compression_level=_level(settings, compression),
-        transactional_id=settings.transactional_id,
-    )
-
-
-def _level(settings: ProducerSettings, compression: Compression) -> int | None:
-    """The level for the codec in use; None is its default, as for LZ4, where Kafka's 9 stands for the fast one."""
-    if settings.compression_level is not None:
-        return settings.compression_level
-    if compression is Compression.GZIP:
-        return settings.compression_gzip_level
-    if compression is Compression.LZ4:
-        return None if settings.compression_lz4_level == 9 else settings.compression_lz4_level
-    return settings.compression_zstd_level if compression is Compression.ZSTD else None
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: ConsumerGroupMetadata | str
+    ) -> None:
+        """As `Producer.send_offsets_to_transaction`."""
+        await self._producer.send_offsets_to_transaction(offsets, group)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ottla.client.error_codes import InvalidRecordError, error_of_code
-from ottla.client.errors import ClosedError, DeliveryTimeoutError
+from ottla.client.errors import ClosedError, DeliveryTimeoutError, TransactionAbortedError
 from ottla.client.metadata import Cluster, Node
 from ottla.client.producer.accumulator import Accumulator, Leader
 from ottla.client.producer.batch import ProducerBatch
@@ -171,6 +171,8 @@ class Sender:
                 self._transaction.produce_failed(
                     DeliveryTimeoutError(0.0, None, f"records of {torn[0]} may be missing from the transaction")
                 )
+        if self._transaction.error is not None:
+            self.fail_unsent(lambda: TransactionAbortedError("the transaction ended before the record was sent"))
         readiness = self._accumulator.ready(now, self.leader_of)
         for topic in readiness.leaderless:
             self._refresher.use(topic)
