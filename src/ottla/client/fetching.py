@@ -265,7 +265,7 @@ class Fetcher:
         )
         has_ids = all(topic.topic_id != ZERO_TOPIC_ID for topic in topics)
         try:
-            connection = await self._cluster.connection(node_id)
+            connection = await self._cluster.leader_connection(node_id)
             response = await connection.request(
                 request,
                 FetchResponse,

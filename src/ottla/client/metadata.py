@@ -196,6 +196,14 @@ class Cluster:
             raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"the cluster has no broker {node_id} now")
         return await self._connection_to(self._nodes[node_id].address)
 
+    async def leader_connection(self, node_id: int) -> BrokerConnection:
+        """The connection to a broker that metadata named as a leader; that it is gone is an error that may pass."""
+        try:
+            return await self.connection(node_id)
+        except ApiError as error:
+            # The leader that we know of is not among the brokers that we know of: one of the two is out of date.
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, str(error)) from error
+
     async def controller_connection(self) -> BrokerConnection:
         """The connection to the broker that takes changes of topics and settings."""
         if self._controller_id not in self._nodes:

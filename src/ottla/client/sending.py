@@ -256,7 +256,7 @@ class Sender:
         channel.in_flight += 1
         try:
             try:
-                connection = await self._connection(node_id)
+                connection = await self._cluster.leader_connection(node_id)
                 batches = self._take(node_id, connection)
                 if not batches:
                     return
@@ -270,13 +270,6 @@ class Sender:
             channel.is_writing = False
             channel.in_flight -= 1
             self._moved.set()
-
-    async def _connection(self, node_id: int) -> BrokerConnection:
-        try:
-            return await self._cluster.connection(node_id)
-        except ApiError as error:
-            # The leader that we know of is not among the brokers that we know of: one of the two is out of date.
-            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, str(error)) from error
 
     def _take(self, node_id: int, connection: BrokerConnection) -> list[Batch]:
         """The next batch of every lane that this broker leads, as many as a request holds. They count as under way.

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.client.admin import Isolation
+from ottla.client.admin import Isolation, OffsetSpec, list_offsets
 from ottla.client.errors import TimedOutError
 from ottla.client.fetching import Fetcher, FetchOptions, OffsetOutOfRangeError
 from ottla.client.metadata import Cluster
@@ -193,6 +193,45 @@ def test_a_partition_follows_its_leader(network, options):
 
     first.scripts[FetchRequest] = fetch
     assert read(network, options, {0: 0}, {0: 10}) == {0: list(range(10))}
+
+
+def test_a_leader_that_has_left_the_cluster_is_looked_for_anew(network, options):
+    """The topic is known from before; a question about brokers only has told that its leader is gone."""
+    partition = TopicPartition("orders", 0)
+    network.leaders = [2]
+    Log({0: [batch_at(0, 5)]}).install(network.add(1))
+    network.add(2)
+
+    async def main() -> list[int]:
+        async with Cluster([network.address(1)], options, network.door) as cluster:
+            await cluster.topic("orders")
+            del network.brokers[2]
+            await cluster.view(())
+            network.leaders = [1]
+            async with Fetcher(cluster, {partition: 0}, {partition: 5}) as fetcher:
+                while not fetcher.is_done:
+                    for fetched in await fetcher.next():
+                        return list(fetched.columns().offsets)
+        return []
+
+    assert run(main()) == list(range(5))
+
+
+def test_the_leaders_of_partitions_are_looked_for_anew_too(network, options):
+    network.leaders = [2]
+    Log({0: [batch_at(0, 5)]}).install(network.add(1))
+    network.add(2)
+
+    async def main() -> int:
+        async with Cluster([network.address(1)], options, network.door) as cluster:
+            await cluster.topic("orders")
+            del network.brokers[2]
+            await cluster.view(())
+            network.leaders = [1]
+            partition = TopicPartition("orders", 0)
+            return (await list_offsets(cluster, {partition: OffsetSpec.LATEST}))[partition].offset
+
+    assert run(main()) == 5
 
 
 def test_a_broken_connection_is_made_again_and_nothing_comes_twice(network, options):

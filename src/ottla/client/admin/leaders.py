@@ -30,7 +30,7 @@ async def ask_leaders(
         for node_id, led in (await cluster.by_leader(missing, deadline)).items():
             try:
                 answers = await ask(node_id, led)
-            except ConnectionFailedError as error:
+            except (ApiError, ConnectionFailedError) as error:
                 answers = {}
                 failure = _noted(cluster, error, led)
             for partition, answer in answers.items():

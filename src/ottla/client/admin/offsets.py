@@ -71,7 +71,7 @@ async def list_offsets(
             topics=topics,
             timeout_ms=cluster.options.timeout_ms,
         )
-        connection = await cluster.connection(node_id)
+        connection = await cluster.leader_connection(node_id)
         # Version 0 answers with lists of offsets and belongs to another age.
         response = await connection.request(request, ListOffsetsResponse)
         return {

@@ -29,7 +29,7 @@ async def describe_producers(
             DescribeProducersRequestTopicRequest(name=topic, partition_indexes=numbers)
             for topic, numbers in by_topic(asked).items()
         ]
-        connection = await cluster.connection(node_id)
+        connection = await cluster.leader_connection(node_id)
         response = await connection.request(DescribeProducersRequest(topics=topics), DescribeProducersResponse)
         outcomes: dict[TopicPartition, list[ProducerState] | ApiError] = {}
         for topic in response.topics:

@@ -31,7 +31,7 @@ async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int])
             )
             for topic, numbers in by_topic(partitions).items()
         ]
-        connection = await cluster.connection(node_id)
+        connection = await cluster.leader_connection(node_id)
         request = DeleteRecordsRequest(topics=topics, timeout_ms=cluster.options.timeout_ms)
         response = await connection.request(request, DeleteRecordsResponse)
         outcomes: dict[TopicPartition, int | ApiError] = {}
