@@ -8,7 +8,7 @@ SEEDS  ?= 2000
 SECONDS ?= 600
 QUICK_TESTS := tests/architecture tests/unit tests/wire
 .DEFAULT_GOAL := help
-.PHONY: help setup demo tour test pythons java check format lint types unit crash sim chaos fuzz differential interop spark asan mutants bench clean
+.PHONY: help setup demo demo-cluster tour test pythons java check format lint types unit crash sim chaos fuzz differential interop spark asan mutants bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ $(STAMP): $(SOURCES)
 demo: $(STAMP) java ## Run the main job: events in topics, a pipeline on Spark, results in a table and topics, all counted
 	@$(BIN)/python -c "from ottla.spark.class_archive import find_or_make; find_or_make()"
 	$(BIN)/python examples/demo.py
+
+demo-cluster: $(STAMP) java ## Run the main job on three brokers, one of which is killed in the middle; all counted
+	@$(BIN)/python -c "from ottla.spark.class_archive import find_or_make; find_or_make()"
+	$(BIN)/python examples/demo_cluster.py
 
 tour: $(STAMP) ## Run a tour of the broker: a million records through a Kafka client, a kill and a recovery
 	$(BIN)/python examples/broker_tour.py

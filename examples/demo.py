@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -197,56 +197,68 @@ def progress_of(queries: dict[str, StreamingQuery]) -> str:
 # -- the demo ----------------------------------------------------------------------------------------------------------
 
 
-def run(minutes: int, home: str) -> None:
-    with step("start a broker") as notes:
-        broker = Broker(in_process=False, directory=os.path.join(home, "broker")).start()
-        notes.append(broker.bootstrap_servers)
+@dataclass(frozen=True)
+class Day:
+    """How long the shop is open, where its events go, and what happens in the middle of the day."""
+
+    minutes: int
+    servers: str
+    replicas: int = 1
+    events: dict[float, Callable[[], str]] = field(
+        default_factory=dict
+    )  # by the share of the day; each says what it did
+
+
+def run(day: Day, home: str) -> None:
+    with step("start Spark") as notes:
+        config = {"spark.sql.shuffle.partitions": str(PARTITIONS), "spark.sql.session.timeZone": "UTC"}
+        config["spark.ui.showConsoleProgress"] = "false"
+        with errors_into(SPARK_LOG):
+            spark = ottla.spark.session("demo", "local[2]", config=config)
+        spark.sparkContext.setLogLevel("ERROR")
+        notes.append(f"version {spark.version}; what it says is in {SPARK_LOG}")
     try:
-        with step("start Spark") as notes:
-            config = {"spark.sql.shuffle.partitions": str(PARTITIONS), "spark.sql.session.timeZone": "UTC"}
-            config["spark.ui.showConsoleProgress"] = "false"
-            with errors_into(SPARK_LOG):
-                spark = ottla.spark.session("demo", "local[2]", config=config)
-            spark.sparkContext.setLogLevel("ERROR")
-            notes.append(f"version {spark.version}; what it says is in {SPARK_LOG}")
-        try:
-            run_pipeline(spark, broker.bootstrap_servers, minutes, home)
-        finally:
-            spark.stop()
+        run_pipeline(spark, day, home)
     finally:
-        broker.stop()
+        spark.stop()
 
 
-def run_pipeline(spark: SparkSession, servers: str, minutes: int, home: str) -> None:
+def run_pipeline(spark: SparkSession, day: Day, home: str) -> None:
+    servers = day.servers
     with step("make topics") as notes:
-        topics = [NewTopic(name, PARTITIONS, 1) for name in ("orders", "clicks", "purchases", "dead-letters")]
+        names = ("orders", "clicks", "purchases", "dead-letters")
+        topics = [NewTopic(name, PARTITIONS, day.replicas) for name in names]
         admin = AdminClient({"bootstrap.servers": servers}, logger=SILENT)
         for future in admin.create_topics(topics).values():
             future.result()
-        notes.append(f"{len(topics)} of {PARTITIONS} partitions")
+        notes.append(f"{len(topics)} of {PARTITIONS} partitions" + (f", {day.replicas} replicas" * (day.replicas > 1)))
     with step("start the pipeline") as notes:
         queries = pipeline.start(spark, servers, home)
         notes.append(f"three queries: {', '.join(queries)}")
     shop = Shop(random.Random(20250301))
-    feed(shop, servers, minutes, queries)
+    feed(shop, day, queries)
     for query in queries.values():
         query.stop()
     verify(spark, shop, servers, home)
 
 
-def feed(shop: Shop, servers: str, minutes: int, queries: dict[str, StreamingQuery]) -> None:
+def feed(shop: Shop, day: Day, queries: dict[str, StreamingQuery]) -> None:
     """Sends everything, and returns when the pipeline has settled all of it."""
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "enable.idempotence": True}, logger=SILENT)
-    closes = OPENING + timedelta(minutes=minutes)
+    producer = Producer({"bootstrap.servers": day.servers, "linger.ms": 5, "enable.idempotence": True}, logger=SILENT)
+    closes = OPENING + timedelta(minutes=day.minutes)
     with step("send the first events through it") as notes:
         send(producer, shop.tick(OPENING))  # Spark compiles its queries now
         settle(queries)
         notes.append(progress_of(queries))
     print("\n  the shop is open")
     started = shown = time.perf_counter()
-    ticks = minutes * 60 // TICK_S
+    ticks = day.minutes * 60 // TICK_S
+    happens = {int(ticks * share): event for share, event in day.events.items()}
     for number in range(1, ticks):
-        send(producer, shop.tick(OPENING + timedelta(seconds=number * TICK_S)))
+        opens = OPENING + timedelta(seconds=number * TICK_S)
+        if number in happens:
+            print(f"    {opens:%H:%M:%S}  {happens[number]()}", flush=True)
+        send(producer, shop.tick(opens))
         if time.perf_counter() - shown > 3 or number == ticks - 1:
             shown = time.perf_counter()
             clock = OPENING + timedelta(seconds=(number + 1) * TICK_S)
@@ -346,7 +358,13 @@ def main() -> None:
     print(f"Ottla: {minutes} minutes of a shop, from topics through Spark into a table and topics\n")
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="ottla-demo-") as home:
-        run(minutes, home)
+        with step("start a broker") as notes:
+            broker = Broker(in_process=False, directory=os.path.join(home, "broker")).start()
+            notes.append(broker.bootstrap_servers)
+        try:
+            run(Day(minutes, broker.bootstrap_servers), home)
+        finally:
+            broker.stop()
     print(f"\nDone in {time.perf_counter() - started:.1f} s.")
 
 

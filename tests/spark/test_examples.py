@@ -1,4 +1,4 @@
-"""`make demo` runs, counts right and ends by itself."""
+"""`make demo` and `make demo-cluster` run, count right and end by themselves."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.usefixtures("java")
-def test_the_demo_accounts_for_every_event(tmp_path: Path) -> None:
-    command = [sys.executable, DEMO, "4"]
+@pytest.mark.parametrize("demo", ["demo.py", "demo_cluster.py"])
+def test_the_demo_accounts_for_every_event(tmp_path: Path, demo: str) -> None:
+    command = [sys.executable, EXAMPLES / demo, "4"]
     done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all accounted for" in done.stdout
