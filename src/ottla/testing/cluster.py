@@ -29,14 +29,44 @@ CLUSTER_SETTINGS = {
 }
 
 
-class Cluster:
+class InZooKeeper:
+    """What ZooKeeper says of a cluster."""
+
+    def __init__(self, connect: str) -> None:
+        """`connect`: where ZooKeeper is, with a path of the cluster's own if others use it too."""
+        self.connect = connect
+
+    def stored(self, path: str) -> Any:
+        """The JSON of a node; None where it is not there."""
+        client = KazooClient(self.connect)
+        client.start()
+        try:
+            return json.loads(client.get(path)[0]) if client.exists(path) else None
+        finally:
+            client.stop()
+            client.close()
+
+    @property
+    def controller_id(self) -> int | None:
+        found = self.stored("/controller")
+        return None if found is None else int(found["brokerid"])
+
+    def state(self, topic: str, partition: int) -> dict[str, Any]:
+        """Leader, epoch and in-sync replicas of a partition."""
+        found: dict[str, Any] = self.stored(f"/brokers/topics/{topic}/partitions/{partition}/state")
+        return found
+
+    def wait_for_isr(self, topic: str, partition: int, *node_ids: int) -> None:
+        wait_until(lambda: sorted(self.state(topic, partition)["isr"]) == sorted(node_ids))
+
+
+class Cluster(InZooKeeper):
     """Brokers 1 to `size`. The ensemble is the test's own."""
 
     def __init__(
         self, connect: str, *, size: int = 3, settings: Mapping[str, str] | None = None, in_process: bool = True
     ) -> None:
-        """`connect`: where ZooKeeper is, with a path of the cluster's own if others use it too."""
-        self.connect = connect
+        super().__init__(connect)
         self.brokers = {
             node_id: Broker(
                 {
@@ -74,28 +104,3 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
-
-    # -- what ZooKeeper says -------------------------------------------------------------------------------------------
-
-    def stored(self, path: str) -> Any:
-        """The JSON of a node; None where it is not there."""
-        client = KazooClient(self.connect)
-        client.start()
-        try:
-            return json.loads(client.get(path)[0]) if client.exists(path) else None
-        finally:
-            client.stop()
-            client.close()
-
-    @property
-    def controller_id(self) -> int | None:
-        found = self.stored("/controller")
-        return None if found is None else int(found["brokerid"])
-
-    def state(self, topic: str, partition: int) -> dict[str, Any]:
-        """Leader, epoch and in-sync replicas of a partition."""
-        found: dict[str, Any] = self.stored(f"/brokers/topics/{topic}/partitions/{partition}/state")
-        return found
-
-    def wait_for_isr(self, topic: str, partition: int, *node_ids: int) -> None:
-        wait_until(lambda: sorted(self.state(topic, partition)["isr"]) == sorted(node_ids))

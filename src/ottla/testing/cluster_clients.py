@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from ottla.testing.cluster import Cluster
+
+class Bootstrap(Protocol):
+    """A cluster, as a client finds it."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
 
 
-def create_topic(cluster: Cluster, name: str, partitions: int = 1, replicas: int = 3) -> None:
+def create_topic(cluster: Bootstrap, name: str, partitions: int = 1, replicas: int = 3) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     for future in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
         future.result(60)
 
 
-def produce(producer: Producer, topic: str, values: list[bytes]) -> None:
+def produce(producer: Producer, topic: str, values: list[bytes], partition: int = 0) -> None:
     """Every record is acknowledged by all replicas in sync."""
     failures: list[object] = []
 
@@ -25,12 +30,12 @@ def produce(producer: Producer, topic: str, values: list[bytes]) -> None:
             failures.append(error)
 
     for value in values:
-        producer.produce(topic, value, partition=0, on_delivery=on_delivery)
+        producer.produce(topic, value, partition=partition, on_delivery=on_delivery)
     assert producer.flush(60) == 0
     assert failures == []
 
 
-def consume(cluster: Cluster, topic: str, amount: int, partition: int = 0) -> list[bytes]:
+def consume(cluster: Bootstrap, topic: str, amount: int, partition: int = 0) -> list[bytes]:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused"})
     try:
         consumer.assign([TopicPartition(topic, partition, 0)])
@@ -47,5 +52,5 @@ def consume(cluster: Cluster, topic: str, amount: int, partition: int = 0) -> li
         consumer.close()
 
 
-def new_producer(cluster: Cluster, **settings: Any) -> Producer:
+def new_producer(cluster: Bootstrap, **settings: Any) -> Producer:
     return Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "linger.ms": 0, **settings})

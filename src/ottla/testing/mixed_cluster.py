@@ -1,0 +1,157 @@
+"""A cluster of brokers of two kinds, Apache Kafka 3.9 and Ottla, as processes over one ZooKeeper.
+
+with MixedCluster(connect, directory, [KAFKA, OTTLA, OTTLA]) as cluster:    # brokers 1, 2, 3; the first one controls
+    cluster.brokers[1].kill()
+    cluster.replace(2, KAFKA)
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from ottla.local_cluster.process import ServerProcess
+from ottla.net.ports import free_port
+from ottla.testing.apache_kafka import JVM_FLAGS, KAFKA_3_9, START_TIMEOUT_S, STOP_TIMEOUT_S, ApacheKafka
+from ottla.testing.broker import Broker
+from ottla.testing.cluster import CLUSTER_SETTINGS, InZooKeeper
+from ottla.testing.waiting import wait_until
+
+KAFKA: Final = "kafka"
+OTTLA: Final = "ottla"
+
+HEAP: Final = "256m"
+# Said once the broker has registered and takes connections.
+READY_LINE: Final = re.compile(r"\[KafkaServer id=\d+\] started")
+LOG_LEVELS: Final = {"defaultLogLevel": "warn", "log.kafka.server.KafkaServer": "info"}
+# The shortest sessions that ZooKeeper allows here, and followers that are soon in or out of sync.
+MIXED_SETTINGS: Final = {
+    **CLUSTER_SETTINGS,
+    "zookeeper.session.timeout.ms": "2000",
+    "replica.lag.time.max.ms": "4000",
+    "replica.fetch.backoff.ms": "200",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+    # A partition's leader is where the test has put it.
+    "auto.leader.rebalance.enable": "false",
+}
+# What makes a Kafka start soon and stay small.
+SMALL_KAFKA: Final = {
+    "num.network.threads": "2",
+    "num.io.threads": "2",
+    "background.threads": "2",
+    "log.cleaner.dedupe.buffer.size": str(4 << 20),
+}
+
+
+class KafkaWithZooKeeper:
+    """A broker of Apache Kafka 3.9 that registers in ZooKeeper. Like `Broker`, beside this process."""
+
+    def __init__(self, settings: Mapping[str, str], directory: Path, listen: str) -> None:
+        self._kafka = ApacheKafka.resolve(KAFKA_3_9)
+        self._settings = {**SMALL_KAFKA, **settings, "log.dirs": str(directory), "listeners": f"PLAINTEXT://{listen}"}
+        self._directory = directory
+        self.bootstrap_servers = listen
+        self._properties = directory.with_name(f"{directory.name}.properties")
+        self.process = ServerProcess(f"kafka at {listen}", directory.with_name(f"{directory.name}.log"))
+
+    def start(self) -> Self:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
+        self.process.launch(self._kafka.java("kafka.Kafka", HEAP, [str(self._properties)], LOG_LEVELS, JVM_FLAGS))
+        try:
+            self.process.wait_until(lambda: READY_LINE.search(self.process.said()) is not None, START_TIMEOUT_S)
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None, "the broker does not run"
+        return self.process.pid
+
+    def stop(self) -> None:
+        """Ends the broker in order: its leaders have gone elsewhere, and everything is flushed."""
+        assert self.process.end(signal.SIGTERM, STOP_TIMEOUT_S), f"it did not stop: {self.process.last_words()}"
+
+    def kill(self) -> None:
+        """Ends it as a crash does."""
+        self.process.end(signal.SIGKILL, STOP_TIMEOUT_S)
+
+
+class MixedCluster(InZooKeeper):
+    """Brokers 1, 2, … of the given kinds, started in this order: the first one is the controller."""
+
+    def __init__(
+        self, connect: str, directory: Path, kinds: Sequence[str], settings: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(connect)
+        self._directory = directory
+        self._settings = {**MIXED_SETTINGS, **(settings or {}), "zookeeper.connect": connect}
+        self._listen = {node_id: f"127.0.0.1:{free_port()}" for node_id in range(1, len(kinds) + 1)}
+        self.kinds: dict[int, str] = {}
+        self.brokers: dict[int, Broker | KafkaWithZooKeeper] = {}
+        for node_id, kind in enumerate(kinds, 1):
+            self._become(node_id, kind)
+
+    def _become(self, node_id: int, kind: str) -> None:
+        settings = {**self._settings, "broker.id": str(node_id)}
+        directory, listen = self._directory / f"broker-{node_id}", self._listen[node_id]
+        self.kinds[node_id] = kind
+        self.brokers[node_id] = (
+            KafkaWithZooKeeper(settings, directory, listen)
+            if kind == KAFKA
+            else Broker(settings, directory=directory, in_process=False, listen=listen)
+        )
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(self._listen.values())
+
+    def log_bytes(self, topic: str, partition: int, node_id: int) -> bytes:
+        """A replica's log as it is on disk: its batches with their offsets and epochs."""
+        directory = self._directory / f"broker-{node_id}" / f"{topic}-{partition}"
+        return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+
+    def wait_for_equal_logs(self, topic: str, partition: int) -> None:
+        """Until all replicas have the same bytes."""
+        wait_until(lambda: len({self.log_bytes(topic, partition, node_id) for node_id in self.brokers}) == 1)
+
+    def start_again(self, node_id: int) -> None:
+        """One that was killed: only once its old session has ended, or its registration is refused."""
+        wait_until(lambda: self.stored(f"/brokers/ids/{node_id}") is None)
+        self.brokers[node_id].start()
+
+    def replace(self, node_id: int, kind: str) -> None:
+        """Stops a broker and starts one of that kind on its data, with its number, at its address."""
+        self.brokers[node_id].stop()
+        self._become(node_id, kind)
+        self.brokers[node_id].start()
+
+    def __enter__(self) -> Self:
+        try:
+            for broker in self.brokers.values():
+                broker.start()
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._kill()
+
+    def _kill(self) -> None:
+        """What the test wanted to know it knows by now: nobody has to hand over leaders."""
+        for broker in self.brokers.values():
+            broker.kill()
