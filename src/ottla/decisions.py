@@ -36,6 +36,9 @@ class Decision:
     # Each is delivered once the records are committed. A parked request has none yet: a later decision holds its reply.
     # A reply that is an `ErrorCode` is put in the words of its API by whoever asked.
     replies: list[tuple[Ticket, object]] = field(default_factory=list)
+    # What is to be done elsewhere once the records are committed, after the replies: values that the runner hands to
+    # its performer. Where the records are not written, nothing is done.
+    effects: list[object] = field(default_factory=list)
     # Whose transaction the records belong to: they are written under its id and count once its marker is in the log.
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = -1

@@ -13,7 +13,6 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.partition import Partition
-from ottla.broker.transaction_coordinator import Bell
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.group_offsets import (
@@ -452,14 +451,20 @@ def restarted(tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
+class Silent:
+    """Performs nothing."""
+
+    def perform(self, effect: object) -> None: ...
+
+    def commits_unknown(self) -> None: ...
+
+
 def silence_markers(broker: Broker) -> None:
     """The coordinator decides, and crashes before it tells anybody."""
 
     async def silence() -> None:
         for runner in broker.running.transactions.runners():
-            bell = runner.machine.marker_ticket
-            assert isinstance(bell, Bell)
-            bell.ring = lambda reply: None
+            runner._performer = Silent()
 
     broker.call(silence())
 

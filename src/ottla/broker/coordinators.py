@@ -28,7 +28,7 @@ from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.hashing import partition_of_coordinator
 from ottla.ids import TopicPartition
 from ottla.records.layout import Compression
-from ottla.runtime.machine import Machine, Runner
+from ottla.runtime.machine import Machine, Performer, Runner
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -67,6 +67,11 @@ class CoordinatorShard(Generic[MachineType]):
             await asyncio.sleep(0)
         if replay.record_count:
             logger.info("%s: loaded %d records", self.partition.name, replay.record_count)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is loaded, and has not been given up."""
+        return self.runner is not None and not self.runner.is_over
 
     def fail(self) -> None:
         """Its machine cannot be used: what it stands for is not known."""
@@ -270,5 +275,10 @@ class Coordinator(Generic[MachineType]):
             applied_offset=shard.partition.log.end_offset,
             commit_timeout_ms=lambda: broker.config.offsets_commit_timeout_ms,
             in_background=broker.in_background,
+            performer=self._performer_of(shard),
         )
         shard.runner.start()
+
+    def _performer_of(self, shard: CoordinatorShard[MachineType]) -> Performer | None:
+        """Who performs the effects of a machine's decisions, where they have any."""
+        return None

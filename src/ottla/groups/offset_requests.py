@@ -128,7 +128,7 @@ class OffsetRequests:
                 )
             topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
         replies: list[tuple[Ticket, object]] = [(ticket, TxnOffsetCommitResponse(topics=topics))]
-        return Decision(records, replies, request.producer_id, request.producer_epoch)
+        return Decision(records, replies, producer_id=request.producer_id, producer_epoch=request.producer_epoch)
 
     def _check_transactional_commit(self, request: TxnOffsetCommitRequest, caller: Caller) -> None:
         epoch = request.generation_id

@@ -1,8 +1,9 @@
 """Runs a decide/apply machine: carries out what it decides, on a journal that makes records durable.
 
-A request goes through in one turn where the journal commits at once: decide, append, apply, reply. Otherwise replies
-wait until everything the machine had applied is committed, so that nobody is told what could still be lost; that holds
-for readers as well. A machine is plain Python over values. This is its shell: tickets, timers, waiting.
+A request goes through in one turn where the journal commits at once: decide, append, apply, reply, perform. Otherwise
+replies and effects wait until everything the machine had applied is committed, so that nobody is told what could still
+be lost; that holds for readers as well. A machine is plain Python over values. This is its shell: tickets, timers,
+waiting.
 
 Each decision is a batch of its own, written before the next one is made: what a machine builds on is in its journal.
 Sharing batches would save less than waiting for them costs: docs/decisions/0011-a-batch-for-each-decision.md.
@@ -80,6 +81,18 @@ class Journal(Protocol):
         ...
 
 
+class Performer(Protocol):
+    """Does what a machine's decisions ask for besides records and replies."""
+
+    def perform(self, effect: Any) -> None:
+        """The decision is committed and replied to. It may lead to further decisions of the same machine."""
+        ...
+
+    def commits_unknown(self) -> None:
+        """It took too long to learn whether decisions with effects are committed: they were given up."""
+        ...
+
+
 MachineType = TypeVar("MachineType", bound=Machine)
 
 
@@ -114,11 +127,12 @@ class PendingReply:
 
 
 class Uncommitted(NamedTuple):
-    """Replies that are due when the journal is committed up to an offset."""
+    """Replies and effects that are due when the journal is committed up to an offset."""
 
     offset: int
     give_up_at: float  # by the loop's clock
     replies: Sequence[tuple[Any, object]]
+    effects: Sequence[object]
 
 
 class Runner(Generic[MachineType]):
@@ -133,19 +147,21 @@ class Runner(Generic[MachineType]):
         applied_offset: int,
         commit_timeout_ms: Callable[[], int],
         in_background: Callable[[str, Coroutine[Any, Any, None]], None],
+        performer: Performer | None = None,
     ) -> None:
-        """`applied_offset`: where in the journal the machine's state stands."""
+        """`applied_offset`: where in the journal the machine's state stands. `performer`: for effects of decisions."""
         self.machine = machine
         self._journal = journal
         self._clock = clock
         self._applied_offset = applied_offset
         self._commit_timeout_ms = commit_timeout_ms
         self._in_background = in_background
+        self._performer = performer
         self._loop = asyncio.get_running_loop()
         self._uncommitted: deque[Uncommitted] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        self._is_over = False
+        self.is_over = False
 
     def start(self) -> None:
         now_ms = self.now_ms()
@@ -165,7 +181,7 @@ class Runner(Generic[MachineType]):
         `decide` is a method of the machine's class; it is called with the machine, the arguments, a ticket and the
         time. ApiError is a refusal that the caller puts in the words of its API.
         """
-        if self._is_over:  # whoever asks several of them gave others a turn in between
+        if self.is_over:  # whoever asks several of them gave others a turn in between
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"{self._journal} was given up")
         ticket = PendingReply()
         now_ms = self.now_ms()
@@ -181,15 +197,15 @@ class Runner(Generic[MachineType]):
                 self._refuse(decision, error, now_ms)
                 return
             self._apply(decision)
-        if decision.replies:
-            self._reply(decision.replies)
+        if decision.replies or decision.effects:
+            self._settle(decision)
         self._set_timer()
 
     def _refuse(self, decision: Decision, error: ApiError, now_ms: int) -> None:
         logger.warning("%s: %d records were not written: %s", self._journal, len(decision.records), error)
         instead = self.machine.refused(decision, error.code, now_ms)
         assert not instead.records, "what is decided in place of records that cannot be written has none"
-        self._reply(instead.replies)
+        self._settle(instead)
         self._set_timer()
 
     def _apply(self, decision: Decision) -> None:
@@ -207,42 +223,63 @@ class Runner(Generic[MachineType]):
         apply(self.machine)
         self._set_timer()
 
-    # -- replying ------------------------------------------------------------------------------------------------------
+    # -- replies and effects -------------------------------------------------------------------------------------------
 
-    def _reply(self, replies: Sequence[tuple[Any, object]]) -> None:
+    def _settle(self, decision: Decision) -> None:
+        """Replies and performs the effects, in this turn if everything that was applied is committed."""
+        tickets: Sequence[tuple[Any, object]] = decision.replies
         if not self._uncommitted and self._applied_offset <= self._journal.committed_offset:
-            for ticket, reply in replies:
+            for ticket, reply in tickets:
                 ticket.fill(reply)
+            self._perform(decision.effects)
             return
         if not self._uncommitted:
             self._in_background(f"commits of {self._journal}", self._follow_commits())
         give_up_at = self._loop.time() + self._commit_timeout_ms() / 1000
-        self._uncommitted.append(Uncommitted(self._applied_offset, give_up_at, replies))
+        self._uncommitted.append(Uncommitted(self._applied_offset, give_up_at, tickets, decision.effects))
+
+    def _perform(self, effects: Sequence[object]) -> None:
+        for effect in effects:
+            assert self._performer is not None, "a machine whose decisions have effects has a performer"
+            self._performer.perform(effect)
 
     async def _follow_commits(self) -> None:
         """Replies as the journal is committed; ends when nothing is left to wait for."""
         while self._uncommitted:
             await self._journal.moved.wait(self._uncommitted[0].give_up_at - self._loop.time())
-            self._reply_to_committed()
+            self._settle_committed()
+            self._give_up_overdue()
 
-    def _reply_to_committed(self) -> None:
+    def _settle_committed(self) -> None:
         uncommitted = self._uncommitted
         committed_offset = self._journal.committed_offset
+        effects: list[object] = []
         while uncommitted and uncommitted[0].offset <= committed_offset:
-            for ticket, reply in uncommitted.popleft().replies:
+            committed = uncommitted.popleft()
+            for ticket, reply in committed.replies:
                 ticket.fill(reply)
-        now = self._loop.time()
+            effects += committed.effects
+        self._perform(effects)
+
+    def _give_up_overdue(self) -> None:
+        """The records may be committed later: whoever asked is told to ask again, as after a lost connection."""
+        uncommitted, now = self._uncommitted, self._loop.time()
+        has_effects = False
         while uncommitted and uncommitted[0].give_up_at <= now:
-            # The records may be committed yet: whoever asked is told to ask again, as after a lost connection.
-            for ticket, _ in uncommitted.popleft().replies:
+            overdue = uncommitted.popleft()
+            for ticket, _ in overdue.replies:
                 ticket.fill(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            has_effects = has_effects or bool(overdue.effects)
+        if has_effects:
+            assert self._performer is not None, "a machine whose decisions have effects has a performer"
+            self._performer.commits_unknown()
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
         """Wakes up at the machine's next deadline. One that moved away is met early and set anew: that is cheaper."""
         deadline_ms = self.machine.next_deadline_ms
-        if deadline_ms is None or self._is_over or (self._timer is not None and self._timer_ms <= deadline_ms):
+        if deadline_ms is None or self.is_over or (self._timer is not None and self._timer_ms <= deadline_ms):
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -263,7 +300,7 @@ class Runner(Generic[MachineType]):
 
     def stop(self) -> None:
         """Gives the machine up: everybody who waits is told to look elsewhere."""
-        self._is_over = True
+        self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -29,7 +29,6 @@ from ottla.transactions.coordinator import RETRY_MS, DueMarkers, TransactionShar
 from ottla.transactions.settings import TransactionSettings
 from ottla.transactions.state import AT_REST, LAST_CLIENT_EPOCH, ProducerIdAndEpoch, Transaction, TransactionState
 
-MARKERS = "markers"
 ASKED = "asked"
 LOST = object()  # in place of an answer
 HOUR_MS = 3_600_000
@@ -119,7 +118,7 @@ class World:
         self.steps = 0
 
     def _new_shard(self) -> TransactionShard:
-        shard = TransactionShard(lambda: self.settings, MARKERS)
+        shard = TransactionShard(lambda: self.settings)
         shard.wall_ahead_ms = self.wall_ahead_ms
         return shard
 
@@ -256,7 +255,7 @@ class World:
                     if error.code != ErrorCode.INVALID_PRODUCER_EPOCH:
                         raise AssertionError(f"{name} does not take the end of {due}") from error
             if self.rng.random() < share:
-                self._carry_out(self.shard.markers_written(due, told, ASKED, self.now_ms))
+                self._carry_out(self.shard.markers_written(due, told, self.now_ms))
 
     def let_time_pass(self, ms: int) -> None:
         self.now_ms += ms

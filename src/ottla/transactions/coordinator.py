@@ -2,8 +2,8 @@
 
 What is decided about a transaction is written before anybody hears of it, and then carried out: markers go to every
 partition that took part, and the last of them completes it. Which markers are still due follows from the state alone:
-a coordinator that crashed in between goes on where it stopped. `marker_ticket` gets the DueMarkers of each end, once
-the decision is committed, and again after a load.
+a coordinator that crashed in between goes on where it stopped. The DueMarkers of an end are an effect of its decision,
+and again of the load.
 
 New producer ids come from the outside: ask `wants_producer_id` or `is_exhausted` first and pass one in. One that turns
 out not to be needed is lost, which harms nobody.
@@ -62,10 +62,9 @@ class DueMarkers:
 class TransactionShard:
     """The transactional ids of one partition."""
 
-    def __init__(self, settings: Callable[[], TransactionSettings], marker_ticket: Ticket) -> None:
+    def __init__(self, settings: Callable[[], TransactionSettings]) -> None:
         """`settings` are asked for each time: some change while the broker runs."""
         self._settings = settings
-        self.marker_ticket = marker_ticket
         self._transactions: dict[str, Transaction] = {}
         # Volatile, both made anew by a replay: what is still to be told to partitions, and when time is up.
         self._unmarked: dict[str, set[TopicPartition]] = {}
@@ -119,10 +118,8 @@ class TransactionShard:
             self._set_timer(transaction)
         without_partitions = [tid for tid, partitions in self._unmarked.items() if not partitions]
         decision = Decision([self._completed(self._transactions[tid], wall_ms).record() for tid in without_partitions])
-        decision.replies += [
-            (self.marker_ticket, _due(self._transactions[tid], partitions))
-            for tid, partitions in self._unmarked.items()
-            if partitions
+        decision.effects += [
+            _due(self._transactions[tid], partitions) for tid, partitions in self._unmarked.items() if partitions
         ]
         return decision
 
@@ -430,7 +427,7 @@ class TransactionShard:
         )
         decision.records.append(prepared.record())
         if prepared.partitions:
-            decision.replies.append((self.marker_ticket, _due(prepared, prepared.partitions)))
+            decision.effects.append(_due(prepared, prepared.partitions))
         else:
             decision.records.append(self._completed(prepared, wall_ms).record())
         return prepared
@@ -455,13 +452,11 @@ class TransactionShard:
         due = [_due(self._transactions[tid], partitions) for tid, partitions in self._unmarked.items()]
         return Decision(replies=[(ticket, due)])
 
-    def markers_written(
-        self, due: DueMarkers, partitions: Collection[TopicPartition], ticket: Ticket, now_ms: int
-    ) -> Decision:
+    def markers_written(self, due: DueMarkers, partitions: Collection[TopicPartition], now_ms: int) -> Decision:
         """Some partitions know of the end, or are gone; with the last one the transaction is complete."""
         transaction = self._transactions.get(due.transactional_id)
         unmarked = self._unmarked.get(due.transactional_id)
-        decision = Decision(replies=[(ticket, None)])
+        decision = Decision()
         if transaction is None or unmarked is None or transaction.own != due.producer:
             return decision  # of an earlier end
         unmarked.difference_update(partitions)

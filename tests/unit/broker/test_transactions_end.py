@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.transaction_coordinator import MARKERS_AT_ONCE_MAX
+from ottla.broker.marker_delivery import MARKERS_AT_ONCE_MAX
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.groups import FindCoordinatorRequest
 from ottla.protocol.messages.transactions import DescribeTransactionsRequest
@@ -177,7 +177,7 @@ def test_a_coordinator_that_was_deposed_does_not_try_for_ever(caplog: pytest.Log
         await producer.wait_for_state("PrepareCommit")
         assert await last_stable_offset(client) == (2, 1)
 
-    with caplog.at_level("INFO", "ottla.broker.transaction_coordinator"):
+    with caplog.at_level("INFO", "ottla.broker.marker_delivery"):
         in_a_world(scenario)
     told = [record.levelname for record in caplog.records if "marker" in record.message]
     assert told == ["WARNING", "WARNING", "INFO"], "at once, by the task, and left"

@@ -11,7 +11,7 @@ import pytest
 from ottla.decisions import CoordinatorRecord, Decision, Ticket
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import NO_PRODUCER_ID
-from ottla.runtime.machine import Runner
+from ottla.runtime.machine import Performer, Runner
 from ottla.runtime.signal import Signal
 from ottla.runtime.tasks import Tasks
 from ottla.testing.loop import run
@@ -119,7 +119,7 @@ class Clock:
 class Stage:
     """A runner with everything around it. Made inside of a running loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, performer: Performer | None = None) -> None:
         self.machine = Counters()
         self.paper = Paper()
         self.tasks = Tasks()
@@ -130,6 +130,7 @@ class Stage:
             applied_offset=0,
             commit_timeout_ms=lambda: COMMIT_TIMEOUT_MS,
             in_background=self.tasks.start,
+            performer=performer,
         )
         self.runner.start()
 
@@ -296,6 +297,103 @@ def test_replies_come_in_the_order_of_the_requests_even_in_the_turn_of_a_commit(
             stage.runner.carry_out(stage.machine.read("a", Noted(f"read {number}", filled), START_MS), START_MS)
             await asyncio.sleep(1)
         assert filled == [f"{what} {number}" for number in range(3) for what in ("add", "read")]
+        await stage.tasks.stop()
+
+    run(scenario())
+
+
+# -- effects
+
+
+class Noting:
+    """A performer that notes what it is given, and what was replied by then."""
+
+    def __init__(self) -> None:
+        self.performed: list[object] = []
+        self.unknown_count = 0
+
+    def perform(self, effect: object) -> None:
+        self.performed.append(effect)
+
+    def commits_unknown(self) -> None:
+        self.unknown_count += 1
+
+
+def with_effect(stage: Stage, name: str, ticket: Noted, *effects: object) -> None:
+    decision = stage.machine.add(name, ticket, START_MS)
+    decision.effects += effects
+    stage.runner.carry_out(decision, START_MS)
+
+
+def test_effects_are_performed_once_the_records_are_committed_and_after_the_replies() -> None:
+    async def scenario() -> None:
+        order: list[str] = []
+
+        class Ordered(Noting):
+            def perform(self, effect: object) -> None:
+                order.append(f"perform {effect}")
+
+        stage = Stage(Ordered())
+        with_effect(stage, "a", Noted("reply a", order), "a")
+        assert order == ["reply a", "perform a"], "in this turn, where the journal commits at once"
+        stage.paper.lag = 1
+        with_effect(stage, "b", Noted("reply b", order), "b1", "b2")
+        with_effect(stage, "c", Noted("reply c", order), "c")
+        await asyncio.sleep(1)
+        assert order == ["reply a", "perform a"]
+        stage.paper.commit()
+        await asyncio.sleep(0.1)
+        assert order[2:] == ["reply b", "reply c", "perform b1", "perform b2", "perform c"]
+        await stage.tasks.stop()
+
+    run(scenario())
+
+
+def test_an_effect_may_lead_to_the_next_decision_of_the_machine() -> None:
+    async def scenario() -> None:
+        filled: list[str] = []
+
+        class Deciding(Noting):
+            def perform(self, effect: object) -> None:
+                super().perform(effect)
+                if effect == "first":
+                    with_effect(stage, "b", Noted("b", filled), "second")
+
+        performer = Deciding()
+        stage = Stage(performer)
+        stage.paper.lag = 1
+        with_effect(stage, "a", Noted("a", filled), "first")
+        stage.paper.commit()
+        await asyncio.sleep(0.1)
+        stage.paper.commit()
+        await asyncio.sleep(0.1)
+        assert performer.performed == ["first", "second"]
+        assert filled == ["a", "b"]
+        await stage.tasks.stop()
+
+    run(scenario())
+
+
+def test_effects_of_records_that_are_not_written_are_not_performed() -> None:
+    async def scenario() -> None:
+        performer = Noting()
+        stage = Stage(performer)
+        stage.paper.is_full = True
+        with_effect(stage, "a", Noted("a", []), "effect")
+        assert (performer.performed, performer.unknown_count) == ([], 0)
+
+    run(scenario())
+
+
+def test_where_it_stays_unknown_whether_a_decision_is_committed_its_performer_is_told_so() -> None:
+    async def scenario() -> None:
+        performer = Noting()
+        stage = Stage(performer)
+        stage.paper.lag = 2
+        with_effect(stage, "a", Noted("a", []), "effect")
+        with_effect(stage, "b", Noted("b", []))
+        await asyncio.sleep(COMMIT_TIMEOUT_MS / 1000 + 1)
+        assert (performer.performed, performer.unknown_count) == ([], 1)
         await stage.tasks.stop()
 
     run(scenario())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,6 @@ from ottla.transactions.coordinator import DueMarkers, TransactionShard
 from ottla.transactions.settings import TransactionSettings
 from ottla.transactions.state import ProducerIdAndEpoch, Transaction
 
-MARKERS = "markers"
-
 
 @dataclass
 class Driver:
@@ -32,7 +30,7 @@ class Driver:
     next_producer_id: int = 100
 
     def __post_init__(self) -> None:
-        self.shard = TransactionShard(lambda: self.settings, MARKERS)
+        self.shard = TransactionShard(lambda: self.settings)
         self.shard.loaded(self.now_ms)
 
     # -- running -------------------------------------------------------------------------------------------------------
@@ -50,13 +48,8 @@ class Driver:
                 )
             )
             self.shard.apply(record)
-        answer = None
-        for ticket, reply in decision.replies:
-            if ticket == MARKERS:
-                self.marker_calls += 1
-            else:
-                answer = reply
-        return answer
+        self.marker_calls += len(decision.effects)
+        return next((reply for _, reply in decision.replies), None)
 
     def ask(self, decide: Callable[..., Decision], *arguments: Any) -> Any:
         return self.carry_out(decide(*arguments, "asked", self.now_ms))
@@ -68,7 +61,7 @@ class Driver:
 
     def replayed(self, *, only_last: bool = False) -> TransactionShard:
         """What the log alone makes, whole or as compaction leaves it."""
-        shard = TransactionShard(lambda: self.settings, MARKERS)
+        shard = TransactionShard(lambda: self.settings)
         shard.wall_ahead_ms = self.shard.wall_ahead_ms
         for key, value in dict(self.log).items() if only_last else self.log:
             decoded = None if value is None else decode_value(TRANSACTION_RECORDS[0], value)
@@ -144,8 +137,12 @@ class Driver:
         """Every partition hears of every end."""
         due = self.due()
         for one in due:
-            self.ask(self.shard.markers_written, one, one.partitions)
+            self.report(one, one.partitions)
         return due
+
+    def report(self, due: DueMarkers, partitions: Collection[TopicPartition]) -> None:
+        """So many partitions have their markers."""
+        self.carry_out(self.shard.markers_written(due, partitions, self.now_ms))
 
     def expire(self, later_ms: int) -> None:
         self.now_ms += later_ms

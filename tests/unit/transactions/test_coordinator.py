@@ -166,10 +166,10 @@ def test_an_end_is_decided_then_told_to_every_partition_then_complete(driver: An
     assert driver.marker_calls == 1
     (due,) = driver.due()
     assert (due.is_commit, due.producer) == (commit, at(producer, 1))
-    driver.ask(driver.shard.markers_written, due, [TopicPartition("t", 0)])
+    driver.report(due, [TopicPartition("t", 0)])
     assert driver.state().state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
     assert [one.partitions for one in driver.due()] == [(TopicPartition("t", 1),)]
-    driver.ask(driver.shard.markers_written, due, [TopicPartition("t", 1)])
+    driver.report(due, [TopicPartition("t", 1)])
     assert driver.state().state == (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
     assert driver.due() == []
     assert not driver.state().partitions
@@ -254,7 +254,7 @@ def test_markers_of_an_earlier_end_complete_nothing(driver: Any) -> None:
     (due,) = driver.write_markers()
     driver.add(following, 0)
     driver.end(following)
-    driver.ask(driver.shard.markers_written, due, due.partitions)
+    driver.report(due, due.partitions)
     assert driver.state().state == TransactionState.PREPARE_COMMIT
 
 
@@ -444,7 +444,7 @@ def test_a_completion_that_could_not_be_written_is_written_when_markers_are_repo
     (due,) = driver.write_markers()
     assert driver.state().state == TransactionState.PREPARE_COMMIT
     driver.fails_with = None
-    driver.ask(driver.shard.markers_written, due, due.partitions)
+    driver.report(due, due.partitions)
     assert driver.state().state == TransactionState.COMPLETE_COMMIT
 
 
