@@ -319,5 +319,5 @@ def test_a_stream_whose_topic_is_deleted_fails(
     query.processAllAvailable()
     with Blocking(broker.bootstrap_servers) as client:
         client.wait(admin.delete_topics(client.cluster, [topic]))
-    with pytest.raises(StreamingQueryException, match=f"{topic}-0 is gone; it was read up to 5"):
+    with pytest.raises(StreamingQueryException, match=f"{topic}-0 no longer exists; it was read up to 5"):
         query.awaitTermination(60)

@@ -53,7 +53,7 @@ def find_or_make() -> Path | None:
             return archive
         return _make(archive)
     except (OSError, subprocess.SubprocessError) as error:
-        log.warning("Spark starts without an archive of its classes: %s", error)
+        log.warning("Spark starts without a class archive: %s", error)
         return None
 
 
@@ -70,13 +70,13 @@ def _key() -> str:
 def _make(archive: Path) -> Path | None:
     failure = archive.with_suffix(".failed")
     if failure.exists() and time.time() - failure.stat().st_mtime < RETRY_AFTER_S:
-        log.info("no archive of Spark's classes: making one failed before, see %s", failure)
+        log.info("no archive of Spark's classes: creating one failed before, see %s", failure)
         return None
     with _only_one(archive.with_suffix(".lock")) as is_mine:
         if not is_mine:
-            log.info("no archive of Spark's classes: another process is making it")
+            log.info("no archive of Spark's classes: another process is creating it")
             return None
-        log.warning("making an archive of Spark's classes, once; the next starts will be faster: %s", archive)
+        log.warning("creating an archive of Spark's classes, once; later starts will be faster: %s", archive)
         with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
             made = Path(scratch) / "made.jsa"
             complaint = _run(made)
@@ -84,7 +84,7 @@ def _make(archive: Path) -> Path | None:
                 made.rename(archive)
             else:
                 failure.write_text(complaint)
-                log.warning("Spark starts without an archive of its classes, see %s", failure)
+                log.warning("Spark starts without a class archive, see %s", failure)
                 return None
     _remove_old(archive.parent)
     return archive
@@ -105,7 +105,7 @@ def _run(made: Path) -> str:
             timeout=MAKING_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
-        return f"it was not made within {MAKING_TIMEOUT_S} s"
+        return f"it was not created within {MAKING_TIMEOUT_S} s"
     return done.stdout
 
 

@@ -39,7 +39,7 @@ def check_installation() -> Java:
     """The Java that Spark will run on; a ConfigError says what is missing and how to get it."""
     for module in ("pyspark", "pyarrow"):
         if find_spec(module) is None:
-            raise ConfigError(f"{module} is not installed: pip install 'ottla[spark]' brings what Spark needs")
+            raise ConfigError(f"{module} is not installed: pip install 'ottla[spark]' installs what Spark needs")
     return find_java()
 
 
@@ -62,7 +62,7 @@ def java_program() -> Path:
         return program
     found = shutil.which("java")
     if found is None:
-        raise ConfigError(f"Spark runs on Java, and there is no java on the path. {ADVICE}")
+        raise ConfigError(f"Spark needs Java, and there is no java on the path. {ADVICE}")
     return Path(found)
 
 
@@ -89,5 +89,5 @@ def _by_asking(program: Path) -> Java:
         raise ConfigError(f"{program} does not run: {error}. {ADVICE}") from error
     found = re.search(r'version "(\d[^"]*)"', done.stderr + done.stdout)
     if found is None:
-        raise ConfigError(f"{program} does not tell its version: {done.stderr.strip()[:200]!r}. {ADVICE}")
+        raise ConfigError(f"{program} does not report its version: {done.stderr.strip()[:200]!r}. {ADVICE}")
     return Java(program, found[1])

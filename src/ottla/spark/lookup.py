@@ -78,7 +78,7 @@ class Lookup:
         if missing:
             plural = "topics" if len(missing) > 1 else "topic"
             raise MissingTopicsError(
-                f"the {plural} {', '.join(missing)} does not exist on {self._where}: create it, or change what is read"
+                f"the {plural} {', '.join(missing)} does not exist on {self._where}: create it, or change the options"
             )
 
     @property
@@ -192,7 +192,7 @@ class Lookup:
         is_start = bound is self._options.starting
         if without and is_start and self._options.no_match is NoMatch.ERROR:
             raise OptionError(
-                f"no record of {_listed(without)} is as late as {bound.option} asks; name an earlier time, or set "
+                f"no record of {_listed(without)} is as recent as {bound.option}; give an earlier time, or set "
                 "startingOffsetsByTimestampStrategy to latest"
             )
         return found
@@ -202,11 +202,11 @@ def _check_covers(bound: Bound, given: Mapping[TopicPartition, int], partitions:
     missing, unknown = set(partitions) - set(given), set(given) - set(partitions)
     if missing:
         raise OptionError(
-            f"{bound.option} must name every partition, and {_listed(missing)} is missing; "
-            "-2 stands for earliest and -1 for latest"
+            f"{bound.option} must list every partition, and {_listed(missing)} is missing; "
+            "-2 means earliest and -1 latest"
         )
     if unknown:
-        raise OptionError(f"{bound.option} names {_listed(unknown)}, which is not among what is read")
+        raise OptionError(f"{bound.option} names {_listed(unknown)}, which is not read by this query")
 
 
 def _listed(partitions: Iterable[TopicPartition]) -> str:

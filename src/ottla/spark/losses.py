@@ -1,4 +1,4 @@
-"""What a query does when records that it was to read are gone."""
+"""What a query does when records that it should read have been deleted."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _log = logging.getLogger(__name__)
 
 
 class DataLossError(OttlaError):
-    """Records that were to be read are no longer there, and the query is not to go on without them."""
+    """Records that a query should read no longer exist, and it must not continue without them."""
 
     def __init__(self, losses: Sequence[str]) -> None:
         super().__init__(
-            f"records are lost: {'; '.join(losses)}. Retention or a deletion was faster than the query. Set "
-            "failOnDataLoss to false to go on with what is there, or start anew with another checkpoint"
+            f"records are lost: {'; '.join(losses)}. They were deleted before the query read them. Set "
+            "failOnDataLoss to false to continue with what is left, or start again with another checkpoint"
         )
 
 
-def bear(losses: Sequence[str], fail_on_data_loss: bool) -> None:
-    """Fails with what is lost, or says so and lets the query go on."""
+def report_losses(losses: Sequence[str], fail_on_data_loss: bool) -> None:
+    """Raises DataLossError, or logs a warning and lets the query continue."""
     if fail_on_data_loss:
         raise DataLossError(losses)
     _log.warning("records are lost: %s", "; ".join(losses))

@@ -36,10 +36,10 @@ def offsets_from_json(nested: Mapping[str, object]) -> dict[TopicPartition, int]
     offsets: dict[TopicPartition, int] = {}
     for topic, of_topic in nested.items():
         if not isinstance(of_topic, Mapping):
-            raise ValueError(f"{topic} stands before {of_topic!r}, and not before its partitions")
+            raise ValueError(f"{topic} has {of_topic!r} instead of its partitions")
         for number, offset in of_topic.items():
             if not str(number).isdecimal() or type(offset) is not int:
-                raise ValueError(f"{topic} has {number!r}: {offset!r}, which is no partition with its offset")
+                raise ValueError(f"{topic} has {number!r}: {offset!r}, which is not a partition with its offset")
             offsets[TopicPartition(topic, int(number))] = offset
     return offsets
 
@@ -81,10 +81,11 @@ def plan(start: Offsets, end: Offsets) -> Plan:
         if first in (LATEST, last):
             continue
         if last < first:
-            losses.append(f"{partition} went back from offset {first} to {last}; it may have been created anew")
+            losses.append(f"{partition} went back from offset {first} to {last}; it may have been recreated")
         else:
             ranges.append(OffsetRange(partition, first, last))
-    losses += [f"{partition} is gone; it was read up to {start[partition]}" for partition in sorted(start.keys() - end)]
+    gone = sorted(start.keys() - end)
+    losses += [f"{partition} no longer exists; it was read up to {start[partition]}" for partition in gone]
     return Plan(tuple(ranges), tuple(losses))
 
 

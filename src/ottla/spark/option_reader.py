@@ -51,13 +51,13 @@ class OptionReader:
     def bootstrap_servers(self) -> str:
         servers = self.take("kafka.bootstrap.servers", str, "")
         if not servers.strip():
-            raise OptionError("no kafka.bootstrap.servers: name at least one broker as HOST:PORT")
+            raise OptionError("kafka.bootstrap.servers is missing: give at least one broker as HOST:PORT")
         return servers
 
     def check_security(self) -> None:
         protocol = self.take("kafka.security.protocol", str, "PLAINTEXT")
         if protocol.strip().upper() != "PLAINTEXT":
-            raise OptionError(f"kafka.security.protocol {protocol} is not there yet: only PLAINTEXT is")
+            raise OptionError(f"kafka.security.protocol {protocol} is not supported yet: only PLAINTEXT is")
 
 
 def read_boolean(text: str) -> bool:
@@ -68,11 +68,11 @@ def read_boolean(text: str) -> bool:
 
 def read_count(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
-        raise ValueError("write a whole number from 1 on")
+        raise ValueError("write a whole number of at least 1")
     return int(text)
 
 
 def read_natural(text: str) -> int:
     if not text.strip().isdecimal():
-        raise ValueError("write a whole number from 0 on")
+        raise ValueError("write a whole number of at least 0")
     return int(text)

@@ -30,11 +30,11 @@ SMALL_BATCH_OFFSETS: Final = 1000  # a batch of a stream with at most so many is
 
 # What Spark's source refuses, and what to do instead.
 REFUSED: Final = {
-    "kafka.auto.offset.reset": "say where to start with startingOffsets: earliest, latest or JSON",
+    "kafka.auto.offset.reset": "set where to start with startingOffsets: earliest, latest or JSON",
     "kafka.key.deserializer": "keys are bytes: cast them in the query, such as key.cast('string')",
     "kafka.value.deserializer": "values are bytes: cast them in the query, such as value.cast('string')",
-    "kafka.enable.auto.commit": "offsets are in the checkpoint of the query and are not committed to a group",
-    "kafka.interceptor.classes": "classes of Java do not run here",
+    "kafka.enable.auto.commit": "offsets are stored in the checkpoint of the query, not in a group",
+    "kafka.interceptor.classes": "Java classes cannot be used",
 }
 # Accepted because jobs have them, and without meaning here: no consumer group takes part in reading.
 WITHOUT_MEANING: Final = frozenset(
@@ -224,9 +224,7 @@ def _topics(reader: OptionReader) -> Topics:
     given = [name for name in ("assign", "subscribe", "subscribepattern") if reader.has(name)]
     if len(given) != 1:
         found = " and ".join(_spelled(name) for name in given) or "none of them"
-        raise OptionError(
-            f"one of subscribe, subscribePattern and assign says what is read, and there is {found}: give exactly one"
-        )
+        raise OptionError(f"exactly one of subscribe, subscribePattern and assign is required, and there is {found}")
     return Topics(
         names=reader.take("subscribe", _topic_names, ()),
         pattern=reader.take("subscribepattern", _pattern, ""),
@@ -237,17 +235,17 @@ def _topics(reader: OptionReader) -> Topics:
 def _topic_names(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
-        raise ValueError("name a topic, or several with commas between")
+        raise ValueError("give a topic, or several separated by commas")
     return names
 
 
 def _pattern(text: str) -> str:
     if not text.strip():
-        raise ValueError("write a regular expression that the whole name of a topic must fit")
+        raise ValueError("write a regular expression that matches the whole name of a topic")
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"it is no regular expression: {error}") from error
+        raise ValueError(f"it is not a regular expression: {error}") from error
     return text
 
 
@@ -260,7 +258,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
             raise ValueError(shape)
         found |= {TopicPartition(topic, number) for number in numbers}
     if not found:
-        raise ValueError(f"it names no partition; {shape}")
+        raise ValueError(f"it has no partitions; {shape}")
     return tuple(sorted(found))
 
 
@@ -328,7 +326,7 @@ def _columns(reader: OptionReader) -> tuple[str, ...]:
         wanted = [name.strip().lower() for name in text.split(",") if name.strip()]
         unknown = [name for name in wanted if name not in by_name]
         if unknown or not wanted:
-            raise ValueError(f"name some of {', '.join(every)}, with commas between")
+            raise ValueError(f"give some of {', '.join(every)}, separated by commas")
         chosen = {by_name[name] for name in wanted} | ({HEADERS_COLUMN} if with_headers else set())
         # In the order of the schema, whatever order they are named in.
         return tuple(name for name in every if name in chosen)

@@ -29,7 +29,7 @@ from ottla.records import arrow
 from ottla.records.codec import ColumnsDecoder
 from ottla.spark.connections import client_options
 from ottla.spark.lookup import Lookup, is_gone
-from ottla.spark.losses import bear
+from ottla.spark.losses import report_losses
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
 from ottla.spark.schema import HEADERS, TICKS_PER_MS, TIMESTAMP, arrow_schema
@@ -88,7 +88,7 @@ def _fetched(part: OffsetRange, options: SourceOptions) -> Iterator[FetchedBatch
             except TimedOutError as error:
                 if not is_gone(error):
                     raise
-                bear([f"{error}, and {start} to {end - 1} were to be read"], options.fail_on_data_loss)
+                report_losses([f"{error}, and {start} to {end - 1} were requested"], options.fail_on_data_loss)
                 return
             except OffsetOutOfRangeError as error:
                 start = _start_after(error, fetcher.positions[partition], part, options)
@@ -110,15 +110,15 @@ def _to_the_end(
         elif time.monotonic() - since > SHORT_LOG_PATIENCE_S:
             log_end = Lookup(client, options).latest([partition])[partition]
             if log_end < part.end_offset:
-                loss = f"{partition} ends at {log_end}, and {position} to {part.end_offset - 1} were to be read"
-                bear([loss], options.fail_on_data_loss)
+                loss = f"{partition} ends at {log_end}, and {position} to {part.end_offset - 1} were requested"
+                report_losses([loss], options.fail_on_data_loss)
                 return
             since = time.monotonic()
 
 
 def _start_after(error: OffsetOutOfRangeError, position: int, part: OffsetRange, options: SourceOptions) -> int | None:
     """Where to go on after records were found to be gone; None where nothing of the range is left."""
-    bear([f"{error}, and {position} to {part.end_offset - 1} were to be read"], options.fail_on_data_loss)
+    report_losses([f"{error}, and {position} to {part.end_offset - 1} were requested"], options.fail_on_data_loss)
     return error.log_start_offset if position < error.log_start_offset else None
 
 
@@ -146,7 +146,7 @@ class SmallRead:
             for each in fetched:
                 rows[each.partition].add(each)
         except (OttlaError, TimeoutError) as error:
-            _log.info("a few records could not be read in one go, now one partition after the other: %s", error)
+            _log.info("a small batch could not be read at once; reading one partition after the other: %s", error)
             return None
         # Records that were compressed may have become many.
         if sum(each.size_bytes for each in rows.values()) > SMALL_BYTES_MAX:

@@ -70,18 +70,18 @@ def _write(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
 def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:
     parsed = sink_options.parse(options)
     check_columns(schema, has_topic=parsed.topic is not None)
-    _tell_once(parsed.ignored)
+    _report_once(parsed.ignored)
     return parsed
 
 
 _told: set[str] = set()
 
 
-def _tell_once(names: tuple[str, ...]) -> None:
+def _report_once(names: tuple[str, ...]) -> None:
     new = [name for name in names if name not in _told]
     if new:
         _told.update(new)
-        log.warning("options that mean nothing to the sink: %s", ", ".join(new))
+        log.warning("options that the sink ignores: %s", ", ".join(new))
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------
@@ -92,8 +92,8 @@ def check_columns(schema: StructType, *, has_topic: bool) -> None:
     types = {field.name: field.dataType for field in schema.fields}
     if "value" not in types:
         raise ColumnError(
-            f"there is no column `value`, only {', '.join(types) or 'none at all'}: name the content of the records"
-            " so, for example with selectExpr('to_json(struct(*)) AS value')"
+            f"there is no column `value`, only {', '.join(types) or 'none at all'}: the content of the records"
+            " must be in one, for example by selectExpr('to_json(struct(*)) AS value')"
         )
     if not has_topic and "topic" not in types:
         raise ColumnError("no topic to write to: give the option topic, or a column `topic` with a name in every row")

@@ -14,8 +14,8 @@ from ottla.spark.option_reader import OptionError, OptionReader, read_boolean, r
 
 REFUSED: Final = {
     "kafka.key.serializer": "keys are text or bytes: cast them in the query, such as key.cast('string')",
-    "kafka.value.serializer": "values are text or bytes: make them in the query, such as to_json(struct('*'))",
-    "kafka.interceptor.classes": "classes of Java do not run here",
+    "kafka.value.serializer": "values are text or bytes: build them in the query, such as to_json(struct('*'))",
+    "kafka.interceptor.classes": "Java classes cannot be used",
     "kafka.transactional.id": "this sink writes at least once and without transactions",
 }
 # Accepted because jobs have them, and without meaning here: what they ask for is so anyway, or there is nothing to set.
@@ -78,7 +78,7 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
     # As in Kafka: numbers are the default, and whoever wants fewer acknowledgements does without them.
     is_idempotent = reader.take("kafka.enable.idempotence", read_boolean, acks == ACKS["all"])
     if is_idempotent and acks != ACKS["all"]:
-        raise OptionError("kafka.enable.idempotence needs kafka.acks all: leave one of the two away")
+        raise OptionError("kafka.enable.idempotence needs kafka.acks all: remove one of the two")
     return SinkOptions(
         bootstrap_servers=reader.bootstrap_servers(),
         topic=reader.take("topic", _topic, None),
@@ -103,7 +103,7 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
 
 def _topic(text: str) -> str | None:
     if not text.strip():
-        raise ValueError("name a topic, or leave the option away and have a column `topic`")
+        raise ValueError("give a topic, or remove the option and add a column `topic`")
     return text.strip()
 
 
@@ -122,5 +122,5 @@ def _codec(text: str) -> str:
 def _partitioner(text: str) -> bool:
     name = text.strip().rpartition(".")[2]
     if name not in PARTITIONERS:
-        raise ValueError("classes of Java do not run here: put the number into a column `partition`")
+        raise ValueError("Java classes cannot be used: put the number into a column `partition`")
     return PARTITIONERS[name]

@@ -25,7 +25,7 @@ from ottla.spark import compat
 from ottla.spark.connections import client_options
 from ottla.spark.filters import EVERYTHING, Selection, narrowed
 from ottla.spark.lookup import Lookup
-from ottla.spark.losses import bear
+from ottla.spark.losses import report_losses
 from ottla.spark.offsets import (
     LATEST,
     JsonOffsets,
@@ -77,9 +77,9 @@ def _lookup_for(options: SourceOptions) -> Iterator[Lookup]:
         yield Lookup(client, options)
 
 
-def _tell_ignored(options: SourceOptions) -> None:
+def _report_ignored(options: SourceOptions) -> None:
     if options.ignored:
-        _log.warning('format("ottla") does not know these options and ignores them: %s', ", ".join(options.ignored))
+        _log.warning('format("ottla") ignores these unknown options: %s', ", ".join(options.ignored))
 
 
 def _splits(ranges: Iterable[OffsetRange], options: SourceOptions) -> list[Split]:
@@ -97,7 +97,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
-        _tell_ignored(options)
+        _report_ignored(options)
         with _lookup_for(options) as lookup:
             partitions = lookup.partitions()
             start = lookup.resolve(options.starting, partitions)
@@ -118,7 +118,7 @@ class BatchReader(DataSourceReader):
             if offset > last[partition]
         ]
         if losses:
-            bear(losses, self.options.fail_on_data_loss)
+            report_losses(losses, self.options.fail_on_data_loss)
         return {partition: min(offset, last[partition]) for partition, offset in end.items()}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -174,7 +174,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802 (Spark's name)
         """Where the next batch ends. With nothing to read it waits a while, so that Spark does not ask in a circle."""
         if self._seen is None:
-            _tell_ignored(self.options)
+            _report_ignored(self.options)
         begin = offsets_from_json(start)
         if self._target is not None:
             self._seen = self._target
@@ -235,7 +235,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
         planned = plan(offsets_from_json(start), offsets_from_json(end))
         if planned.losses:
-            bear(planned.losses, self.options.fail_on_data_loss)
+            report_losses(planned.losses, self.options.fail_on_data_loss)
         splits = _splits(planned.ranges, self.options)
         read, self._small_read = self._small_read, None
         # After a restart Spark plans the last batch again, without asking where it ends.

@@ -29,7 +29,7 @@ def worker_python() -> str:
     try:
         _write_once(path, script)
     except OSError as error:
-        log.warning("Spark's workers start slower than they could: %s", error)
+        log.warning("Spark's workers start more slowly than they could: %s", error)
         return sys.executable
     return str(path)
 

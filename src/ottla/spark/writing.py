@@ -118,7 +118,7 @@ class _Task:
         names = rows.column(rows.schema.get_field_index("topic"))
         if names.null_count:
             raise WriteError(
-                "a row has null in its column `topic`: give every row a topic, or all of them one with the option topic"
+                "a row has null in its column `topic`: give every row a topic, or set the option topic for all rows"
             )
         encoded = names.dictionary_encode()
         topics = encoded.dictionary.to_pylist()
@@ -208,21 +208,21 @@ def _advice(error: OttlaError | ValueError, options: SinkOptions) -> str:
     if isinstance(cause, ConnectionFailedError):
         return (
             f"Is a broker at {options.bootstrap_servers} (kafka.bootstrap.servers), and can this machine reach it and"
-            " the addresses that it tells (advertised.listeners)?"
+            " its advertised addresses (advertised.listeners)?"
         )
     if isinstance(cause, (RecordsError, ValueError)):
-        return "Every header needs a key; look at the column `headers`."
+        return "Every header needs a key: look at the column `headers`."
     if isinstance(cause, UnknownTopicError) and "partition" in str(cause):
-        return "Look at the column `partition`, or leave it away to have the key decide."
+        return "Look at the column `partition`, or remove it to let the key decide."
     code = cause.code if isinstance(cause, ApiError) else None
-    return _ADVICE.get(code, "What is acknowledged stays written; Spark writes the rest when it tries the task again.")
+    return _ADVICE.get(code, "Acknowledged records stay written; Spark writes the rest when it retries the task.")
 
 
 _ADVICE: Final[dict[ErrorCode | None, str]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "Create the topic, or have the brokers do so (auto.create.topics.enable).",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "The name of a topic has letters, digits, dots, underscores and hyphens only.",
     ErrorCode.MESSAGE_TOO_LARGE: (
-        "A record is larger than the topic takes: raise its max.message.bytes, compress with kafka.compression.type,"
+        "A record is larger than the topic allows: raise its max.message.bytes, compress with kafka.compression.type,"
         " or make the value smaller."
     ),
     ErrorCode.INVALID_RECORD: "A compacted topic takes records with a key only: look for nulls in the column `key`.",

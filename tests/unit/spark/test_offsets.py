@@ -60,8 +60,8 @@ def test_a_partition_that_went_or_went_back_is_a_loss() -> None:
     planned = plan({A: 10, C: 5}, {A: 4})
     assert planned.ranges == ()
     assert planned.losses == (
-        "a-0 went back from offset 10 to 4; it may have been created anew",
-        "b-0 is gone; it was read up to 5",
+        "a-0 went back from offset 10 to 4; it may have been recreated",
+        "b-0 no longer exists; it was read up to 5",
     )
 
 

@@ -54,14 +54,14 @@ def test_topics_are_named_listed_by_pattern_or_partition_by_partition() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"subscribe": " , "}, "subscribe cannot be .*name a topic"),
-        ({"subscribePattern": "("}, "subscribePattern cannot be .*no regular expression"),
+        ({"subscribe": " , "}, "subscribe cannot be .*give a topic"),
+        ({"subscribePattern": "("}, "subscribePattern cannot be .*not a regular expression"),
         ({"subscribePattern": " "}, "subscribePattern cannot be"),
         ({"assign": "orders"}, 'assign cannot be .*JSON such as {"orders"'),
         ({"assign": '{"orders":0}'}, "assign cannot be"),
         ({"assign": '{"orders":[-1]}'}, "assign cannot be"),
-        ({"assign": '{"orders":[]}'}, "names no partition"),
-        ({"subscribe": "a", "assign": '{"a":[0]}'}, "assign and subscribe: give exactly one"),
+        ({"assign": '{"orders":[]}'}, "has no partitions"),
+        ({"subscribe": "a", "assign": '{"a":[0]}'}, "exactly one of .* assign and subscribe"),
     ],
 )
 def test_topics_that_cannot_be_are_refused(options: dict[str, str], match: str) -> None:
@@ -69,9 +69,9 @@ def test_topics_that_cannot_be_are_refused(options: dict[str, str], match: str) 
 
 
 def test_what_is_read_and_from_whom_must_be_said() -> None:
-    with pytest.raises(OptionError, match="none of them: give exactly one"):
+    with pytest.raises(OptionError, match="exactly one of .* none of them"):
         parse(SERVERS, is_streaming=False)
-    with pytest.raises(OptionError, match=r"no kafka\.bootstrap\.servers"):
+    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
         parse({"subscribe": "a"}, is_streaming=False)
 
 
@@ -101,9 +101,9 @@ def test_a_time_for_all_comes_before_times_and_times_before_offsets() -> None:
     [
         ({"startingOffsets": "first"}, "startingOffsets cannot be 'first': write earliest, latest or JSON"),
         ({"startingOffsets": '{"orders":{"0":-3}}'}, "startingOffsets cannot be"),
-        ({"startingOffsets": '{"orders":[0]}'}, "startingOffsets cannot be .*not before its partitions"),
-        ({"startingOffsets": '{"orders":{"zero":1}}'}, "no partition with its offset"),
-        ({"startingOffsets": '{"orders":{"0":1.5}}'}, "no partition with its offset"),
+        ({"startingOffsets": '{"orders":[0]}'}, "startingOffsets cannot be .*instead of its partitions"),
+        ({"startingOffsets": '{"orders":{"zero":1}}'}, "not a partition with its offset"),
+        ({"startingOffsets": '{"orders":{"0":1.5}}'}, "not a partition with its offset"),
         ({"startingOffsets": "{}"}, "startingOffsets cannot be"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp cannot be 'yesterday': write milliseconds"),
         ({"endingOffsetsByTimestamp": '{"orders":{"0":-1}}'}, "endingOffsetsByTimestamp cannot be"),
@@ -152,14 +152,14 @@ def test_times_are_written_as_in_spark(text: str, ms: int) -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"minPartitions": "0"}, "minPartitions cannot be '0': write a whole number from 1 on"),
+        ({"minPartitions": "0"}, "minPartitions cannot be '0': write a whole number of at least 1"),
         ({"maxRecordsPerPartition": "many"}, "maxRecordsPerPartition cannot be"),
         ({"maxOffsetsPerTrigger": "-1"}, "maxOffsetsPerTrigger cannot be"),
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "minOffsetsPerTrigger 9 is above"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay cannot be 'soon'"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss cannot be 'no': write true or false"),
         ({"includeHeaders": "1"}, "includeHeaders cannot be"),
-        ({"columns": "value,colour"}, "columns cannot be .*name some of key, value"),
+        ({"columns": "value,colour"}, "columns cannot be .*give some of key, value"),
         ({"columns": ""}, "columns cannot be"),
         ({"pushFilters": "yes"}, "pushFilters cannot be"),
     ],

@@ -90,7 +90,7 @@ def test_a_cache_that_cannot_be_written_is_no_failure(
     (tmp_path / "file").touch()
     monkeypatch.setenv("OTTLA_CACHE", str(tmp_path / "file"))
     assert class_archive.find_or_make() is None
-    assert "without an archive" in caplog.text
+    assert "without a class archive" in caplog.text
 
 
 def test_while_another_process_makes_it_nobody_waits(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:

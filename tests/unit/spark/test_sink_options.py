@@ -39,17 +39,17 @@ BAD_COLUMNS = {
 BAD_OPTIONS = {
     "kafka.key.serializer": ("x", "kafka.key.serializer is not an option of this sink: keys are text or bytes"),
     "kafka.value.serializer": ("x", "kafka.value.serializer is not an option of this sink"),
-    "kafka.interceptor.classes": ("x", "classes of Java do not run here"),
+    "kafka.interceptor.classes": ("x", "Java classes cannot be used"),
     "kafka.transactional.id": ("x", "at least once"),
     "kafka.acks": ("2", "kafka.acks cannot be '2': write all, 1 or 0"),
     "kafka.compression.type": ("rar", "none, gzip, snappy, lz4, zstd"),
     "kafka.batch.size": ("-1", "kafka.batch.size cannot be '-1'"),
     "kafka.linger.ms": ("soon", "kafka.linger.ms cannot be 'soon'"),
-    "kafka.delivery.timeout.ms": ("0", "write a whole number from 1 on"),
+    "kafka.delivery.timeout.ms": ("0", "write a whole number of at least 1"),
     "kafka.enable.idempotence": ("perhaps", "write true or false"),
     "kafka.partitioner.class": ("com.example.Mine", "put the number into a column `partition`"),
-    "kafka.security.protocol": ("SASL_SSL", "kafka.security.protocol SASL_SSL is not there yet"),
-    "kafka.bootstrap.servers": (" ", "no kafka.bootstrap.servers"),
+    "kafka.security.protocol": ("SASL_SSL", "kafka.security.protocol SASL_SSL is not supported yet"),
+    "kafka.bootstrap.servers": (" ", "kafka.bootstrap.servers is missing"),
     "topic": (" ", "topic cannot be ' '"),
 }
 
@@ -196,7 +196,7 @@ def test_a_writer_travels_and_options_without_meaning_are_told_once(schema_of, c
         for _ in range(3):
             writer = pickle.loads(pickle.dumps(StreamSink(given, schema, False)))
     assert writer._options.topic == "t"
-    assert [record.getMessage() for record in caplog.records] == ["options that mean nothing to the sink: kafka.odd"]
+    assert [record.getMessage() for record in caplog.records] == ["options that the sink ignores: kafka.odd"]
 
 
 def test_what_only_executors_need_is_not_loaded_with_the_sink():
