@@ -22,12 +22,13 @@ from ottla.protocol.versions import API_TABLE, Api
 _INTRODUCTION = """\
 # API support
 
-What a broker of Ottla serves, and what its wire protocol can read and write besides. This page is generated:
-`python -m ottla.broker.reference`.
+Which APIs an Ottla broker serves, and which other messages its protocol package can encode and decode. This page is
+generated: `python -m ottla.broker.reference`.
 
-*Served* are the versions that a broker announces and answers; an API without any closes the connection, as in Kafka.
-*Readable* are those that are decoded and encoded, from the oldest of Kafka 3.9 to the newest of 4.3. *Kafka 4.3* is
-what a broker of Kafka 4.3 advertises. *Flexible* is the first version with compact lengths and tagged fields.
+*Served* are the versions that a broker announces and answers; a request of any other API or version closes the
+connection, as in Kafka. *Readable* are the versions that can be encoded and decoded, from the oldest of Kafka 3.9 to
+the newest of 4.3. *Kafka 4.3* are the versions that a broker of Kafka 4.3 announces. *Flexible* is the first version
+with compact lengths and tagged fields.
 """
 
 

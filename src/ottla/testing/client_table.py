@@ -15,17 +15,17 @@ NOT_RUN: Final = "?"
 _INTRODUCTION: Final = """\
 # Clients
 
-Which clients of other people work with Ottla, and which of their features were seen to. This page is written by the
-run that tests it: `python -m pytest tests/interop/clients --write-client-table`.
+Which Kafka clients work with Ottla, and which of their features have been tested. The tests write this page:
+`python -m pytest tests/interop/clients --write-client-table`.
 
 ✓ works · ✗ does not · – the client has no such feature, reasons below · ? not run
 
-*Produce* is tried with acks 0, 1 and all, and the batches on disk are looked at: the codec is the one that was asked
-for. *Read what every other client wrote*: with each codec, with headers, tombstones and null keys.
+*Produce* is tested with acks 0, 1 and all, and the batches on disk are checked for the requested codec. *Read what
+every other client wrote* covers each codec, headers, tombstones and null keys.
 
-Two clients prove less than the others. KafkaJS consumes only as a member of a group, so wherever it reads it does so
-through the Fetch call beneath its consumer, which is no public interface. kcat writes to 20 of the 1,000 partitions,
-the others to all.
+Two clients are tested less than the others. KafkaJS consumes only as a member of a group, so the tests without a group
+read through the Fetch call below its consumer, which is not a public interface. kcat writes to 20 of the 1,000
+partitions, the others to all.
 """
 
 

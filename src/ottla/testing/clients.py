@@ -337,7 +337,7 @@ FEATURES: Final = (
     "error: record too large",
 )
 
-_NO_NEWEST: Final = {"offset of the newest timestamp": "no call for it, or none that names that timestamp"}
+_NO_NEWEST: Final = {"offset of the newest timestamp": "no call for it, or none with that timestamp"}
 _NO_ADMIN: Final = dict.fromkeys(
     (
         "create a topic",
@@ -348,7 +348,7 @@ _NO_ADMIN: Final = dict.fromkeys(
         "delete records",
         "error: topic exists",
     ),
-    "writes, reads and lists; has no administration",
+    "produces, consumes and lists only",
 )
 _NO_TRANSACTIONS: Final = ("transactions", "copy with offsets in a transaction")
 _NO_NULL_HEADERS: Final = {"null header values": "a value must be bytes"}
@@ -376,8 +376,8 @@ CLIENTS: Final = (
             **_NO_NEWEST,
             **_NO_ADMIN,
             "record timestamps": "no option for it",
-            "share partitions in a group": "is one member, and does not tell what it is assigned",
-            **dict.fromkeys(_NO_TRANSACTIONS, "makes one transaction of all its input, and only ends it at the end"),
+            "share partitions in a group": "is one member, and does not report its assignment",
+            **dict.fromkeys(_NO_TRANSACTIONS, "puts all its input into one transaction, which it ends at the end"),
         },
     ),
     Client(

@@ -78,7 +78,7 @@ class UpdateFeaturesResponse:
 
 @message(key=64, versions=(0, 0), flexible=0, listeners=("broker", "controller"))
 class UnregisterBrokerRequest:
-    """Takes a broker that is gone off the cluster's list."""
+    """Removes a broker that has left from the cluster's list."""
 
     broker_id: Int32
 

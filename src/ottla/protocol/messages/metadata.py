@@ -140,7 +140,7 @@ class DescribeProducersRequestTopicRequest:
 
 @message(key=61, versions=(0, 0), flexible=0, listeners=("broker",))
 class DescribeProducersRequest:
-    """Asks which producers have written to partitions of late."""
+    """Asks which producers have recently written to partitions."""
 
     topics: list[DescribeProducersRequestTopicRequest]
 
