@@ -251,7 +251,7 @@ def test_the_dump_tool_reads_our_snapshots_and_aborted_transactions(ours: dict[s
     ]
     assert len(aborted) == 20
     assert [line for line in dump.lines if line.startswith("version: 0")] == aborted
-    at = dump.lines.index(f"Dumping {log.snapshot_path(log.end_offset)}")
+    at = dump.lines.index(f"Dumping {log.snapshots.path(log.end_offset)}")
     producers = {int(line.split()[1]): line for line in dump.lines[at + 1 : at + 1 + len(log.producers.producers)]}
     assert producers.keys() == {10, COMMITTER, ABORTER, NEVER_ENDING}
     assert "coordinatorEpoch: 3 currentTxnFirstOffset: OptionalLong.empty" in producers[ABORTER]

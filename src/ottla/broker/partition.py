@@ -20,8 +20,10 @@ from ottla.replication.follower import Follower, follower_high_watermark, trunca
 from ottla.replication.leader import NO_EPOCH, Leader
 from ottla.runtime.signal import Signal
 from ottla.storage.admission import Admitted
+from ottla.storage.appended import Appended
 from ottla.storage.index import AbortedTransaction, TimestampOffset
-from ottla.storage.log import Appended, Log, LogSlice
+from ottla.storage.log import Log
+from ottla.storage.log_slice import LogSlice
 from ottla.storage.lookups import Looked
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ from ottla.records.batch import BatchHeader
 from ottla.storage import checkpoints
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction
-from ottla.storage.log import SNAPSHOT_SUFFIX, Log
+from ottla.storage.log import Log
+from ottla.storage.producer_replay import replay_batch
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.segment import (
     CLEANED_SUFFIX,
@@ -41,6 +42,7 @@ from ottla.storage.segment import (
     Segment,
     file_name,
 )
+from ottla.storage.snapshots import SNAPSHOT_SUFFIX
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -476,7 +478,7 @@ class _Replay:
         if header.leader_epoch > log.epochs.latest:
             is_first = not log.epochs.entries
             log.epochs.assign(header.leader_epoch, log.segments[0].base_offset if is_first else header.base_offset)
-        log.replay_batch(header, data, position, self._segment)
+        replay_batch(log.producers, header, data, position, self._segment)
         log.end_offset = header.base_offset + header.last_offset_delta + 1
 
 

@@ -6,7 +6,7 @@ first byte, decodes every record and works the answers out the slow way. Asserti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -49,6 +49,17 @@ def audit(log: Log, *, may_have_gaps: bool = False, indexes_are_sound: bool = Tr
 
 
 # -- segments and their indexes ----------------------------------------------------------------------------------------
+
+
+def batches_of(log: Log, start_offset: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
+    """Every batch of a log from `start_offset`, or from its start, with its bytes."""
+    offset = log.log_start_offset if start_offset is None else start_offset
+    for segment in log.segments:
+        found = segment.find(offset)
+        if found is None:
+            continue
+        for position, header in segment.walk(found.position):
+            yield header, segment.file.read(position, header.size_bytes)
 
 
 def audit_segment(segment: Segment) -> list[AuditedBatch]:

@@ -26,7 +26,7 @@ from ottla.storage import checkpoints, cleaner
 from ottla.storage.cleaner import CleaningJob
 from ottla.storage.log import Log
 from ottla.storage.logs import CLEAN_SHUTDOWN_FILE, Logs
-from ottla.testing.audit import audit
+from ottla.testing.audit import audit, batches_of
 from ottla.testing.disk import EVERY_FATE, DiskStopped, Fate, SimulatedDisk
 from ottla.testing.log_upkeep import commit_cleaning, unlink_due, write_checkpoints
 
@@ -379,7 +379,7 @@ class History:
         if not is_sound:
             # Where nobody knows what was flushed, a gap is not taken for the end: compaction may have made it.
             first_offset = log.segments[0].base_offset
-            there = {header.base_offset for header, _ in log.batches(first_offset)}
+            there = {header.base_offset for header, _ in batches_of(log, first_offset)}
             self.judge.forget_missing(max(self.durable_end, first_offset), there)
         self.log_start = self.durable_start = log.log_start_offset
         self.durable_end = self.found_end = log.end_offset

@@ -19,6 +19,7 @@ from ottla.records import batch
 from ottla.replication.follower import Append, Truncate
 from ottla.replication.leader import Leader
 from ottla.storage.recovery import open_log
+from ottla.testing.audit import batches_of
 from ottla.testing.disk import SimulatedDisk
 
 NAME = TopicPartition("t", 0)
@@ -129,7 +130,7 @@ class Replication:
         return data
 
     def note_committed(self, led: Partition) -> None:
-        for header, data in led.log.batches():
+        for header, data in batches_of(led.log):
             if header.end_offset <= led.leader.high_watermark:
                 self.committed.setdefault(header.base_offset, data)
 
@@ -148,12 +149,12 @@ class Replication:
 
     def check(self) -> None:
         """Whoever leads has every committed batch, and so has everybody in sync as far as it knows them committed."""
-        led = {header.base_offset: data for header, data in self.leader.log.batches()}
+        led = {header.base_offset: data for header, data in batches_of(self.leader.log)}
         for offset, data in self.committed.items():
             assert led[offset] == data, f"offset {offset} is lost in epoch {self.epoch}"
         for node in NODES:
             partition = self.partitions[node]
-            for header, data in partition.log.batches():
+            for header, data in batches_of(partition.log):
                 if header.end_offset <= partition.high_watermark:
                     assert led[header.base_offset] == data, f"replica {node} differs at {header.base_offset}"
 
@@ -180,7 +181,7 @@ def test_no_committed_record_is_lost_and_committed_parts_are_equal(seed: int) ->
         for node in NODES:
             if node != replication.leader_id:
                 replication.fetch(node)
-    logs = [[data for _, data in partition.log.batches()] for partition in replication.partitions.values()]
+    logs = [[data for _, data in batches_of(partition.log)] for partition in replication.partitions.values()]
     assert logs[0] == logs[1] == logs[2]
     assert all(p.high_watermark == replication.leader.log.end_offset for p in replication.partitions.values())
 

@@ -15,8 +15,10 @@ from ottla.ids import TopicPartition
 from ottla.records import batch
 from ottla.records.batch import BatchHeader
 from ottla.records.control import EndTransactionMarker
-from ottla.storage.log import Appended, Log
+from ottla.storage.appended import Appended
+from ottla.storage.log import Log
 from ottla.storage.recovery import RecoveryReport, open_log
+from ottla.testing.audit import batches_of
 
 NOW = 1_700_000_000_000
 
@@ -128,14 +130,14 @@ class Home:
 
     @staticmethod
     def headers(log: Log, start_offset: int | None = None) -> list[BatchHeader]:
-        return [header for header, _ in log.batches(start_offset)]
+        return [header for header, _ in batches_of(log, start_offset)]
 
     @staticmethod
     def records(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
         """(offset, key, value) of every data record in the log."""
         return [
             (record.offset, record.key, record.value)
-            for header, data in log.batches()
+            for header, data in batches_of(log)
             if not header.is_control
             for record in batch.iterate(data)
         ]

@@ -15,6 +15,7 @@ from ottla.records.batch import Compression
 from ottla.storage import cleaner
 from ottla.storage.cleaner import CleaningJob, CleaningResult, SegmentRange
 from ottla.storage.index import AbortedTransaction
+from ottla.testing.audit import batches_of
 from ottla.testing.log_upkeep import unlink_due_segments
 
 HOUR = 3_600_000
@@ -96,7 +97,7 @@ def test_headers_timestamps_and_batch_header_survive(home) -> None:
     )  # fmt: skip
     (before,) = home.headers(log)
     clean(home, log)
-    ((after, data),) = log.batches()
+    ((after, data),) = batches_of(log)
     assert (after.base_offset, after.last_offset, after.leader_epoch) == (0, 2, 5)
     assert (after.base_timestamp, after.max_timestamp) == (before.base_timestamp, home.now_ms + 7)
     assert list(batch.iterate(data)) == [
@@ -117,7 +118,7 @@ def test_log_append_time_stays_as_it_is(home) -> None:
     log = compacted(home, message_timestamp_type="LogAppendTime")
     home.put(log, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"), at=5)
     clean(home, log)
-    ((header, data),) = log.batches()
+    ((header, data),) = batches_of(log)
     assert (header.is_log_append_time, header.max_timestamp) == (True, home.now_ms)
     assert batch.decode(data).timestamps == [home.now_ms] * 2
 
@@ -127,12 +128,12 @@ def test_a_rebuilt_batch_keeps_its_codec_and_a_whole_one_its_bytes(home, compres
     log = compacted(home)
     home.put(log, (b"a", b"x" * 200), (b"b", b"x" * 200), compression=compression)
     home.put(log, (b"a", b"y" * 200), (b"c", b"y" * 200), compression=compression)
-    whole = [data for _, data in log.batches()][1]
+    whole = [data for _, data in batches_of(log)][1]
     clean(home, log)
     assert [header.compression for header in home.headers(log)] == [compression] * 2
     assert home.records(log) == [(1, b"b", b"x" * 200), (2, b"a", b"y" * 200), (3, b"c", b"y" * 200)]
-    assert [data for _, data in log.batches()][1] == whole
-    assert all(batch.check(data, strict=False) for _, data in log.batches())
+    assert [data for _, data in batches_of(log)][1] == whole
+    assert all(batch.check(data, strict=False) for _, data in batches_of(log))
 
 
 def test_records_without_a_key_go(home) -> None:
@@ -177,7 +178,7 @@ def test_a_tombstone_takes_the_value_away_and_stays_for_its_time(home) -> None:
     home.put(log, (b"a", None), (b"c", b"1"), at=[home.now_ms, home.now_ms + 8])
     clean(home, log)
     assert home.records(log) == [(1, b"b", b"1"), (2, b"a", None), (3, b"c", b"1")]
-    header, data = list(log.batches())[1]
+    header, data = list(batches_of(log))[1]
     assert header.delete_horizon_ms == home.now_ms + DAY
     assert header.max_timestamp == home.now_ms + 8
     assert batch.decode(data).timestamps == [home.now_ms, home.now_ms + 8]  # though their base is another now

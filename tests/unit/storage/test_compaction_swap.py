@@ -11,7 +11,7 @@ from ottla.storage import cleaner
 from ottla.storage.cleaner import CleaningResult
 from ottla.storage.log import Log
 from ottla.storage.recovery import open_log
-from ottla.testing.audit import audit
+from ottla.testing.audit import audit, batches_of
 from ottla.testing.disk import EVERY_FATE, DiskStopped, SimulatedDisk
 
 # Small indexes, so that one group of segments becomes several, and not where the old ones began.
@@ -40,7 +40,7 @@ def cleaned() -> tuple[SimulatedDisk, Log, CleaningResult]:
 
 
 def table(log: Log) -> dict[bytes | None, bytes | None]:
-    return {record.key: record.value for _, data in log.batches() for record in batch.iterate(data)}
+    return {record.key: record.value for _, data in batches_of(log) for record in batch.iterate(data)}
 
 
 def test_an_interrupted_swap_of_several_segments_loses_no_value() -> None:

@@ -63,7 +63,7 @@ def test_deleted_segments_that_are_due_after_the_deletion_take_nothing_of_the_ne
     new.take_snapshot(0)
     for unlinking in due:
         unlinking.run()
-    assert new.snapshots() == [0]
+    assert new.snapshots.offsets() == [0]
 
 
 def test_whoever_takes_the_name_away_waits_for_those_who_work_there() -> None:

@@ -5,8 +5,8 @@ import pytest
 from ottla.errors import ApiError, ErrorCode, RecordsError, StorageError
 from ottla.records import batch
 from ottla.records.batch import Compression
+from ottla.storage.appended import Appended
 from ottla.storage.index import RELATIVE_OFFSET_MAX, TimestampOffset
-from ottla.storage.log import Appended
 from ottla.testing.log_upkeep import unlink_due_segments
 
 HOUR = 3_600_000

@@ -338,7 +338,7 @@ def test_a_roll_where_a_clean_stop_left_its_snapshot_waits_for_no_disk(
     monkeypatch.setattr(os, "fsync", synced.append)
     log.roll(home.now_ms)
     assert synced == []
-    assert log.snapshots() == [1]
+    assert log.snapshots.offsets() == [1]
 
 
 def test_a_snapshot_that_could_not_be_written_whole_does_not_stand_for_the_whole() -> None:
@@ -354,4 +354,4 @@ def test_a_snapshot_that_could_not_be_written_whole_does_not_stand_for_the_whole
     log.abandon()
     again = open_log(disk, "/t-0", name, LogConfig(), now_ms=0, recovery_point=1)
     assert list(again.producers.producers) == [7]
-    assert again.snapshots() == [1]
+    assert again.snapshots.offsets() == [1]

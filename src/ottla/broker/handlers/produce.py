@@ -37,7 +37,7 @@ from ottla.records.layout import (
     Compression,
 )
 from ottla.storage.admission import TakesLongError
-from ottla.storage.log import Appended
+from ottla.storage.appended import Appended
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 from ottla.storage import checkpoints
-from ottla.storage.log import SNAPSHOT_SUFFIX
 from ottla.storage.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -20,6 +19,7 @@ from ottla.storage.segment import (
     TRANSACTION_INDEX_SUFFIX,
     file_name,
 )
+from ottla.storage.snapshots import SNAPSHOT_SUFFIX
 
 
 class FileKind(StrEnum):
