@@ -24,10 +24,11 @@ from ottla.ids import TopicPartition
 from ottla.records import batch, control
 from ottla.records.batch import Compression
 from ottla.storage import checkpoints
+from ottla.storage.clean_mark import CLEAN_SHUTDOWN_FILE
 from ottla.storage.epochs import EpochStart
 from ottla.storage.index import TimestampOffset
 from ottla.storage.log import Log
-from ottla.storage.logs import CLEAN_SHUTDOWN_FILE, Logs
+from ottla.storage.logs import Logs
 from ottla.testing.audit import audit, check_producers, replay
 from ottla.testing.log_upkeep import write_checkpoints
 

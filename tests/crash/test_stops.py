@@ -20,8 +20,9 @@ from ottla.ids import TopicPartition
 from ottla.records import batch, control
 from ottla.records.batch import Compression
 from ottla.storage import checkpoints, cleaner, retention
+from ottla.storage.clean_mark import CLEAN_SHUTDOWN_FILE
 from ottla.storage.log import Log
-from ottla.storage.logs import CLEAN_SHUTDOWN_FILE, Logs
+from ottla.storage.logs import Logs
 from ottla.storage.snapshots import SNAPSHOT_SUFFIX
 from ottla.testing.audit import audit, check_producers, replay
 from ottla.testing.disk import DiskStopped, Fate, SimulatedDisk

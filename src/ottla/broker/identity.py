@@ -16,7 +16,7 @@ from itertools import islice
 
 from ottla.disk import Disk, read_file, write_atomically
 from ottla.errors import ConfigError
-from ottla.storage.logs import partition_of
+from ottla.storage.directory_names import partition_of
 
 META_PROPERTIES = "meta.properties"
 VERSION = "0"  # of what we write: Kafka's with ZooKeeper

@@ -24,7 +24,8 @@ from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
 from ottla.runtime.turns import Turns
 from ottla.storage.log import Log
-from ottla.storage.logs import LogDirectory, LogPlan, Logs, RenamePlan
+from ottla.storage.log_directory import LogDirectory, LogPlan, RenamePlan
+from ottla.storage.logs import Logs
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,8 @@ from ottla.runtime.offload import Offload
 from ottla.runtime.tasks import Tasks
 from ottla.runtime.turns import Turns
 from ottla.storage.log import Log
-from ottla.storage.logs import CheckpointPlan, Logs
+from ottla.storage.log_directory import CheckpointPlan
+from ottla.storage.logs import Logs
 
 logger = logging.getLogger(__name__)
 

@@ -7,171 +7,28 @@ offered as plain calls; when they are made is the business of the layer above.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import Enum, auto
-from threading import Lock
-from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config import LogConfig
-from ottla.disk import Disk, File, make_durable_directory, read_file, remove_tree, write_atomically
+from ottla.disk import Disk, make_durable_directory, remove_tree
 from ottla.errors import CorruptFileError, LockHeldError, OutOfDescriptorsError, StorageError
 from ottla.ids import TopicPartition
-from ottla.records.codec import crc32c
 from ottla.storage import checkpoints
+from ottla.storage.clean_mark import LastStop, last_stop, leave_mark, take_mark_away
 from ottla.storage.cleaner import CleaningResult
+from ottla.storage.directory_checkpoints import Checkpointed
+from ottla.storage.directory_names import DELETE_SUFFIX, STRAY_SUFFIX, is_deleted, partition_of, set_aside_name
 from ottla.storage.log import Log
+from ottla.storage.log_directory import CheckpointPlan, LogDirectory, LogPlan, Rename, RenamePlan
 from ottla.storage.recovery import RecoveryReport, open_log
-from ottla.storage.segment import LOG_SUFFIX
 
 logger = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
-CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"  # Kafka's name, so that either opens what the other closed
-CLOSED_LOGS = "closedLogs"  # our own field of that file: a checksum of how the logs were left
-DELETE_SUFFIX = "-delete"
-STRAY_SUFFIX = "-stray"
-
-_FILE_NAME_LENGTH_MAX = 255
-_PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d+)")
-_DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
-
-
-class LastStop(Enum):
-    """How a directory was left by whoever had it last."""
-
-    CLEAN = auto()
-    UNCLEAN = auto()
-    BY_ANOTHER = auto()  # in order, by a program that keeps no checksums of the checkpoints
-
-
-@dataclass(slots=True)
-class LogDirectory:
-    """One of `log.dirs`. `failure` says why it is offline."""
-
-    path: str
-    lock: File | None = None
-    failure: StorageError | None = None
-    logs: dict[TopicPartition, Log] = field(default_factory=dict)
-    clean_offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)  # as they were known at the start
-    # What the checkpoints say of logs that could not be opened: it is needed once they can be.
-    left_alone: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
-    checkpoint_count: int = 0
-    checkpoints_written: dict[str, int] = field(default_factory=dict)
-    checksums: dict[str, int] = field(default_factory=dict)  # of the checkpoint files as they were written last
-    settled: set[str] = field(default_factory=set)  # those that were written since the start, and whole
-    checkpoint_lock: Lock = field(default_factory=Lock)
-    let_go: list[Log] = field(default_factory=list)  # deleted, with names that are still to be taken away
-    unfinished: list[RenamePlan] = field(default_factory=list)  # deletions that lacked a descriptor
-
-    @property
-    def is_online(self) -> bool:
-        return self.failure is None
-
-    def file(self, name: str) -> str:
-        return os.path.join(self.path, name)
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointPlan:
-    """Checkpoint files to be written, with the values of one moment. `run` may run in any thread.
-
-    Of two plans for the same file the later one wins, whichever runs last: an old recovery point must not come back
-    over one that a truncation has lowered.
-    """
-
-    disk: Disk
-    directory: LogDirectory
-    number: int
-    offsets: Mapping[str, Mapping[TopicPartition, int]]
-
-    def run(self) -> None:
-        directory = self.directory
-        with directory.checkpoint_lock:
-            coming = {}
-            for name, offsets in self.offsets.items():
-                if directory.checkpoints_written.get(name, 0) < self.number:
-                    text = checkpoints.offsets_text(offsets)
-                    # What was written since the start and stays as it is needs no writing.
-                    if name not in directory.settled or directory.checksums.get(name) != crc32c(text):
-                        coming[name] = text
-            if coming:
-                self._write(coming)
-            for name in self.offsets:  # only now: a plan that failed may run again
-                directory.checkpoints_written[name] = max(self.number, directory.checkpoints_written.get(name, 0))
-
-    def _write(self, coming: Mapping[str, bytes]) -> None:
-        """While files are written, both what they were and what they become is known: a crash in between costs neither.
-
-        And not any longer: what was true before a truncation must not be believed after it.
-        """
-        path = self.directory.file(checkpoints.CHECKSUMS)
-        self.directory.settled -= coming.keys()  # an error leaves any of them as it was, or as it was to be
-        before = self.directory.checksums
-        after = before | {name: crc32c(text) for name, text in coming.items()}
-        either = {name: {before.get(name, checksum), checksum} for name, checksum in after.items()}
-        checkpoints.write_checksums(self.disk, path, either)
-        for name, text in coming.items():
-            write_atomically(self.disk, self.directory.file(name), [text])
-        checkpoints.write_checksums(self.disk, path, {name: {checksum} for name, checksum in after.items()})
-        self.directory.checksums = after
-        self.directory.settled |= coming.keys()
-
-
-class Rename(NamedTuple):
-    """A log that is no longer ours, the name that its directory gets, and of a deleted one when its files may go."""
-
-    log: Log
-    target: str
-    due_ms: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class RenamePlan:
-    """Logs of one directory that lose their names. `run` may run in any thread, and again where it failed."""
-
-    disk: Disk
-    directory: LogDirectory
-    renames: list[Rename]
-    checkpoint: CheckpointPlan
-    renamed: set[str] = field(default_factory=set)  # targets
-
-    def run(self) -> None:
-        for log, target, _ in self.renames:
-            if target not in self.renamed:  # else the old name may be another log's by now
-                log.abandon()
-                log.hold.give_up()
-                self.disk.rename(log.directory, target)
-                self.renamed.add(target)
-        self.disk.sync_directory(self.directory.path)
-        self.checkpoint.run()
-
-
-@dataclass(frozen=True, slots=True)
-class LogPlan:
-    """A log that is to be made. `make` may run in any thread: nobody knows of the log before it is adopted."""
-
-    disk: Disk
-    directory: LogDirectory
-    partition: TopicPartition
-    config: LogConfig
-    topic_id: UUID | None
-    now_ms: int
-    rng: random.Random
-
-    def make(self) -> Log:
-        path = self.directory.file(str(self.partition))
-        log = open_log(self.disk, path, self.partition, self.config, now_ms=self.now_ms, rng=self.rng)
-        if self.topic_id is not None:
-            checkpoints.write_topic_id(self.disk, path, self.topic_id)
-        return log
 
 
 class Logs:
@@ -189,7 +46,7 @@ class Logs:
         self._disk = disk
         self._config_of = config_of
         self._rng = random.Random() if rng is None else rng
-        self.directories = [LogDirectory(path) for path in paths]
+        self.directories = [LogDirectory(disk, path) for path in paths]
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         self.unreadable: dict[TopicPartition, CorruptFileError] = {}  # logs that could not be opened, and why
         self._doomed: list[tuple[int, LogDirectory, str]] = []
@@ -241,21 +98,16 @@ class Logs:
         )
 
     def _open_directory(self, directory: LogDirectory, now_ms: int) -> None:
-        last_stop = self._last_stop(directory)
-        is_clean = last_stop is LastStop.CLEAN
-        checksums = {} if last_stop is LastStop.BY_ANOTHER else self._read_checksums(directory)
-        recovery_points = self._read_offsets(directory, checkpoints.RECOVERY_POINTS, checksums)
-        start_offsets = self._read_offsets(directory, checkpoints.LOG_START_OFFSETS, checksums) or {}
-        directory.clean_offsets = self._read_offsets(directory, checkpoints.CLEANER_OFFSETS, checksums) or {}
-        directory.high_watermarks = self._read_offsets(directory, checkpoints.HIGH_WATERMARKS, checksums) or {}
-        # From here on a crash must not be taken for a clean stop.
-        self._disk.unlink(directory.file(CLEAN_SHUTDOWN_FILE))
-        self._disk.sync_directory(directory.path)
+        stop = last_stop(self._disk, directory.path)
+        said = directory.checkpoints.read(by_checksums=stop is not LastStop.BY_ANOTHER)
+        directory.clean_offsets = dict(said.clean_offsets)
+        directory.high_watermarks = said.high_watermarks
+        take_mark_away(self._disk, directory.path)
         for name in self._disk.list_directory(directory.path):
             path = directory.file(name)
             if not self._disk.is_directory(path):
                 continue
-            if _DELETED_DIRECTORY.fullmatch(name):
+            if is_deleted(name):
                 self._doomed.append((0, directory, path))
                 continue
             partition = partition_of(name)
@@ -264,92 +116,33 @@ class Logs:
             if partition is None:
                 logger.warning("%s: not the directory of a partition; ignored", path)
                 continue
-            report = self.reports[partition] = RecoveryReport()
             try:
-                directory.logs[partition] = open_log(
-                    self._disk,
-                    path,
-                    partition,
-                    self._config_of(partition.topic),
-                    now_ms=now_ms,
-                    is_clean=is_clean,
-                    recovery_point=None if recovery_points is None else recovery_points.get(partition, 0),
-                    log_start_offset=start_offsets.get(partition, 0),
-                    clean_offset=directory.clean_offsets.get(partition, 0),
-                    rng=self._rng,
-                    report=report,
-                )
+                directory.logs[partition] = self._open_log(directory, partition, stop, said, now_ms)
             except CorruptFileError as error:
                 logger.error("%s; this partition is not served", error)
                 self.unreadable[partition] = error
-                for kind, offsets in (
-                    (checkpoints.RECOVERY_POINTS, recovery_points or {}),
-                    (checkpoints.LOG_START_OFFSETS, start_offsets),
-                    (checkpoints.CLEANER_OFFSETS, directory.clean_offsets),
-                ):
-                    if partition in offsets:
-                        directory.left_alone.setdefault(kind, {})[partition] = offsets[partition]
+                directory.checkpoints.leave_alone(partition, said)
         # What the checkpoints said of partitions that are gone must not reach later ones of the same name.
-        self._write_checkpoints(directory)
+        directory.checkpoint().run()
 
-    def _read_checksums(self, directory: LogDirectory) -> dict[str, tuple[int, ...]]:
-        try:
-            return checkpoints.read_checksums(self._disk, directory.file(checkpoints.CHECKSUMS))
-        except CorruptFileError as error:
-            logger.warning("%s; it is rebuilt", error)
-            return {}
-
-    def _read_offsets(
-        self, directory: LogDirectory, name: str, checksums: Mapping[str, tuple[int, ...]]
-    ) -> dict[TopicPartition, int] | None:
-        """A checkpoint; None for one that is not to be believed, which costs time (a longer check) and never data."""
-        path = directory.file(name)
-        if name not in checksums and not self._disk.exists(path):
-            return None  # the first start here
-        try:
-            offsets = checkpoints.read_offsets(self._disk, path, checksums.get(name, ()))
-        except CorruptFileError as error:
-            logger.warning("%s; it is rebuilt", error)
-            self._disk.unlink(path)  # or the next start would find it, and nothing that says what is wrong with it
-            return None
-        # What stands there is known until the next writing is whole: the first one after a start may be cut off too.
-        directory.checksums[name] = crc32c(read_file(self._disk, path))
-        return offsets
-
-    def _last_stop(self, directory: LogDirectory) -> LastStop:
-        """How the last owner left the directory, and whether the logs are as it left them."""
-        path = directory.file(CLEAN_SHUTDOWN_FILE)
-        if not self._disk.exists(path):
-            return LastStop.UNCLEAN
-        try:
-            mark = json.loads(read_file(self._disk, path) or b"{}")  # that of Kafka's older releases is empty
-            if CLOSED_LOGS not in mark:
-                return self._stop_by_another(directory)
-            if mark[CLOSED_LOGS] == self._ends_on_disk(directory):
-                return LastStop.CLEAN
-        except (ValueError, TypeError) as error:
-            logger.warning("%s: cannot be parsed (%s)", path, error)
-        logger.warning("%s: does not match the logs; they are checked as after a crash", path)
-        return LastStop.UNCLEAN
-
-    def _stop_by_another(self, directory: LogDirectory) -> LastStop:
-        """By Apache Kafka, or by a release of ours that did not note how the logs and the checkpoints were left.
-
-        Where we ran before it, our checksums are of checkpoints that it has written anew. And nothing says that the
-        mark is of the last stop: so the logs are checked, from the recovery points on.
-        """
-        has_checksums = self._disk.exists(directory.file(checkpoints.CHECKSUMS))
-        return LastStop.BY_ANOTHER if has_checksums else LastStop.CLEAN
-
-    def _ends_on_disk(self, directory: LogDirectory) -> int:
-        """A checksum of where the logs end by their files: the mark of another stop has another one."""
-        ends = []
-        for name in self._disk.list_directory(directory.path):
-            path = directory.file(name)
-            if partition_of(name) is not None and self._disk.is_directory(path):
-                last = max((file for file in self._disk.list_directory(path) if file.endswith(LOG_SUFFIX)), default="")
-                ends.append(f"{name} {last} {self._disk.size(os.path.join(path, last)) if last else 0}\n")
-        return crc32c("".join(sorted(ends)).encode())
+    def _open_log(
+        self, directory: LogDirectory, partition: TopicPartition, stop: LastStop, said: Checkpointed, now_ms: int
+    ) -> Log:
+        points = said.recovery_points
+        report = self.reports[partition] = RecoveryReport()
+        return open_log(
+            self._disk,
+            directory.file(str(partition)),
+            partition,
+            self._config_of(partition.topic),
+            now_ms=now_ms,
+            is_clean=stop is LastStop.CLEAN,
+            recovery_point=None if points is None else points.get(partition, 0),
+            log_start_offset=said.log_start_offsets.get(partition, 0),
+            clean_offset=said.clean_offsets.get(partition, 0),
+            rng=self._rng,
+            report=report,
+        )
 
     def close(self) -> None:
         """Closes every log and lets go of the directories."""
@@ -367,17 +160,10 @@ class Logs:
             try:
                 for log in directory.logs.values():
                     log.close()
-                self._write_checkpoints(directory)
+                directory.checkpoint().run()
                 if any(self._disk.is_directory(directory.file(str(partition))) for partition in self.unreadable):
                     continue  # nobody has checked it since whatever happened to it: the next start has to
-                mark = self._disk.open(directory.file(CLEAN_SHUTDOWN_FILE), create=True, writable=True)
-                try:
-                    content = {"version": 0, "brokerEpoch": -1, CLOSED_LOGS: self._ends_on_disk(directory)}
-                    mark.write(0, json.dumps(content, separators=(",", ":")).encode())
-                    mark.sync()
-                finally:
-                    mark.close()
-                self._disk.sync_directory(directory.path)
+                leave_mark(self._disk, directory.path)
             except OutOfDescriptorsError as error:
                 logger.warning(
                     "%s; %s is not marked as cleanly closed: the next start checks it", error, directory.path
@@ -451,7 +237,7 @@ class Logs:
             directory = min(online, key=lambda candidate: counts[candidate.path])
             counts[directory.path] += 1
             config = self._config_of(partition.topic)
-            plans.append(LogPlan(self._disk, directory, partition, config, topic_id, now_ms, self._rng))
+            plans.append(LogPlan(directory, partition, config, topic_id, now_ms, self._rng))
         return plans
 
     def adopt(self, plan: LogPlan, log: Log) -> None:
@@ -532,7 +318,7 @@ class Logs:
                     path,
                 )
                 renames = [Rename(self._forget(directory, partition), path)]
-                yield RenamePlan(self._disk, directory, renames, self._checkpoint(directory))
+                yield RenamePlan(directory, renames, directory.checkpoint())
 
     def _forget(self, directory: LogDirectory, partition: TopicPartition) -> Log:
         log = directory.logs.pop(partition)
@@ -571,7 +357,7 @@ class Logs:
             for log in doomed
         ]
         # Gone from the checkpoints as well, or a topic of the same name would inherit its offsets after a crash.
-        return RenamePlan(self._disk, directory, renames, self._checkpoint(directory))
+        return RenamePlan(directory, renames, directory.checkpoint())
 
     def end_delete(self, deletion: RenamePlan) -> None:
         """The names are gone for good: the files follow when their time has come."""
@@ -603,7 +389,7 @@ class Logs:
         if not is_cut:
             return
         directory.clean_offsets[partition] = min(offset, directory.clean_offsets.get(partition, 0))
-        self._write_checkpoints(directory)
+        directory.checkpoint().run()
 
     def take_due_directories(self, now_ms: int) -> list[str]:
         """The directories of deleted logs whose time has come, for a thread that may wait for the disk."""
@@ -624,44 +410,14 @@ class Logs:
 
     def begin_checkpoint(self) -> list[CheckpointPlan]:
         """Recovery points, log start offsets and clean offsets of every directory, for a thread to make durable."""
-        return [self._checkpoint(directory) for directory in self.directories if directory.is_online]
-
-    def _write_checkpoints(self, directory: LogDirectory) -> None:
-        self._checkpoint(directory).run()
-
-    def _checkpoint(self, directory: LogDirectory) -> CheckpointPlan:
-        logs = directory.logs.items()
-        clean = directory.clean_offsets.items()
-        directory.checkpoint_count += 1
-        offsets = {
-            checkpoints.RECOVERY_POINTS: {partition: log.recovery_point for partition, log in logs},
-            # Also where the first segment starts there (Kafka leaves those out): a crash may undo a deletion. Never
-            # past what is flushed: a start behind the end of a log is then known to be wrong.
-            checkpoints.LOG_START_OFFSETS: {
-                partition: start
-                for partition, log in logs
-                if (start := min(log.log_start_offset, log.recovery_point)) > 0
-            },
-            checkpoints.CLEANER_OFFSETS: {name: offset for name, offset in clean if name in directory.logs},
-        }
-        return CheckpointPlan(
-            self._disk,
-            directory,
-            directory.checkpoint_count,
-            {kind: directory.left_alone.get(kind, {}) | known for kind, known in offsets.items()},
-        )
+        return [directory.checkpoint() for directory in self.directories if directory.is_online]
 
     def begin_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> list[CheckpointPlan]:
         plans = []
         for directory in self.directories:
             if directory.is_online:
                 own = {name: high_watermarks[name] for name in directory.logs if name in high_watermarks}
-                directory.checkpoint_count += 1
-                plans.append(
-                    CheckpointPlan(
-                        self._disk, directory, directory.checkpoint_count, {checkpoints.HIGH_WATERMARKS: own}
-                    )
-                )
+                plans.append(directory.plan({checkpoints.HIGH_WATERMARKS: own}))
         return plans
 
     def checkpointed_high_watermarks(self) -> dict[TopicPartition, int]:
@@ -684,15 +440,3 @@ class Logs:
         directory = self.directory_of(log.name)
         if directory is not None and directory.logs[log.name] is log and not log.was_cut_since(result.truncation_count):
             directory.clean_offsets[log.name] = result.end_offset
-
-
-def partition_of(name: str) -> TopicPartition | None:
-    """The partition whose directory has this name."""
-    matched = _PARTITION_DIRECTORY.fullmatch(name)
-    return TopicPartition(matched[1], int(matched[2])) if matched else None
-
-
-def set_aside_name(partition: TopicPartition, rng: random.Random, kind: str) -> str:
-    """A name for a directory that is no partition's any more, unlike any other and as long as may be."""
-    suffix = f".{rng.getrandbits(128):032x}{kind}"
-    return str(partition)[: _FILE_NAME_LENGTH_MAX - len(suffix)] + suffix

@@ -23,9 +23,10 @@ from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.records import batch, control
 from ottla.storage import checkpoints, cleaner
+from ottla.storage.clean_mark import CLEAN_SHUTDOWN_FILE
 from ottla.storage.cleaner import CleaningJob
 from ottla.storage.log import Log
-from ottla.storage.logs import CLEAN_SHUTDOWN_FILE, Logs
+from ottla.storage.logs import Logs
 from ottla.testing.audit import audit, batches_of
 from ottla.testing.disk import EVERY_FATE, DiskStopped, Fate, SimulatedDisk
 from ottla.testing.log_upkeep import commit_cleaning, unlink_due, write_checkpoints

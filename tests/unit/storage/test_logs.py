@@ -17,7 +17,8 @@ from ottla.ids import TopicPartition
 from ottla.records import batch
 from ottla.storage import checkpoints
 from ottla.storage.cleaner import CleaningResult
-from ottla.storage.logs import DELETE_SUFFIX, Logs, partition_of, set_aside_name
+from ottla.storage.directory_names import DELETE_SUFFIX, partition_of, set_aside_name
+from ottla.storage.logs import Logs
 from ottla.testing.disk import EVERY_FATE, DiskStopped, Fate, SimulatedDisk
 from ottla.testing.log_upkeep import commit_cleaning, unlink_due, write_checkpoints, write_high_watermarks
 

@@ -13,7 +13,7 @@ from ottla.protocol.messages.log_dirs import (
     DescribeLogDirsTopic,
 )
 from ottla.runtime.turns import Steps, in_turns
-from ottla.storage.logs import LogDirectory
+from ottla.storage.log_directory import LogDirectory
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
