@@ -5,6 +5,9 @@ The clients are here, for programs without an event loop, and in `ottla.aio` for
     with ottla.Producer(bootstrap_servers="127.0.0.1:9092") as producer:
         producer.send("orders", b"a record").result()
 
+    with ottla.Consumer("orders", bootstrap_servers="127.0.0.1:9092", group_id="billing") as consumer:
+        for record in consumer:
+            ...
 
 Everything is imported when it is first asked for, so that `import ottla` costs nothing.
 """
@@ -14,6 +17,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from ottla.client.consumer.blocking import Consumer as Consumer
+    from ottla.client.consumer.listeners import RebalanceListener as RebalanceListener
     from ottla.client.producer.blocking import Producer as Producer
     from ottla.client.values import ConsumerGroupMetadata as ConsumerGroupMetadata
     from ottla.client.values import ConsumerRecord as ConsumerRecord
@@ -27,12 +32,14 @@ if TYPE_CHECKING:
 
 # Where each name of the package is.
 _PLACES: Final = {
+    "Consumer": "ottla.client.consumer.blocking",
     "ConsumerGroupMetadata": "ottla.client.values",
     "ConsumerRecord": "ottla.client.values",
     "OffsetAndMetadata": "ottla.client.values",
     "OffsetAndTimestamp": "ottla.client.values",
     "Producer": "ottla.client.producer.blocking",
     "ProducerRecord": "ottla.client.values",
+    "RebalanceListener": "ottla.client.consumer.listeners",
     "RecordMetadata": "ottla.client.values",
     "TopicPartition": "ottla.ids",
 }

@@ -3,6 +3,10 @@
     async with ottla.aio.Producer(bootstrap_servers="127.0.0.1:9092") as producer:
         delivered = await producer.send("orders", b"a record")
 
+    async with ottla.aio.Consumer("orders", bootstrap_servers="127.0.0.1:9092", group_id="billing") as consumer:
+        async for record in consumer:
+            ...
+
 The same names and settings as in `ottla`, whose clients wait in place of `await`.
 """
 
@@ -11,11 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from ottla.client.consumer.consumer import Consumer as Consumer
     from ottla.client.producer.producer import Producer as Producer
 
-_PLACES: Final = {"Producer": "ottla.client.producer.producer"}
+_PLACES: Final = {"Consumer": "ottla.client.consumer.consumer", "Producer": "ottla.client.producer.producer"}
 
-__all__ = ["Producer"]
+__all__ = ["Consumer", "Producer"]
 
 
 def __getattr__(name: str) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Sequence
 from typing import Final
 
@@ -20,7 +21,9 @@ def client_id_of(settings: ClientSettings) -> str:
     return settings.client_id or f"{settings.client_kind}-{next(_numbers)}"
 
 
-def cluster_of(settings: ClientSettings, client_id: str, door: Door | None = None) -> Cluster:
+def cluster_of(
+    settings: ClientSettings, client_id: str, door: Door | None = None, rng: random.Random | None = None
+) -> Cluster:
     if settings.security_protocol != "PLAINTEXT":
         raise SettingsError("security_protocol", f"security_protocol={settings.security_protocol} is not there yet")
     options = ClientOptions(
@@ -31,7 +34,7 @@ def cluster_of(settings: ClientSettings, client_id: str, door: Door | None = Non
             frame_bytes_max=settings.receive_message_max_bytes,
         ),
         timeout_s=settings.default_api_timeout_s,
-        pauses=Pauses(settings.retry_backoff_s, settings.retry_backoff_max_s),
+        pauses=Pauses(settings.retry_backoff_s, settings.retry_backoff_max_s, rng or random.Random()),
     )
     return Cluster(_addresses(settings.bootstrap_servers), options, door or tcp_door)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from itertools import zip_longest
 from typing import Final, TypeVar
 from uuid import UUID
@@ -62,6 +63,15 @@ class ClientOptions:
     def timeout_ms(self) -> int:
         """The same as requests carry it: how long a broker may take for what it is asked to do."""
         return int(self.timeout_s * 1000)
+
+
+class Lane(Enum):
+    """Connections to one broker that must not wait for each other: it answers the requests of each in order."""
+
+    GENERAL = auto()
+    FETCH = auto()  # a Fetch waits for records
+    COORDINATOR = auto()  # a JoinGroup waits for other members
+    HEARTBEAT = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +160,8 @@ class Cluster:
         self._nodes: dict[int, Node] = {}
         self._controller_id = -1
         self._topics: dict[str, Topic] = {}
-        self._connections: dict[Address, BrokerConnection] = {}
-        self._connecting: dict[Address, asyncio.Lock] = {}
+        self._connections: dict[tuple[Address, Lane], BrokerConnection] = {}
+        self._connecting: dict[tuple[Address, Lane], asyncio.Lock] = {}
 
     async def __aenter__(self) -> Cluster:
         # Not tried again: who names a wrong port wants to know at once. Once connected, what breaks is mended.
@@ -172,8 +182,8 @@ class Cluster:
 
     async def any_connection(self) -> BrokerConnection:
         """An open connection, else a new one to the first broker that takes it."""
-        for connection in self._connections.values():
-            if not connection.is_closed:
+        for (_, lane), connection in self._connections.items():
+            if lane is Lane.GENERAL and not connection.is_closed:
                 return connection
         addresses = dict.fromkeys([*(node.address for node in self._nodes.values()), *self._bootstrap])
         failures: list[ConnectionFailedError] = []
@@ -188,13 +198,13 @@ class Cluster:
             failures[0].address, f"none of {len(failures)} brokers answers; the first: {failures[0]}"
         )
 
-    async def connection(self, node_id: int) -> BrokerConnection:
-        """The connection to one broker."""
+    async def connection(self, node_id: int, lane: Lane = Lane.GENERAL) -> BrokerConnection:
+        """The connection to one broker, one for each lane."""
         if node_id not in self._nodes:
             await self.refresh(())
         if node_id not in self._nodes:
             raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"the cluster has no broker {node_id} now")
-        return await self._connection_to(self._nodes[node_id].address)
+        return await self._connection_to(self._nodes[node_id].address, lane)
 
     async def leader_connection(self, node_id: int) -> BrokerConnection:
         """The connection to a broker that metadata named as a leader; that it is gone is an error that may pass."""
@@ -212,13 +222,14 @@ class Cluster:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
         return await self.connection(self._controller_id)
 
-    async def _connection_to(self, address: Address) -> BrokerConnection:
+    async def _connection_to(self, address: Address, lane: Lane = Lane.GENERAL) -> BrokerConnection:
         # Looked at under the lock: two callers that need the same broker make one connection.
-        async with self._connecting.setdefault(address, asyncio.Lock()):
-            connection = self._connections.get(address)
+        place = address, lane
+        async with self._connecting.setdefault(place, asyncio.Lock()):
+            connection = self._connections.get(place)
             if connection is None or connection.is_closed:
                 connection = await connect(address, self.options.connection, self._door)
-                self._connections[address] = connection
+                self._connections[place] = connection
             return connection
 
     # -- metadata ------------------------------------------------------------------------------------------------------

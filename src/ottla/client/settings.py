@@ -148,6 +148,12 @@ def _acks(value: Any) -> int:
     return found
 
 
+def _bad_record_policy(value: Any) -> Any:
+    if value not in ("raise", "skip") and not callable(value):
+        raise ValueError("raise, skip or a callable is wanted")
+    return value
+
+
 def _check_hostname(value: Any) -> bool:
     """Java and librdkafka name an algorithm here, and none with an empty name."""
     if isinstance(value, str) and value.lower() in ("https", "none", ""):
@@ -417,6 +423,7 @@ class ConsumerSettings(ClientSettings):
     )
     max_poll_interval_s: float = _time("max.poll.interval.ms", 300.0, at_least_ms=1)
     max_poll_records: int = _setting("max.poll.records", 500, _whole_number(1, INT32_MAX))
+    on_bad_record: Any = _setting("on.bad.record", "raise", _bad_record_policy)
     partition_assignment_strategy: tuple[Any, ...] = _setting(
         "partition.assignment.strategy", ("range", "cooperative-sticky"), _names_or_objects
     )

@@ -19,20 +19,18 @@ from typing import Final
 
 import pyarrow as pa
 
+from ottla.client.arrow_rows import ArrowRows
 from ottla.client.blocking import Blocking
 from ottla.client.errors import TimedOutError
 from ottla.client.fetching import BYTES_PER_OFFSET, FetchedBatch, Fetcher, FetchOptions, OffsetOutOfRangeError
 from ottla.client.metadata import Cluster
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
-from ottla.records import arrow
-from ottla.records.codec import ColumnsDecoder
 from ottla.spark.connections import client_options
 from ottla.spark.lookup import Lookup, is_gone
 from ottla.spark.losses import report_losses
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
-from ottla.spark.schema import HEADERS, TICKS_PER_MS, TIMESTAMP, arrow_schema
 from ottla.spark.workers import client_for
 
 _log = logging.getLogger(__name__)
@@ -56,7 +54,7 @@ def read_parts(parts: Sequence[OffsetRange], options: SourceOptions) -> Iterator
 
 def read_range(part: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The records of a range, in batches of about `rowsPerBatch`."""
-    rows = _Rows(part.partition, options.columns)
+    rows = ArrowRows(options.columns)
     for fetched in _fetched(part, options):
         rows.add(fetched)
         if rows.count >= options.rows_per_batch or rows.size_bytes >= BATCH_BYTES_MAX:
@@ -139,7 +137,7 @@ class SmallRead:
 
     def batches(self) -> list[pa.RecordBatch] | None:
         """Waits for the records. None: they are to be read the long way."""
-        rows = {part.partition: _Rows(part.partition, self._options.columns) for part in self.parts}
+        rows = {part.partition: ArrowRows(self._options.columns) for part in self.parts}
         try:
             if (fetched := self._arriving.result()) is None:
                 return None
@@ -174,67 +172,3 @@ async def _fetch_small(
             if sum(each.header.size_bytes for each in found) > SMALL_BYTES_MAX:
                 return None
     return found
-
-
-class _Rows:
-    """An Arrow batch of one partition in the making."""
-
-    def __init__(self, partition: TopicPartition, columns: tuple[str, ...]) -> None:
-        self._schema = arrow_schema(columns)
-        self._partition = partition
-        self._decoder = ColumnsDecoder(
-            keys="key" in columns,
-            values="value" in columns,
-            headers="headers" in columns,
-            ticks_per_ms=TICKS_PER_MS,
-        )
-        self._types: list[tuple[int, int]] = []  # rows up to which a timestamp type holds, and the type
-
-    @property
-    def count(self) -> int:
-        return self._decoder.row_count
-
-    @property
-    def size_bytes(self) -> int:
-        return self._decoder.byte_count
-
-    def add(self, fetched: FetchedBatch) -> None:
-        fetched.add_to(self._decoder)
-        timestamp_type = int(fetched.header.is_log_append_time)
-        if self._types and self._types[-1][1] == timestamp_type:
-            self._types.pop()
-        self._types.append((self.count, timestamp_type))
-
-    def finish(self) -> pa.RecordBatch:
-        count = self.count
-        arrays = arrow.arrays_of(self._decoder.finish(), TIMESTAMP)
-        for name in self._schema.names:
-            match name:
-                case "topic":
-                    arrays[name] = pa.repeat(pa.scalar(self._partition.topic, pa.string()), count)
-                case "partition":
-                    arrays[name] = pa.repeat(pa.scalar(self._partition.partition, pa.int32()), count)
-                case "timestampType":
-                    arrays[name] = self._timestamp_types()
-                case "headers":
-                    arrays[name] = _null_where_empty(arrays[name])
-        self._types.clear()
-        return pa.RecordBatch.from_arrays([arrays[name] for name in self._schema.names], schema=self._schema)
-
-    def _timestamp_types(self) -> pa.Array:
-        start = 0
-        runs = []
-        for end, timestamp_type in self._types:
-            runs.append(pa.repeat(pa.scalar(timestamp_type, pa.int32()), end - start))
-            start = end
-        return runs[0] if len(runs) == 1 else pa.concat_arrays(runs)
-
-
-def _null_where_empty(headers: pa.ListArray) -> pa.ListArray:
-    """Headers as Spark's own source has them: null for a record without any."""
-    if not len(headers.values):
-        return pa.nulls(len(headers), HEADERS)
-    import pyarrow.compute as pc  # slow to import, and seldom needed
-
-    is_empty = pc.equal(pc.list_value_length(headers), 0)
-    return pa.ListArray.from_arrays(headers.offsets, headers.values, HEADERS, mask=is_empty)

@@ -264,7 +264,7 @@ class _Unequal:
         load = len(self._assignment[self._owner[partition]])
         readers = self._readers[partition.topic]
         earlier = self._earlier_owners.get(partition)
-        if earlier in readers and load > len(self._assignment[earlier]) + 1:
+        if earlier is not None and earlier in readers and load > len(self._assignment[earlier]) + 1:
             return earlier
         lighter = [each for each in readers if load > len(self._assignment[each]) + 1]
         near = [each for each in lighter if self._places.is_near(each, partition)]

@@ -71,7 +71,7 @@ def decode_sticky(data: bytes | None) -> tuple[frozenset[TopicPartition], int]:
     """What a member had and in which generation: nothing where it says nothing that can be read."""
     for version in _STICKY_VERSIONS if data else ():
         try:
-            found = decode(StickyUserData, data, version)
+            found = decode(StickyUserData, data or b"", version)
         except ProtocolError:
             continue  # of the older version, or of another assignor's making
         return frozenset(_flat(found.previous_assignment)), found.generation

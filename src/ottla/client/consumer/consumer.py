@@ -1,0 +1,589 @@
+"""The consumer, on asyncio.
+
+    async with Consumer("orders", bootstrap_servers="127.0.0.1:9092", group_id="billing") as consumer:
+        async for record in consumer:
+            ...
+
+One task at a time reads; `wakeup` may be called by others. All that talks to brokers is in the parts, which work in
+the background; what concerns the user's records, commits and listeners happens inside `poll` and what is built on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, overload
+
+from ottla.client.admin import Isolation, OffsetSpec, list_offsets
+from ottla.client.consumer.assembly import parts_of
+from ottla.client.consumer.commits import CommitCallback, Commits, as_offsets
+from ottla.client.consumer.cursor import Hold
+from ottla.client.consumer.fetched import Records
+from ottla.client.consumer.listeners import CallbackListener, RebalanceListener
+from ottla.client.consumer.parts import GroupParts
+from ottla.client.consumer.poller import Poller
+from ottla.client.consumer.positions import NO_EPOCH, Position
+from ottla.client.consumer.reset import EARLIEST, LATEST
+from ottla.client.consumer.subscription import BrokerPattern, Pattern, checked_topics
+from ottla.client.errors import ConcurrentUseError, UsageError
+from ottla.client.lifetime import Lifetime
+from ottla.client.retrying import Deadline, retrying
+from ottla.client.serializers import Deserializer
+from ottla.client.settings import ConsumerSettings
+from ottla.client.values import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp
+from ottla.errors import OttlaError
+from ottla.ids import TopicPartition
+from ottla.net.client import Door
+from ottla.runtime.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+Found = TypeVar("Found")
+
+LoadsKey = Deserializer[Key] | Callable[[bytes], Key]
+LoadsValue = Deserializer[Value] | Callable[[bytes], Value]
+
+DEFAULT_POLL_S: Final = 1.0
+CLOSE_TIMEOUT_S: Final = 30.0
+
+log = logging.getLogger("ottla.client.consumer")
+_numbers = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(Generic[Key, Value]):
+    """Records of one partition that were taken together."""
+
+    partition: TopicPartition
+    records: list[ConsumerRecord[Key, Value]]
+    _consumer: Consumer[Key, Value]
+
+    def __iter__(self) -> Iterator[ConsumerRecord[Key, Value]]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def next_offset(self) -> OffsetAndMetadata:
+        """What is committed when all of it is done."""
+        last = self.records[-1]
+        return OffsetAndMetadata(last.offset + 1, leader_epoch=last.leader_epoch)
+
+    async def commit(self) -> None:
+        await self._consumer.commit({self.partition: self.next_offset})
+
+
+class Consumer(Generic[Key, Value]):
+    @overload
+    def __init__(
+        self: Consumer[bytes, bytes],
+        *topics: str | Mapping[str, Any],
+        key_deserializer: None = None,
+        value_deserializer: None = None,
+        door: Door | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        **keywords: Any,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[Key, bytes],
+        *topics: str | Mapping[str, Any],
+        key_deserializer: LoadsKey[Key],
+        value_deserializer: None = None,
+        door: Door | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        **keywords: Any,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[bytes, Value],
+        *topics: str | Mapping[str, Any],
+        key_deserializer: None = None,
+        value_deserializer: LoadsValue[Value],
+        door: Door | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        **keywords: Any,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        *topics: str | Mapping[str, Any],
+        key_deserializer: LoadsKey[Key],
+        value_deserializer: LoadsValue[Value],
+        door: Door | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        **keywords: Any,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        *topics: str | Mapping[str, Any],
+        key_deserializer: Any = None,
+        value_deserializer: Any = None,
+        door: Door | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        **keywords: Any,
+    ) -> None:
+        """Topics to subscribe to, and settings: a mapping, keywords or both, under any of their names.
+
+        `door`, `clock` and `rng`: other ways to the network, to time and to chance, for tests.
+        """
+        if key_deserializer is not None:
+            keywords["key_deserializer"] = key_deserializer
+        if value_deserializer is not None:
+            keywords["value_deserializer"] = value_deserializer
+        given = {name: value for each in topics if isinstance(each, Mapping) for name, value in each.items()}
+        names = [each for each in topics if isinstance(each, str)]
+        self.settings = ConsumerSettings.read(given, **keywords)
+        rng = rng or random.Random()
+        self._lifetime = Lifetime("consumer")
+        self._parts = parts_of(self.settings, door, clock or SystemClock(), rng)
+        self._poller = Poller(self._parts)
+        self._membership = self._poller.membership
+        self._in_use = False
+        self._is_connected = False
+        if names:
+            self.subscribe(names)
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Connects to a broker: who names a wrong address hears it now. Whatever else is called does so, too."""
+        self._lifetime.check()
+        if not self._is_connected:
+            await self._parts.cluster.any_connection()
+            self._is_connected = True
+        return self
+
+    async def __aenter__(self) -> Self:
+        try:
+            return await self.start()
+        except BaseException:
+            await self._parts.cluster.close()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Commits what was read where commits are automatic, leaves the group, ends everything, all in this time."""
+        if not self._lifetime.close():
+            return
+        deadline = Deadline.after(timeout_s)
+        parts = self._parts
+        try:
+            async with asyncio.timeout_at(deadline.at):
+                if parts.group is not None:
+                    if parts.group.auto_commit is not None and self._is_connected:
+                        await self._commit_on_close(parts.group.commits, deadline)
+                    await parts.group.commits.settle(deadline)
+                if self._membership is not None:
+                    await self._membership.leave(deadline)
+        except TimeoutError:
+            log.warning("the consumer could not leave its group in %g s", timeout_s)
+        finally:
+            await self._poller.stop()
+            await parts.cluster.close()
+
+    async def _commit_on_close(self, commits: Commits, deadline: Deadline) -> None:
+        try:
+            await commits.commit(self._poller.uncommitted(), deadline, follows_epochs=True)
+        except OttlaError as error:
+            log.warning("[group %s] the commit on close failed: %s", self.settings.group_id, error)
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        self._lifetime.check()
+        if self._in_use:
+            raise ConcurrentUseError("the consumer is polled already; only wakeup() may be called beside it")
+        self._in_use = True
+        try:
+            yield
+        finally:
+            self._in_use = False
+
+    def wakeup(self) -> None:
+        """The poll that waits, or the next one, raises WakeupError."""
+        self._poller.wake()
+
+    # -- what is read --------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Collection[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        broker_pattern: str | None = None,
+        listener: RebalanceListener | None = None,
+        on_assigned: Callable[[Collection[TopicPartition]], Any] | None = None,
+        on_revoked: Callable[[Collection[TopicPartition]], Any] | None = None,
+        on_lost: Callable[[Collection[TopicPartition]], Any] | None = None,
+    ) -> None:
+        """Shares topics with the group: by name, by a pattern of Python's, or by one of RE2's for the coordinator."""
+        self._lifetime.check()
+        if self._membership is None:
+            raise UsageError("subscribe() needs a group_id; assign() reads partitions without a group")
+        if sum(given is not None for given in (topics, pattern, broker_pattern)) != 1:
+            raise UsageError("subscribe() takes topics, a pattern or a broker_pattern")
+        if broker_pattern is not None and self.settings.group_protocol != "consumer":
+            raise UsageError("broker_pattern needs group_protocol=consumer; use pattern")
+        if listener is not None and (on_assigned or on_revoked or on_lost):
+            raise UsageError("give a listener or functions, not both")
+        subscription = self._parts.subscription
+        if topics is not None:
+            subscription.subscribe(checked_topics(topics))
+        elif pattern is not None:
+            subscription.subscribe(Pattern(re.compile(pattern)))
+        else:
+            assert broker_pattern is not None
+            subscription.subscribe(BrokerPattern(broker_pattern))
+        self._parts.listeners.listener = listener or CallbackListener(on_assigned, on_revoked, on_lost)
+        self._parts.moved.fire()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads these partitions, whoever else does. Those that stay keep their position."""
+        self._lifetime.check()
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        self._parts.subscription.assign(wanted)
+        gone = set(self._parts.positions) - set(wanted)
+        self._parts.positions.assign(wanted, asks_group=self._parts.group is not None)
+        self._parts.cursor.drop(gone)
+        self._poller.topics.note_leaders()
+        self._parts.moved.fire()
+
+    async def unsubscribe(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Leaves the group, or gives up what was assigned by hand."""
+        self._lifetime.check()
+        was_of_group = self._parts.subscription.is_of_group
+        self._parts.subscription.unsubscribe()
+        if was_of_group and self._membership is not None:
+            await self._membership.leave(Deadline.after(timeout_s))
+        gone = set(self._parts.positions)
+        self._parts.positions.assign((), asks_group=False)
+        self._parts.cursor.drop(gone)
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset(self._parts.positions)
+
+    def subscription(self) -> frozenset[str]:
+        return self._parts.subscription.topics if self._parts.subscription.is_of_group else frozenset()
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    async def poll(
+        self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None
+    ) -> dict[TopicPartition, list[ConsumerRecord[Key, Value]]]:
+        """Records by partition, as soon as there are some; none where there are none in this time."""
+        by_partition: dict[TopicPartition, list[ConsumerRecord[Key, Value]]] = {}
+        for record in await self.take(timeout_s, max_records):
+            by_partition.setdefault(record.topic_partition, []).append(record)
+        return by_partition
+
+    async def take(
+        self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None
+    ) -> list[ConsumerRecord[Key, Value]]:
+        """The same as `poll`, as one list: those of a partition are in order."""
+        limit = self.settings.max_poll_records if max_records is None else max_records
+        return await self._poll(timeout_s, lambda: self._take_records(limit)) or []
+
+    async def take_some(self, timeout_s: float, limit: Callable[[], int]) -> list[ConsumerRecord[Key, Value]]:
+        """The same; how many may be taken is asked for whenever there are some."""
+        return await self._poll(timeout_s, lambda: self._take_records(limit())) or []
+
+    def look_again(self) -> None:
+        """Whoever waits for records asks anew how many may be taken."""
+        self._parts.moved.fire()
+
+    @contextmanager
+    def holding(self, hold: Hold) -> Iterator[None]:
+        """What `hold` has taken counts as read when it says so."""
+        self._parts.cursor.hold = hold
+        try:
+            yield
+        finally:
+            self._parts.cursor.hold = None
+
+    async def process(
+        self,
+        handler: Callable[[ConsumerRecord[Key, Value]], Any],
+        *,
+        concurrency: int = 16,
+        order: Literal["key", "partition", "none"] = "key",
+    ) -> None:
+        """Handles records side by side until `wakeup`; see `processing`. A failure of a handler ends it."""
+        from ottla.client.consumer.processing import process
+
+        await process(self, handler, concurrency, order)
+
+    def _take_records(self, limit: int) -> Records:
+        if self._parts.cursor.unread_count:  # of an iteration that was left
+            return self._parts.cursor.take(limit)
+        taken = self._poller.fetcher.take(limit)
+        if len(taken) == 1:
+            return taken[0].records
+        return [record for each in taken for record in each.records]
+
+    async def fill(self, timeout_s: float = DEFAULT_POLL_S) -> Iterator[ConsumerRecord[Key, Value]]:
+        """Records to be given out one by one: they count as read when the iterator has given them out."""
+        cursor = self._parts.cursor
+        if not cursor.unread_count:
+            limit = self.settings.max_poll_records
+            return cursor.fill(await self._poll(timeout_s, lambda: self._take_records(limit)) or [])
+        return cursor.iterator
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord[Key, Value]]:
+        while not self._lifetime.is_closed:
+            for record in await self.fill():
+                yield record
+
+    async def batches(
+        self, max_records: int | None = None, max_wait_s: float = DEFAULT_POLL_S
+    ) -> AsyncIterator[Batch[Key, Value]]:
+        """Records of one partition at a time, each with `commit()`."""
+        while not self._lifetime.is_closed:
+            for partition, records in (await self.poll(max_wait_s, max_records)).items():
+                yield Batch(partition, records, self)
+
+    async def poll_arrow(self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None) -> pa.RecordBatch:
+        """Records as Arrow columns, those of Spark's Kafka source; none becomes a Python object.
+
+        `max_records` is rounded up to whole batches of the log.
+        """
+        from ottla.client.arrow_rows import ArrowRows  # needs the extra `arrow`
+
+        if self._parts.cursor.unread_count:
+            raise UsageError("an iteration has records that were not seen yet; finish it, or seek")
+        limit = self.settings.max_poll_records if max_records is None else max_records
+        rows = ArrowRows()
+        for batch in await self._poll(timeout_s, lambda: self._poller.fetcher.take_batches(limit)) or []:
+            rows.add(batch)
+        return rows.finish()
+
+    async def _poll(self, timeout_s: float, take: Callable[[], Found]) -> Found | None:
+        with self._used():
+            await self.start()
+            return await self._poller.poll(timeout_s, take)
+
+    # -- commits -------------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self,
+        what: Mapping[TopicPartition, OffsetAndMetadata | int]
+        | ConsumerRecord[Key, Value]
+        | Iterable[ConsumerRecord[Key, Value]]
+        | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Commits all that was read, offsets, or a record or records as the last that are done."""
+        group = self._group("commit()")
+        deadline = Deadline.after(self.settings.default_api_timeout_s if timeout_s is None else timeout_s)
+        await group.commits.settle(deadline)
+        await group.commits.commit(self._offsets(what), deadline)
+
+    def commit_async(
+        self,
+        what: Mapping[TopicPartition, OffsetAndMetadata | int]
+        | ConsumerRecord[Key, Value]
+        | Iterable[ConsumerRecord[Key, Value]]
+        | None = None,
+        callback: CommitCallback | None = None,
+    ) -> None:
+        """Commits in the background, once. Callbacks are called in order, from a later poll, commit or close."""
+        self._group("commit_async()").commits.start(self._offsets(what), callback)
+
+    def _offsets(self, what: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+        if what is None:
+            return as_offsets(self._parts.consumed())
+        if isinstance(what, ConsumerRecord):
+            what = [what]
+        if isinstance(what, Mapping):
+            return {
+                TopicPartition(*partition): offset
+                if isinstance(offset, OffsetAndMetadata)
+                else OffsetAndMetadata(offset)
+                for partition, offset in what.items()
+            }
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        for record in what:
+            partition = record.topic_partition
+            if partition not in found or record.offset >= found[partition].offset:
+                found[partition] = OffsetAndMetadata(record.offset + 1, leader_epoch=record.leader_epoch)
+        return found
+
+    def _group(self, what: str) -> GroupParts:
+        self._lifetime.check()
+        if self._parts.group is None:
+            raise UsageError(f"{what} needs a group_id")
+        return self._parts.group
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None where it has not."""
+        group = self._group("committed()")
+        deadline = self._deadline(timeout_s)
+        found = await retrying(
+            lambda: group.commits.fetch(partitions, min(deadline.left_s, self.settings.request_timeout_s)),
+            deadline,
+            self._parts.pauses,
+        )
+        return {partition: found.get(partition) for partition in partitions}
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this consumer is in its group: what a transaction needs to commit offsets for it."""
+        self._group("group_metadata()")
+        assert self._membership is not None, "a group has members"
+        return self._membership.metadata()
+
+    def enforce_rebalance(self, reason: str = "asked for by the user") -> None:
+        """Joins anew with the next poll; without effect where the coordinator assigns."""
+        self._group("enforce_rebalance()")
+        assert self._membership is not None, "a group has members"
+        self._membership.enforce_rebalance(reason)
+
+    # -- positions -----------------------------------------------------------------------------------------------------
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """The next record of a partition is that at `offset`, or the first one behind it."""
+        self._lifetime.check()
+        wanted = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        if wanted.offset < 0:
+            raise ValueError(f"an offset is not negative: {wanted.offset}")
+        epoch = NO_EPOCH if wanted.leader_epoch is None else wanted.leader_epoch
+        self._parts.positions.state(partition).seek(Position(wanted.offset, epoch))
+        self._sought([partition])
+        log.info("%s goes on at offset %d: sought", partition, wanted.offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """To the first record that there is, of these partitions or of all."""
+        for partition in partitions or list(self._parts.positions):
+            self._parts.positions.state(partition).await_reset(EARLIEST)
+        self._sought(partitions or self._parts.positions)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Behind the last record, of these partitions or of all."""
+        for partition in partitions or list(self._parts.positions):
+            self._parts.positions.state(partition).await_reset(LATEST)
+        self._sought(partitions or self._parts.positions)
+
+    async def seek_to_committed(self, *partitions: TopicPartition) -> None:
+        """Back to what the group committed, of these partitions or of all; those without a commit stay."""
+        for partition, found in (await self.committed(partitions or list(self._parts.positions))).items():
+            if found is not None:
+                self.seek(partition, found)
+
+    async def seek_to_time(self, when: datetime | int, *partitions: TopicPartition) -> None:
+        """To the first record at or after a time, a datetime or milliseconds; to the end where there is none."""
+        timestamp = int(when.timestamp() * 1000) if isinstance(when, datetime) else when
+        wanted = partitions or tuple(self._parts.positions)
+        for partition, found in (await self.offsets_for_times(dict.fromkeys(wanted, timestamp))).items():
+            if found is None:
+                self.seek_to_end(partition)
+            else:
+                self.seek(partition, found.offset)
+
+    def _sought(self, partitions: Iterable[TopicPartition]) -> None:
+        gone = set(partitions)
+        self._poller.fetcher.drop(gone)
+        self._parts.cursor.drop(gone)
+        self._poller.topics.note_leaders()
+        self._parts.moved.fire()
+
+    async def position(self, partition: TopicPartition, timeout_s: float | None = None) -> int:
+        """The offset of the next record to be read; waits until it is known."""
+        await self.start()
+        return await self._poller.position(partition, self._deadline(timeout_s))
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hands nothing out of these until they are resumed; what is there is kept."""
+        for partition in partitions:
+            self._parts.positions.state(partition).is_paused = True
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        for partition in partitions:
+            self._parts.positions.state(partition).is_paused = False
+        self._parts.moved.fire()
+
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(partition for partition, state in self._parts.positions.items() if state.is_paused)
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """How many records are left to be read, by what fetches have told; None before the first."""
+        left = self._parts.positions.lag(partition, committed_only=self._is_read_committed)
+        if left is None:
+            return None
+        return left + sum(record.topic_partition == partition for record in self._parts.cursor.unread())
+
+    @property
+    def _is_read_committed(self) -> bool:
+        return self.settings.isolation_level == "read_committed"
+
+    # -- offsets -------------------------------------------------------------------------------------------------------
+
+    async def beginning_offsets(
+        self, partitions: Collection[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        found = await self._list_offsets(dict.fromkeys(partitions, int(OffsetSpec.EARLIEST)), timeout_s)
+        return {partition: each.offset for partition, each in found.items()}
+
+    async def end_offsets(
+        self, partitions: Collection[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """One past the last record that this consumer may see."""
+        found = await self._list_offsets(dict.fromkeys(partitions, int(OffsetSpec.LATEST)), timeout_s)
+        return {partition: each.offset for partition, each in found.items()}
+
+    async def offsets_for_times(
+        self, times: Mapping[TopicPartition, int], timeout_s: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time in milliseconds; None where there is none."""
+        found = await self._list_offsets(dict(times), timeout_s)
+        return {
+            partition: None
+            if each.offset < 0
+            else OffsetAndTimestamp(
+                each.offset, each.timestamp, None if each.leader_epoch == NO_EPOCH else each.leader_epoch
+            )
+            for partition, each in found.items()
+        }
+
+    async def _list_offsets(
+        self, specs: dict[TopicPartition, int], timeout_s: float | None
+    ) -> dict[TopicPartition, Any]:
+        await self.start()
+        isolation = Isolation.READ_COMMITTED if self._is_read_committed else Isolation.READ_UNCOMMITTED
+        timeout_s = self.settings.default_api_timeout_s if timeout_s is None else timeout_s
+        found: dict[TopicPartition, Any] = dict(await list_offsets(self._parts.cluster, specs, isolation, timeout_s))
+        return found
+
+    async def partitions_for(self, topic: str, timeout_s: float | None = None) -> list[int]:
+        """The numbers of the partitions of a topic."""
+        await self.start()
+        found = await self._parts.cluster.topic(topic, self._deadline(timeout_s))
+        return [each.partition for each in found.partitions]
+
+    def _deadline(self, timeout_s: float | None) -> Deadline:
+        self._lifetime.check()
+        return Deadline.after(self.settings.default_api_timeout_s if timeout_s is None else timeout_s)

@@ -1,0 +1,213 @@
+"""Answers of brokers on their way to the user: batches that wait, and the records that are made of them. Pure.
+
+An `Answer` is what one Fetch brought for one partition. Batches are decoded one after the other when their records are
+wanted, so that what nobody asks for costs nothing. Positions move with what is handed out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
+
+from ottla.client.consumer.errors import RecordDeserializationError
+from ottla.client.consumer.positions import Position
+from ottla.client.fetching import FetchedBatch
+from ottla.client.serializers.base import BadRecordPolicy, Context, Load
+from ottla.client.values import ConsumerRecord
+from ottla.client.visibility import Aborted, visible, whole_batches
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.fetch import PartitionData
+from ottla.records.batch import BatchHeader
+
+Records = list[ConsumerRecord[Any, Any]]
+
+
+class Reader(NamedTuple):
+    """How bytes become keys and values, and what happens to those that cannot be read."""
+
+    key: Load | None = None
+    value: Load | None = None
+    on_bad_record: BadRecordPolicy = "raise"
+
+    @property
+    def is_plain(self) -> bool:
+        return self.key is None and self.value is None
+
+
+class Taken(NamedTuple):
+    """Records of one partition and where that leaves the reader. Without records: a position that moved."""
+
+    partition: TopicPartition
+    records: Records
+    position: Position
+
+
+class Answer:
+    """What a Fetch brought for a partition, from `start_offset` on."""
+
+    def __init__(self, partition: TopicPartition, start_offset: int, data: memoryview, found: PartitionData) -> None:
+        located = whole_batches(data)
+        aborted = [Aborted(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()]
+        self.partition = partition
+        self.start_offset = start_offset
+        self.size_bytes = len(data)
+        self._position = Position(start_offset)
+        # Behind the last batch, whether anybody may see it or not.
+        self.end = Position(located[-1].header.end_offset, located[-1].header.leader_epoch) if located else None
+        self._batches = deque(
+            FetchedBatch(partition, header, data, at, max(header.base_offset, start_offset), header.end_offset)
+            for header, at in visible(data, located, aborted)
+            if header.end_offset > start_offset
+        )
+        self._decoded: Records = []
+        self._decoded_header: BatchHeader | None = None
+        self._bad: RecordDeserializationError | None = None
+
+    @property
+    def is_started(self) -> bool:
+        return self._position.offset != self.start_offset or bool(self._decoded)
+
+    @property
+    def position(self) -> Position:
+        """Where the reader must stand for the rest of this to be of use."""
+        return self._position
+
+    @property
+    def _has_more(self) -> bool:
+        return bool(self._batches or self._decoded) or self._bad is not None
+
+    def is_done(self) -> bool:
+        """Whether the reader stands behind all of it, what nobody may see included."""
+        return not self._has_more and self._position == self.end
+
+    @property
+    def batches(self) -> Iterable[FetchedBatch]:
+        return self._batches
+
+    def take(self, records_max: int, reader: Reader) -> Taken:
+        """The next records, at most so many; raises what is wrong with a record only when it is the first."""
+        taken: Records = []
+        while len(taken) < records_max and self._has_more:
+            if not self._decoded:
+                if self._bad is not None:
+                    if taken:
+                        break
+                    raise self._bad
+                self._decode(reader)
+                continue
+            piece = self._decoded[: records_max - len(taken)]
+            self._decoded = self._decoded[len(piece) :]
+            taken = taken + piece if taken else piece
+            self._move_past(piece[-1])
+        if not self._has_more and self.end is not None:
+            self._position = self.end
+        return Taken(self.partition, taken, self._position)
+
+    def _move_past(self, record: ConsumerRecord[Any, Any]) -> None:
+        header = self._decoded_header
+        assert header is not None, "records come from a batch"
+        # Behind the last record of a batch there may be offsets that compaction emptied.
+        is_last = not self._decoded and self._bad is None
+        self._position = Position(header.end_offset if is_last else record.offset + 1, header.leader_epoch)
+
+    def take_batches(self, records_max: int) -> tuple[list[FetchedBatch], Position]:
+        """Whole batches, for those who make columns of them: at least one, then as many as have so few records."""
+        taken: list[FetchedBatch] = []
+        count = 0
+        while self._batches and (not taken or count + self._batches[0].header.record_count <= records_max):
+            batch = self._batches.popleft()
+            start = max(batch.start_offset, self._position.offset)
+            taken.append(batch._replace(start_offset=start))
+            count += batch.header.record_count
+            self._position = Position(batch.header.end_offset, batch.header.leader_epoch)
+        self._decoded = []
+        if not self._has_more and self.end is not None:
+            self._position = self.end
+        return taken, self._position
+
+    def _decode(self, reader: Reader) -> None:
+        batch = self._batches.popleft()
+        header = self._decoded_header = batch.header
+        records = records_of(batch)
+        if not reader.is_plain:
+            records = self._deserialized(records, reader)
+        self._decoded = records
+        if not records and self._bad is None:
+            self._position = Position(header.end_offset, header.leader_epoch)
+
+    def _deserialized(self, records: Sequence[ConsumerRecord[Any, Any]], reader: Reader) -> Records:
+        made: Records = []
+        for record in records:
+            try:
+                made.append(deserialized(record, reader))
+            except RecordDeserializationError as error:
+                policy = reader.on_bad_record
+                if policy == "raise":
+                    # Nothing behind it is handed out: whoever wants to go on seeks.
+                    self._bad = error
+                    self._batches.clear()
+                    self.end = None
+                    break
+                if callable(policy):
+                    replacement = policy(record, error)
+                    if replacement is not None:
+                        made.append(replacement)
+        return made
+
+
+def records_of(batch: FetchedBatch) -> Records:
+    """The records of a batch from its start offset on, with keys and values as bytes."""
+    columns = batch.columns()
+    header = batch.header
+    count = len(columns.offsets)
+    return list(
+        map(
+            ConsumerRecord._make,
+            zip(
+                repeat(batch.partition.topic, count),
+                repeat(batch.partition.partition),
+                columns.offsets,
+                columns.timestamps,
+                repeat(int(header.is_log_append_time)),
+                columns.keys,
+                columns.values,
+                map(tuple, columns.headers) if any(columns.headers) else repeat(()),
+                repeat(header.leader_epoch),
+                map(_size, columns.keys),
+                map(_size, columns.values),
+                strict=False,
+            ),
+        )
+    )
+
+
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def deserialized(record: ConsumerRecord[Any, Any], reader: Reader) -> ConsumerRecord[Any, Any]:
+    key, value = record.key, record.value
+    headers = list(record.headers)
+    field = "key"
+    try:
+        if reader.key is not None and key is not None:
+            key = reader.key(key, Context(record.topic, is_key=True, headers=headers))
+        field = "value"
+        if reader.value is not None and value is not None:
+            value = reader.value(value, Context(record.topic, is_key=False, headers=headers))
+    except Exception as error:
+        raise RecordDeserializationError(
+            record.topic_partition, record.offset, field, record.key, record.value, error
+        ) from error
+    return record._replace(key=key, value=value)
+
+
+def first_offsets(records: Iterable[ConsumerRecord[Any, Any]]) -> dict[TopicPartition, Position]:
+    """The first record of each partition, as the position before it."""
+    found: dict[TopicPartition, Position] = {}
+    for record in records:
+        epoch = -1 if record.leader_epoch is None else record.leader_epoch
+        found.setdefault(record.topic_partition, Position(record.offset, epoch))
+    return found

@@ -1,0 +1,415 @@
+"""Brings a classic member to its coordinator: joins, heartbeats, revocations in the right order.
+
+A rebalance goes through stages. Those that concern the user's code (commit, listeners, a new assignment) happen inside
+`advance`, which only a poll calls; what waits for brokers is a task beside it. Heartbeats have a task of their own and
+need nobody's help.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from ottla.client.consumer.assignors import ASSIGNORS, Assignor
+from ottla.client.consumer.commits import Identity, Outcome, as_offsets
+from ottla.client.consumer.membership.classic import Assignments, ClassicMember, ClassicOptions, State, Step
+from ottla.client.consumer.membership.runner import UNPOLLED
+from ottla.client.consumer.parts import GroupParts, Parts
+from ottla.client.consumer.topic_watch import TopicWatch
+from ottla.client.errors import SettingsError
+from ottla.client.metadata import Lane
+from ottla.client.retrying import Deadline, error_of, is_passing
+from ottla.client.settings import ConsumerSettings
+from ottla.client.values import ConsumerGroupMetadata
+from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.ids import TopicPartition
+from ottla.net.client import ConnectionFailedError
+from ottla.protocol.messages.groups import (
+    HeartbeatResponse,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    SyncGroupResponse,
+)
+from ottla.runtime.signal import Signal
+
+log = logging.getLogger("ottla.client.consumer")
+
+JOIN_SLACK_S: Final = 5.0  # beyond the time that members have for joining
+
+
+def assignors_of(settings: ConsumerSettings) -> tuple[Assignor, ...]:
+    """Assignors by name or as objects, in order of preference."""
+    found: list[Assignor] = []
+    for given in settings.partition_assignment_strategy:
+        if not isinstance(given, str):
+            found.append(given)
+        elif (name := _short_name(given)) in ASSIGNORS:
+            found.append(ASSIGNORS[name])
+        else:
+            raise SettingsError(
+                "partition_assignment_strategy",
+                f"partition_assignment_strategy cannot be {given!r}: there are {', '.join(ASSIGNORS)}",
+            )
+    if not found:
+        raise SettingsError("partition_assignment_strategy", "partition_assignment_strategy is empty")
+    return tuple(found)
+
+
+def _short_name(given: str) -> str:
+    """Java names classes."""
+    classes = {
+        "RangeAssignor": "range",
+        "RoundRobinAssignor": "roundrobin",
+        "StickyAssignor": "sticky",
+        "CooperativeStickyAssignor": "cooperative-sticky",
+    }
+    return classes.get(given.rpartition(".")[2], given)
+
+
+class ClassicRunner:
+    def __init__(self, parts: Parts, group: GroupParts, topics: TopicWatch) -> None:
+        settings = parts.settings
+        self._parts, self._group, self._topics = parts, group, topics
+        self._member = ClassicMember(
+            ClassicOptions(
+                group.group_id,
+                assignors_of(settings),
+                settings.group_instance_id,
+                settings.client_rack or None,
+                settings.session_timeout_s,
+                settings.heartbeat_interval_s,
+                settings.max_poll_interval_s,
+            )
+        )
+        self._joined_version = -1  # of the subscription that the group was told of last
+        self._partition_counts: dict[str, int] = {}  # as the leader shared them out
+        self._commit: asyncio.Task[None] | None = None
+        self._join: asyncio.Task[None] | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
+        self._generation_began = Signal()
+        self._failure: OttlaError | None = None
+        self._reason = "the consumer starts"
+        self._is_polled = False
+        self._last_poll = 0.0
+
+    # -- who we are ----------------------------------------------------------------------------------------------------
+
+    def identity(self) -> Identity:
+        return Identity(self._member.member_id, self._member.generation, self._member.options.instance_id)
+
+    def metadata(self) -> ConsumerGroupMetadata:
+        member = self._member
+        return ConsumerGroupMetadata(
+            self._group.group_id, member.generation, member.member_id, member.options.instance_id
+        )
+
+    def commit_rejected(self, outcome: Outcome, identity: Identity) -> None:
+        member = self._member
+        if identity != self.identity():
+            return  # of a generation that is over already
+        if outcome is Outcome.NOT_A_MEMBER:
+            member.left()
+        elif outcome is Outcome.REBALANCING:
+            member.rejoin()
+
+    # -- the user's time -----------------------------------------------------------------------------------------------
+
+    def poll_began(self) -> None:
+        self._is_polled = True
+        self._last_poll = self._parts.now()
+
+    def poll_ended(self) -> None:
+        self._is_polled = False
+        self._last_poll = self._parts.now()
+
+    def enforce_rebalance(self, reason: str) -> None:
+        self._reason = reason
+        self._member.rejoin()
+
+    def topics_seen(self) -> None:
+        """The leader shares out anew when topics have got partitions."""
+        if not self._partition_counts:
+            return
+        known = self._parts.cluster.known_topics()
+        counts = {topic: len(known[topic].partitions) for topic in self._partition_counts if topic in known}
+        if any(counts[topic] != self._partition_counts[topic] for topic in counts):
+            self._reason = "the partitions of a topic have changed"
+            self._member.rejoin()
+
+    def next_look(self, now: float) -> float | None:
+        return None
+
+    # -- a rebalance ---------------------------------------------------------------------------------------------------
+
+    async def advance(self) -> None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        member = self._member
+        if self._join is not None:
+            if not self._join.done():
+                return
+            join, self._join = self._join, None
+            join.result()
+            if member.state is State.STABLE:
+                await self._take_assignment()
+        if member.is_lost and self._join is None:
+            await self._give_up_lost()
+        if self._needs_join():
+            await self._prepare()
+
+    def _needs_join(self) -> bool:
+        subscription = self._parts.subscription
+        if not subscription.is_of_group or not subscription.topics:
+            return False
+        return self._member.needs_rejoin or self._joined_version != subscription.version
+
+    async def _give_up_lost(self) -> None:
+        """The group has forgotten this member: others may read its partitions already."""
+        lost = set(self._parts.positions)
+        self._member.lost_taken_note_of()
+        if lost:
+            log.warning("[group %s] lost %s", self._group.group_id, _names(lost))
+        self._assign(())
+        await self._parts.listeners.lost(lost)
+
+    async def _prepare(self) -> None:
+        """What comes before a join: a commit of what was done, and the revocation of what is not kept."""
+        parts, positions = self._parts, self._parts.positions
+        if self._member.options.is_cooperative:
+            going = {each for each in positions if each.topic not in parts.subscription.topics}
+        else:
+            going = set(positions)
+        positions.revoke_soon(going)
+        commits = parts.commits_before_revoking and len(positions) and self._member.generation >= 0
+        if commits and self._commit is None:
+            self._commit = asyncio.get_running_loop().create_task(self._commit_all(going), name="ottla-commit")
+        if self._commit is not None:
+            if not self._commit.done():
+                return
+            self._commit.result()
+            self._commit = None
+        if going:
+            self._assign(set(positions) - going)
+            log.info("[group %s] revoked %s", self._group.group_id, _names(going))
+            await parts.listeners.revoked(going)
+        # A listener may have changed the subscription: what the group is told is read now.
+        self._joined_version = parts.subscription.version
+        self._join = asyncio.get_running_loop().create_task(self._join_and_sync(), name="ottla-join")
+        self._join.add_done_callback(lambda done: parts.moved.fire())
+
+    async def _commit_all(self, going: set[TopicPartition]) -> None:
+        """Before a revocation. It cannot be allowed to hold up the group: what it does not reach is read again."""
+        parts = self._parts
+        try:
+            deadline = Deadline.after(self._member.options.max_poll_interval_s)
+            await parts.cursor.release(going)
+            await self._group.commits.commit(as_offsets(parts.consumed()), deadline)
+        except OttlaError as error:
+            log.warning("[group %s] the commit before a rebalance failed: %s", self._group.group_id, error)
+        finally:
+            parts.moved.fire()
+
+    async def _take_assignment(self) -> None:
+        parts, member = self._parts, self._member
+        new, old = set(member.assigned), set(parts.positions)
+        revoked, added = old - new, new - old
+        if revoked:
+            # Cooperative: what goes to others is given up now, and another round hands it on.
+            parts.positions.revoke_soon(revoked)
+            if parts.commits_before_revoking:
+                await self._commit_all(revoked)
+            self._assign(new & old)
+            log.info("[group %s] revoked %s", self._group.group_id, _names(revoked))
+            await parts.listeners.revoked(revoked)
+            self._reason = "partitions were given up for other members"
+            member.rejoin()
+        parts.positions.keep_all()
+        self._assign(new, announced=False)
+        log.info(
+            "[group %s] assigned %s in generation %d", self._group.group_id, _names(added) or "nothing new",
+            member.generation,
+        )  # fmt: skip
+        await parts.listeners.assigned(added)
+        parts.positions.announce(new)
+
+    def _assign(self, partitions: tuple[TopicPartition, ...] | set[TopicPartition], *, announced: bool = True) -> None:
+        gone = set(self._parts.positions) - set(partitions)
+        self._parts.positions.assign(partitions, asks_group=True, announced=announced)
+        self._parts.cursor.drop(gone)
+        self._topics.note_leaders()
+
+    async def _join_and_sync(self) -> None:
+        """Until this member has an assignment, or has to give up what it holds first."""
+        member, parts = self._member, self._parts
+        pauses = iter(parts.pauses)
+        while True:
+            try:
+                step, code = await self._join_once()
+            except (ApiError, ConnectionFailedError) as error:
+                if not is_passing(error):
+                    raise
+                log.debug("[group %s] joining failed and is tried again: %s", self._group.group_id, error)
+                await asyncio.sleep(next(pauses))
+                continue
+            match step:
+                case Step.GO_ON:
+                    return
+                case Step.REJOIN:
+                    continue
+                case Step.LOST:
+                    # What a cooperative member holds has to be given up in a poll; others have nothing to lose.
+                    if len(parts.positions):
+                        return
+                    member.lost_taken_note_of()
+                case Step.FIND_COORDINATOR:
+                    self._group.coordinator.forget()
+                    await asyncio.sleep(next(pauses))
+                case Step.WAIT:
+                    await asyncio.sleep(next(pauses))
+                case Step.FAIL:
+                    refusal = error_of(code, None, f"joining the group {self._group.group_id}")
+                    raise refusal or ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the group chose another protocol")
+
+    async def _join_once(self) -> tuple[Step, int]:
+        member, coordinator = self._member, self._group.coordinator
+        request = member.join_request(self._parts.subscription.topics, self._parts.positions, self._reason)
+        timeout_s = max(self._parts.settings.request_timeout_s, member.options.max_poll_interval_s + JOIN_SLACK_S)
+        await coordinator.find()
+        joined = await coordinator.ask(request, JoinGroupResponse, timeout_s=timeout_s)
+        step = member.joined(joined, self._parts.now())
+        if step is not Step.GO_ON:
+            return step, joined.error_code
+        self._start_heartbeats()
+        assignments: Assignments = {}
+        self._partition_counts = {}
+        if member.group_members:
+            assignments = member.assignments(await self._topics_of_group())
+        sync = member.sync_request(assignments)
+        synced = await coordinator.ask(sync, SyncGroupResponse, timeout_s=timeout_s)
+        return member.synced(synced, self._parts.now()), synced.error_code
+
+    async def _topics_of_group(self) -> dict[str, list[frozenset[str]]]:
+        """What the leader shares out: the partitions of all topics that members subscribe to, with their racks."""
+        cluster, wanted = self._parts.cluster, self._member.topics_of_group
+        self._topics.extra = wanted - self._parts.subscription.topics
+        view = await cluster.view(sorted(wanted), may_create=False)
+        nodes = view.nodes
+        found = {}
+        for name, topic in view.topics.items():
+            found[name] = [
+                frozenset(nodes[each].rack or "" for each in partition.replicas if each in nodes) - {""}
+                for partition in topic.partitions
+            ]
+        self._partition_counts = {name: len(partitions) for name, partitions in found.items()}
+        return found
+
+    # -- heartbeats ----------------------------------------------------------------------------------------------------
+
+    def _start_heartbeats(self) -> None:
+        self._generation_began.fire()
+        if self._heartbeats is None or self._heartbeats.done():
+            self._heartbeats = asyncio.get_running_loop().create_task(self._beat(), name="ottla-heartbeats")
+
+    async def _beat(self) -> None:
+        member, parts = self._member, self._parts
+        pauses: Iterator[float] = iter(parts.pauses)
+        while True:
+            due = member.heartbeat_due
+            now = parts.now()
+            if due is None:
+                if member.state is State.UNJOINED:
+                    return  # the next join starts anew
+                await self._generation_began.wait()
+                continue
+            if not self._is_polled and (over_s := member.poll_overdue_s(self._last_poll, now)) > 0:
+                await self._leave_unpolled(over_s)
+                return
+            if due > now:
+                until_overdue_s = -member.poll_overdue_s(self._last_poll, now) + 0.001
+                wait_s = due - now
+                await asyncio.sleep(wait_s if self._is_polled else min(wait_s, max(0.0, until_overdue_s)))
+                continue
+            request = member.heartbeat_request()
+            try:
+                response = await self._group.coordinator.ask(
+                    request, HeartbeatResponse, lane=Lane.HEARTBEAT, timeout_s=self._heartbeat_timeout_s
+                )
+            except (ApiError, ConnectionFailedError) as error:
+                log.debug("[group %s] a heartbeat failed: %s", self._group.group_id, error)
+                if member.heartbeat_failed(parts.now(), next(pauses)):
+                    self._group.coordinator.forget()
+                continue
+            step = member.heartbeat_heard(request, response.error_code, parts.now())
+            if step is Step.GO_ON:
+                pauses = iter(parts.pauses)
+                continue
+            self._take_heartbeat(step, response.error_code, next(pauses))
+
+    @property
+    def _heartbeat_timeout_s(self) -> float:
+        return min(self._parts.settings.request_timeout_s, self._member.options.session_timeout_s)
+
+    def _take_heartbeat(self, step: Step, code: int, pause_s: float) -> None:
+        member = self._member
+        match step:
+            case Step.FIND_COORDINATOR:
+                self._group.coordinator.forget()
+                member.heartbeat_failed(self._parts.now(), pause_s)
+            case Step.WAIT:
+                member.heartbeat_failed(self._parts.now(), pause_s)
+            case Step.REJOIN:
+                self._reason = "the group rebalances"
+            case Step.FAIL:
+                self._failure = error_of(code, None, f"a heartbeat to the group {self._group.group_id}")
+                member.left()
+            case _:
+                pass
+        self._parts.moved.fire()
+
+    async def _leave_unpolled(self, over_s: float) -> None:
+        member = self._member
+        log.warning(UNPOLLED, self._group.group_id, over_s, member.options.max_poll_interval_s)
+        request = member.leave_request("nobody polled for longer than max.poll.interval.ms")
+        member.left()
+        if request is not None:
+            await self._send_leave(request, Deadline.after(self._heartbeat_timeout_s))
+
+    async def _send_leave(self, request: object, deadline: Deadline) -> None:
+        try:
+            async with asyncio.timeout_at(deadline.at):
+                await self._group.coordinator.ask(
+                    request, LeaveGroupResponse, lane=Lane.HEARTBEAT, timeout_s=max(0.001, deadline.left_s)
+                )
+        except (OttlaError, TimeoutError) as error:
+            log.info("[group %s] could not say that it leaves: %s", self._group.group_id, error)
+
+    # -- leaving -------------------------------------------------------------------------------------------------------
+
+    async def leave(self, deadline: Deadline) -> None:
+        member, parts = self._member, self._parts
+        rebalancing = self._join is not None
+        await self.stop()
+        going = set(parts.positions)
+        is_lost = member.is_lost or (rebalancing and bool(going)) or not member.member_id
+        request = member.leave_request("the consumer is closed or has unsubscribed")
+        self._assign(())
+        if going:
+            await (parts.listeners.lost(going) if is_lost else parts.listeners.revoked(going))
+        if request is not None:
+            await self._send_leave(request, deadline)
+        member.left()
+        member.lost_taken_note_of()
+
+    async def stop(self) -> None:
+        tasks = [task for task in (self._join, self._commit, self._heartbeats) if task is not None]
+        self._join = self._commit = self._heartbeats = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _names(partitions: set[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions)))

@@ -1,0 +1,293 @@
+"""Brings a member of the consumer protocol (KIP-848) to its coordinator: one heartbeat after the other, in a task.
+
+What the coordinator wants changed is changed inside `advance`, which only a poll calls: positions are then those of
+records that the user has had, and what goes to others is committed before it goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from uuid import UUID
+
+from ottla.client.consumer.commits import Identity, Outcome, as_offsets
+from ottla.client.consumer.membership.classic import Step
+from ottla.client.consumer.membership.consumer import (
+    ConsumerMember,
+    ConsumerOptions,
+    Interest,
+    State,
+)
+from ottla.client.consumer.membership.runner import UNPOLLED
+from ottla.client.consumer.parts import GroupParts, Parts
+from ottla.client.consumer.subscription import BrokerPattern
+from ottla.client.consumer.topic_watch import TopicWatch
+from ottla.client.metadata import Lane
+from ottla.client.retrying import Deadline, error_of, is_passing
+from ottla.client.values import ConsumerGroupMetadata
+from ottla.errors import ApiError, OttlaError
+from ottla.ids import TopicPartition
+from ottla.net.client import ConnectionFailedError
+from ottla.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
+from ottla.runtime.signal import Signal
+
+log = logging.getLogger("ottla.client.consumer")
+
+
+class ConsumerRunner:
+    def __init__(self, parts: Parts, group: GroupParts, topics: TopicWatch) -> None:
+        settings = parts.settings
+        self._parts, self._group, self._topics = parts, group, topics
+        self._member = ConsumerMember(
+            ConsumerOptions(
+                group.group_id,
+                str(UUID(int=parts.rng.getrandbits(128), version=4)),
+                settings.group_instance_id,
+                settings.client_rack or None,
+                settings.group_remote_assignor,
+                settings.max_poll_interval_s,
+            )
+        )
+        self._heartbeats: asyncio.Task[None] | None = None
+        self._commit: asyncio.Task[None] | None = None
+        self._resolving: asyncio.Task[None] | None = None
+        self._names: dict[UUID, str] = {}
+        self._beat_now = Signal()
+        self._failure: OttlaError | None = None
+        self._is_polled = False
+        self._last_poll = 0.0
+
+    # -- who we are ----------------------------------------------------------------------------------------------------
+
+    def identity(self) -> Identity:
+        options = self._member.options
+        return Identity(options.member_id, self._member.epoch, options.instance_id)
+
+    def metadata(self) -> ConsumerGroupMetadata:
+        options = self._member.options
+        return ConsumerGroupMetadata(self._group.group_id, self._member.epoch, options.member_id, options.instance_id)
+
+    def commit_rejected(self, outcome: Outcome, identity: Identity) -> None:
+        """The next heartbeat finds out whether this member is still known."""
+        if outcome is Outcome.NOT_A_MEMBER:
+            self._member.beat_at_once()
+            self._beat_now.fire()
+
+    # -- the user's time -----------------------------------------------------------------------------------------------
+
+    def poll_began(self) -> None:
+        self._is_polled = True
+        self._last_poll = self._parts.now()
+
+    def poll_ended(self) -> None:
+        self._is_polled = False
+        self._last_poll = self._parts.now()
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """The coordinator assigns by itself: there is nothing to enforce."""
+
+    def topics_seen(self) -> None:
+        self._learn_names()
+
+    def next_look(self, now: float) -> float | None:
+        return None
+
+    # -- reconciliation ------------------------------------------------------------------------------------------------
+
+    async def advance(self) -> None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if not self._parts.subscription.is_of_group:
+            return
+        member = self._member
+        if member.state in (State.FENCED, State.STALE):
+            await self._give_up_lost()
+        self._subscribe()
+        if member.has_new_target:
+            await self._reconcile()
+
+    def _subscribe(self) -> None:
+        wanted = self._parts.subscription.wanted
+        pattern = wanted.expression if isinstance(wanted, BrokerPattern) else None
+        interest = Interest(tuple(sorted(self._parts.subscription.topics)), pattern)
+        if not interest.topics and interest.pattern is None:
+            return
+        if interest != self._member.interest or self._member.state is State.UNSUBSCRIBED:
+            self._member.subscribe(interest)
+            self._beat_now.fire()
+        if self._heartbeats is None or self._heartbeats.done():
+            self._heartbeats = asyncio.get_running_loop().create_task(self._beat(), name="ottla-heartbeats")
+
+    async def _give_up_lost(self) -> None:
+        lost = set(self._parts.positions)
+        if lost:
+            log.warning("[group %s] lost %s", self._group.group_id, _texts(lost))
+        self._assign(())
+        await self._parts.listeners.lost(lost)
+        self._member.gave_up_everything()
+        self._beat_now.fire()
+
+    async def _reconcile(self) -> None:
+        """From what is owned to what the coordinator wants, as far as the names of topics are known."""
+        parts, member = self._parts, self._member
+        self._learn_names()
+        wanted = {
+            TopicPartition(self._names[each.topic_id], each.partition): each
+            for each in member.target
+            if each.topic_id in self._names
+        }
+        if len(wanted) < len(member.target) and self._resolving is None:
+            self._resolving = asyncio.get_running_loop().create_task(self._resolve(), name="ottla-topic-ids")
+        owned, new = set(parts.positions), set(wanted)
+        revoked, added = owned - new, new - owned
+        if not revoked and not added:
+            if len(wanted) == len(member.target):
+                member.acknowledge(wanted.values())
+                self._beat_now.fire()
+            return
+        if revoked:
+            parts.positions.revoke_soon(revoked)
+            if parts.commits_before_revoking and self._commit is None:
+                self._commit = asyncio.get_running_loop().create_task(self._commit_all(revoked), name="ottla-commit")
+        if self._commit is not None:
+            if not self._commit.done():
+                return
+            self._commit.result()
+            self._commit = None
+        if revoked:
+            self._assign(owned & new)
+            log.info("[group %s] revoked %s", self._group.group_id, _texts(revoked))
+            await parts.listeners.revoked(revoked)
+        parts.positions.keep_all()
+        self._assign(new, announced=False)
+        if added:
+            log.info("[group %s] assigned %s in epoch %d", self._group.group_id, _texts(added), member.epoch)
+        await parts.listeners.assigned(added)
+        parts.positions.announce(new)
+        member.acknowledge(wanted.values())
+        self._beat_now.fire()
+
+    def _learn_names(self) -> None:
+        for topic in self._parts.cluster.known_topics().values():
+            self._names[topic.topic_id] = topic.name
+
+    async def _resolve(self) -> None:
+        """Topics that the coordinator names by ids that nobody here has heard of: the list of all explains them."""
+        try:
+            await self._parts.cluster.view(None)
+            self._learn_names()
+        except OttlaError as error:
+            log.debug("[group %s] topics could not be listed: %s", self._group.group_id, error)
+            await asyncio.sleep(next(iter(self._parts.pauses)))
+        finally:
+            self._resolving = None
+            self._parts.moved.fire()
+
+    def _assign(self, partitions: tuple[TopicPartition, ...] | set[TopicPartition], *, announced: bool = True) -> None:
+        gone = set(self._parts.positions) - set(partitions)
+        self._parts.positions.assign(partitions, asks_group=True, announced=announced)
+        self._parts.cursor.drop(gone)
+        self._topics.note_leaders()
+
+    async def _commit_all(self, going: set[TopicPartition]) -> None:
+        parts = self._parts
+        try:
+            deadline = Deadline.after(self._member.options.max_poll_interval_s)
+            await parts.cursor.release(going)
+            await self._group.commits.commit(as_offsets(parts.consumed()), deadline, follows_epochs=True)
+        except OttlaError as error:
+            log.warning("[group %s] the commit before a rebalance failed: %s", self._group.group_id, error)
+        finally:
+            parts.moved.fire()
+
+    # -- heartbeats ----------------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        member, parts = self._member, self._parts
+        pauses: Iterator[float] = iter(parts.pauses)
+        while True:
+            due, now = member.heartbeat_due, parts.now()
+            if due is None:
+                await self._beat_now.wait()
+                continue
+            if not self._is_polled and (over_s := member.poll_overdue_s(self._last_poll, now)) > 0:
+                await self._leave_unpolled(over_s)
+                continue
+            if due > now:
+                until_overdue_s = -member.poll_overdue_s(self._last_poll, now) + 0.001
+                await self._beat_now.wait(due - now if self._is_polled else min(due - now, max(0.0, until_overdue_s)))
+                continue
+            try:
+                response = await self._group.coordinator.ask(
+                    member.request(),
+                    ConsumerGroupHeartbeatResponse,
+                    lane=Lane.HEARTBEAT,
+                    timeout_s=parts.settings.request_timeout_s,
+                )
+            except (ApiError, ConnectionFailedError) as error:
+                log.debug("[group %s] a heartbeat failed: %s", self._group.group_id, error)
+                member.failed(parts.now(), next(pauses))
+                if not is_passing(error):
+                    self._failure = error
+                    parts.moved.fire()
+                continue
+            step = member.heard(response, parts.now())
+            if step is Step.GO_ON:
+                pauses = iter(parts.pauses)
+            elif step in (Step.WAIT, Step.FIND_COORDINATOR):
+                member.failed(parts.now(), next(pauses))
+                if step is Step.FIND_COORDINATOR:
+                    self._group.coordinator.forget()
+            if step is Step.FAIL or (step is Step.WAIT and response.error_message):
+                error_found = error_of(response.error_code, response.error_message, f"the group {self._group.group_id}")
+                if error_found is not None and not error_found.code.retriable:
+                    self._failure = error_found
+            parts.moved.fire()
+
+    async def _leave_unpolled(self, over_s: float) -> None:
+        member = self._member
+        log.warning(UNPOLLED, self._group.group_id, over_s, member.options.max_poll_interval_s)
+        request = member.leave_request()
+        member.went_stale()
+        if request is not None:
+            await self._send_leave(request, Deadline.after(self._parts.settings.request_timeout_s))
+
+    async def _send_leave(self, request: object, deadline: Deadline) -> None:
+        try:
+            async with asyncio.timeout_at(deadline.at):
+                await self._group.coordinator.ask(
+                    request,
+                    ConsumerGroupHeartbeatResponse,
+                    lane=Lane.HEARTBEAT,
+                    timeout_s=max(0.001, deadline.left_s),
+                )
+        except (OttlaError, TimeoutError) as error:
+            log.info("[group %s] could not say that it leaves: %s", self._group.group_id, error)
+
+    # -- leaving -------------------------------------------------------------------------------------------------------
+
+    async def leave(self, deadline: Deadline) -> None:
+        member, parts = self._member, self._parts
+        await self.stop()
+        going = set(parts.positions)
+        is_lost = member.state in (State.FENCED, State.STALE, State.FATAL)
+        request = member.leave_request()
+        self._assign(())
+        if going:
+            await (parts.listeners.lost(going) if is_lost else parts.listeners.revoked(going))
+        if request is not None:
+            await self._send_leave(request, deadline)
+        member.left()
+
+    async def stop(self) -> None:
+        tasks = [task for task in (self._heartbeats, self._commit, self._resolving) if task is not None]
+        self._heartbeats = self._commit = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _texts(partitions: set[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions)))

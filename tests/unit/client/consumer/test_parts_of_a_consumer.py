@@ -1,0 +1,228 @@
+"""The small parts of a consumer, as values: subscriptions, cursors, commits, prefixes of what is done."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from ottla.client.consumer.commits import (
+    Answered,
+    AutoCommit,
+    Identity,
+    Outcome,
+    answer_of,
+    as_offsets,
+    commit_request,
+)
+from ottla.client.consumer.cursor import Cursor
+from ottla.client.consumer.fetched import Answer, Reader
+from ottla.client.consumer.positions import Position
+from ottla.client.consumer.processing import Prefix, lane_of
+from ottla.client.consumer.subscription import BrokerPattern, Pattern, Subscription, checked_topics
+from ottla.client.errors import UsageError
+from ottla.client.values import ConsumerRecord, OffsetAndMetadata
+from ottla.errors import ErrorCode
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.fetch import AbortedTransaction, PartitionData
+from ottla.protocol.messages.group_offsets import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ottla.records import batch
+from ottla.records.control import EndTransactionMarker, build_marker
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def record(offset: int, partition: int = 0, key: bytes | None = None) -> ConsumerRecord[Any, Any]:
+    return ConsumerRecord("t", partition, offset, 0, 0, key, b"v", leader_epoch=4)
+
+
+# -- subscriptions -----------------------------------------------------------------------------------------------------
+
+
+def test_topics_partitions_and_patterns_exclude_each_other() -> None:
+    subscription = Subscription()
+    subscription.subscribe(checked_topics(["a", "b"]))
+    assert subscription.topics == {"a", "b"}
+    with pytest.raises(UsageError, match="unsubscribe"):
+        subscription.assign([P0])
+    subscription.unsubscribe()
+    subscription.assign([P0])
+    assert not subscription.is_of_group
+    with pytest.raises(UsageError, match="unsubscribe"):
+        subscription.subscribe(BrokerPattern("x"))
+
+
+def test_a_change_is_noticed_and_the_same_again_is_none() -> None:
+    subscription = Subscription()
+    subscription.subscribe(checked_topics(["a"]))
+    version = subscription.version
+    subscription.subscribe(checked_topics(["a"]))
+    assert subscription.version == version
+    subscription.subscribe(checked_topics(["a", "b"]))
+    assert subscription.version > version
+
+
+def test_a_pattern_fits_whole_names_and_leaves_internal_topics_out() -> None:
+    subscription = Subscription()
+    subscription.subscribe(Pattern(re.compile("a.*|__x")))
+    topics = {"a1": False, "ba": False, "__x": True}
+    assert subscription.topics_seen(topics, leave_out_internal=True)
+    assert subscription.topics == {"a1"}
+    assert not subscription.topics_seen(topics, leave_out_internal=True)
+    assert subscription.topics_seen(topics, leave_out_internal=False)
+    assert subscription.topics == {"a1", "__x"}
+
+
+def test_names_that_no_topic_can_have_are_refused() -> None:
+    with pytest.raises(UsageError, match="a b"):
+        checked_topics(["a b"])
+    with pytest.raises(TypeError, match=r"write \['abc'\]"):
+        checked_topics("abc")
+
+
+# -- a cursor ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_an_iteration_has_not_given_out_is_unread() -> None:
+    cursor = Cursor()
+    records = [record(0), record(1), record(5, 1), record(2)]
+    given = cursor.fill(records)
+    assert next(given).offset == 0
+    assert cursor.unread_count == 3
+    assert cursor.unread_positions({P0, P1}) == {P0: Position(1, 4), P1: Position(5, 4)}
+    assert cursor.unread_positions({P1}) == {P1: Position(5, 4)}
+    cursor.drop([P1])
+    assert [each.offset for each in cursor.take(1)] == [1]
+    assert [each.offset for each in cursor.iterator] == [2]
+    assert cursor.unread() == []
+
+
+# -- commits -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_carries_who_commits_and_the_epoch_of_what_was_read() -> None:
+    offsets = {**as_offsets({P0: Position(5, 2)}), P1: OffsetAndMetadata(7, "note")}
+    request = commit_request("g", Identity("m", 3, "i"), offsets)
+    assert (request.group_id, request.member_id, request.generation_id_or_member_epoch) == ("g", "m", 3)
+    (topic,) = request.topics
+    assert [
+        (each.partition_index, each.committed_offset, each.committed_leader_epoch, each.committed_metadata)
+        for each in topic.partitions
+    ] == [(0, 5, 2, ""), (1, 7, -1, "note")]
+
+
+@pytest.mark.parametrize(
+    ("codes", "outcome"),
+    [
+        ([ErrorCode.NONE, ErrorCode.NONE], Outcome.DONE),
+        ([ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS], Outcome.RETRY),
+        ([ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS], Outcome.COORDINATOR),
+        ([ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NONE], Outcome.REBALANCING),
+        ([ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.NONE], Outcome.OUTDATED),
+        ([ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS], Outcome.NOT_A_MEMBER),
+        ([ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_MEMBER_ID], Outcome.FAILED),
+        ([12345, ErrorCode.NONE], Outcome.FAILED),
+    ],
+)
+def test_a_commit_is_as_good_as_its_worst_partition(codes: list[int], outcome: Outcome) -> None:
+    partitions = [OffsetCommitResponsePartition(partition_index=at, error_code=code) for at, code in enumerate(codes)]
+    found = answer_of(OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=partitions)]))
+    assert found.outcome is outcome
+    if outcome is Outcome.DONE:
+        assert found == Answered(Outcome.DONE)
+
+
+def test_automatic_commits_come_an_interval_apart_and_sooner_after_a_failure() -> None:
+    auto = AutoCommit(5.0)
+    assert not auto.is_due(100.0)
+    assert not auto.is_due(104.9)
+    assert auto.is_due(105.0)
+    assert not auto.is_due(106.0)
+    auto.again_at(106.5)
+    assert auto.is_due(106.5)
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+def batch_at(base_offset: int, count: int, **options: Any) -> bytes:
+    values = [b"%d" % number for number in range(base_offset, base_offset + count)]
+    return bytes(batch.build(None, values, 7, base_offset=base_offset, leader_epoch=4, **options))
+
+
+def answer(data: bytes, start: int, aborted: list[AbortedTransaction] | None = None) -> Answer:
+    found = PartitionData(partition_index=0, high_watermark=0, aborted_transactions=aborted, records=None)
+    return Answer(P0, start, memoryview(data), found)
+
+
+def test_an_answer_is_handed_out_from_where_it_was_asked_for_in_pieces() -> None:
+    found = answer(batch_at(0, 5) + batch_at(5, 5), start=2)
+    taken = found.take(4, Reader())
+    assert [each.offset for each in taken.records] == [2, 3, 4, 5]
+    assert taken.position == Position(6, 4)
+    assert not found.is_done()
+    assert [each.offset for each in found.take(100, Reader()).records] == [6, 7, 8, 9]
+    assert found.is_done()
+    assert found.position == Position(10, 4)
+
+
+def test_what_nobody_may_see_moves_the_position_all_the_same() -> None:
+    transaction = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    marker = bytes(build_marker(9, 0, EndTransactionMarker(False, 0), 5, base_offset=3, leader_epoch=4))
+    found = answer(
+        batch_at(0, 3, **transaction) + marker, 0, aborted=[AbortedTransaction(producer_id=9, first_offset=0)]
+    )
+    taken = found.take(100, Reader())
+    assert taken.records == []
+    assert taken.position == Position(4, 4)
+    assert found.is_done()
+
+
+def test_whole_batches_can_be_taken_for_columns() -> None:
+    found = answer(batch_at(0, 5) + batch_at(5, 5) + batch_at(10, 5), start=2)
+    batches, position = found.take_batches(7)
+    assert [(each.start_offset, each.end_offset) for each in batches] == [(2, 5)]
+    assert position == Position(5, 4)
+    batches, position = found.take_batches(100)
+    assert [(each.start_offset, each.end_offset) for each in batches] == [(5, 10), (10, 15)]
+    assert found.is_done()
+
+
+def test_a_callable_may_replace_what_cannot_be_read() -> None:
+    def load(data: bytes, context: object) -> int:
+        if data == b"1":
+            raise ValueError("one")
+        return int(data)
+
+    reader = Reader(value=load, on_bad_record=lambda bad, error: bad._replace(value=str(error)))
+    values = [each.value for each in answer(batch_at(0, 3), 0).take(10, reader).records]
+    assert values == [0, "the value of the record at offset 1 of t-0 cannot be read: one", 2]
+
+
+# -- processing --------------------------------------------------------------------------------------------------------
+
+
+def test_only_a_finished_prefix_counts() -> None:
+    prefix = Prefix()
+    records = [record(offset) for offset in (3, 4, 7)]
+    for each in records:
+        prefix.take(each)
+    prefix.finish(records[1])
+    assert prefix.first_unfinished == Position(3, 4)
+    prefix.finish(records[0])
+    assert prefix.first_unfinished == Position(7, 4)
+    prefix.finish(records[2])
+    assert prefix.first_unfinished is None
+
+
+def test_records_share_a_lane_where_their_order_matters() -> None:
+    a, b, c = record(0, key=b"x"), record(1, key=b"x"), record(2, key=b"y")
+    assert lane_of(a, "key") == lane_of(b, "key") != lane_of(c, "key")
+    assert lane_of(a, "partition") == lane_of(c, "partition") != lane_of(record(0, 1), "partition")
+    assert lane_of(a, "none") != lane_of(b, "none")
+    assert lane_of(record(0), "key") != lane_of(record(1), "key"), "without a key there is no order to keep"
