@@ -8,7 +8,7 @@ SEEDS  ?= 2000
 SECONDS ?= 600
 QUICK_TESTS := tests/architecture tests/unit tests/wire
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster tour test pythons java check format lint types unit crash sim chaos fuzz differential interop spark asan mutants bench clean
+.PHONY: help setup demo demo-cluster tour test pythons java check format lint types unit crash sim chaos mixed fuzz differential interop spark asan mutants bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ tour: $(STAMP) ## Run a tour of the broker: a million records through a Kafka cl
 	$(BIN)/python examples/broker_tour.py
 
 test: $(STAMP) java check pythons ## Run every test
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/broker tests/crash tests/sim tests/fuzz tests/chaos tests/cluster tests/interop
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long" tests/broker tests/crash tests/sim tests/fuzz tests/chaos tests/cluster tests/interop
 	$(BIN)/python -m pytest tests/spark
 
 # Each of them has an environment of its own in build/pythons, kept from one run to the next.
@@ -81,6 +81,9 @@ sim: $(STAMP) ## Run the broker in a simulated world; SEEDS=n for more runs
 
 chaos: $(STAMP) ## Kill, fill and mistreat a broker under load
 	$(BIN)/python -m pytest tests/chaos
+
+mixed: $(STAMP) java ## Run Apache Kafka 3.9 and Ottla in one cluster, and replace all brokers of one kind by the other
+	$(BIN)/python -m pytest tests/cluster/test_mixed*.py
 
 fuzz: $(STAMP) ## Feed millions of broken inputs to every decoder
 	$(BIN)/python -m pytest -n $(WORKERS) tests/fuzz

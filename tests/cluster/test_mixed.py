@@ -7,10 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from ottla.testing.apache_kafka import missing_programs
-from ottla.testing.cluster_clients import consume, create_topic, new_producer, produce
+from ottla.testing.cluster_clients import consume, create_assigned, create_topic, new_producer, produce
 from ottla.testing.mixed_cluster import KAFKA, OTTLA, MixedCluster
 
 pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {missing_programs()}")
@@ -59,12 +59,6 @@ def test_a_leader_of_either_kind_is_killed_and_the_other_kind_leads_without_a_lo
         assert b"before" in log
         assert b"after" in log
         assert b"nobody has it" not in log
-
-
-def create_assigned(cluster: MixedCluster, name: str, *assignment: list[int]) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    for future in admin.create_topics([NewTopic(name, len(assignment), replica_assignment=[*assignment])]).values():
-        future.result(60)
 
 
 def write_where_nobody_follows(cluster: MixedCluster, topic: str) -> None:

@@ -21,6 +21,16 @@ def create_topic(cluster: Bootstrap, name: str, partitions: int = 1, replicas: i
         future.result(60)
 
 
+def create_assigned(
+    cluster: Bootstrap, name: str, *assignment: list[int], config: dict[str, str] | None = None
+) -> None:
+    """A topic whose replicas are where the test wants them: for each partition its brokers, the preferred one first."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    topic = NewTopic(name, len(assignment), replica_assignment=[*assignment], config=config or {})
+    for future in admin.create_topics([topic]).values():
+        future.result(60)
+
+
 def produce(producer: Producer, topic: str, values: list[bytes], partition: int = 0) -> None:
     """Every record is acknowledged by all replicas in sync."""
     failures: list[object] = []

@@ -1,0 +1,109 @@
+"""Groups and transactions in a cluster of Apache Kafka 3.9 and Ottla: either kind coordinates and takes over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from ottla.testing.apache_kafka import missing_programs
+from ottla.testing.cluster_clients import create_assigned, new_producer
+from ottla.testing.mixed_cluster import KAFKA, OTTLA, MixedCluster
+
+pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {missing_programs()}")
+
+# The survivor of two brokers is alone in sync.
+SETTINGS = {
+    "min.insync.replicas": "1",
+    "transaction.state.log.min.isr": "1",
+    "offsets.topic.replication.factor": "2",
+    "transaction.state.log.replication.factor": "2",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+COMPACTED = {"cleanup.policy": "compact", "compression.type": "producer"}
+COORDINATORS = ("__consumer_offsets", "__transaction_state")
+# One led by each broker: the markers of a transaction always go to both kinds.
+ASSIGNMENT = ([1, 2], [2, 1])
+
+
+def test_groups_and_transactions_move_between_the_kinds(connect: str, tmp_path: Path) -> None:
+    with MixedCluster(connect, tmp_path, [KAFKA, OTTLA], SETTINGS) as cluster:
+        for name in COORDINATORS:
+            create_assigned(cluster, name, [1, 2], config=COMPACTED)
+        consumer = new_consumer(cluster, "g")
+        producer = new_producer(cluster, **{"transactional.id": "x"})
+        producer.init_transactions(60)
+        of_producer = new_consumer(cluster, "of-producer")
+        read: list[bytes] = []
+        for coordinator, heir in ((1, 2), (2, 1)):
+            assert [cluster.state(name, 0)["leader"] for name in COORDINATORS] == [coordinator, coordinator]
+            topic = f"of-{coordinator}"
+            create_assigned(cluster, topic, *ASSIGNMENT)
+            consumer.subscribe([topic])
+            write(producer, topic, b"aborted by %d" % coordinator)
+            producer.abort_transaction(60)
+            write(producer, topic, b"committed by %d" % coordinator)
+            producer.send_offsets_to_transaction(
+                [TopicPartition(topic, 0, coordinator)], of_producer.consumer_group_metadata(), 60
+            )
+            producer.commit_transaction(60)
+            read += read_and_commit(consumer, 2)
+
+            write(producer, topic, b"begun at %d" % coordinator)
+            cluster.brokers[coordinator].kill()
+            producer.commit_transaction(60)
+            read += read_and_commit(consumer, 2)
+            # Three transactions, each a record and a marker, but for the last marker.
+            assert [committed(cluster, "g", topic, partition) for partition in range(2)] == [5, 5]
+            assert [cluster.state(name, 0)["leader"] for name in COORDINATORS] == [heir, heir]
+            assert committed(cluster, "of-producer", topic, 0) == coordinator
+
+            cluster.start_again(coordinator)
+            for name in (*COORDINATORS, topic):
+                cluster.wait_for_isr(name, 0, 1, 2)
+                cluster.wait_for_equal_logs(name, 0)
+        of_producer.close()
+        assert sorted(read) == sorted(2 * [b"committed by 1", b"begun at 1", b"committed by 2", b"begun at 2"])
+        consumer.close()
+
+
+def new_consumer(cluster: MixedCluster, group: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+
+
+def write(producer: Producer, topic: str, value: bytes) -> None:
+    """A transaction of one record for each kind; it is left open."""
+    producer.begin_transaction()
+    for partition in range(len(ASSIGNMENT)):
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(60) == 0
+
+
+def read_and_commit(consumer: Consumer, amount: int) -> list[bytes]:
+    found: list[bytes] = []
+    while len(found) < amount:
+        message = consumer.poll(60)
+        assert message is not None, f"{len(found)} of {amount} came"
+        assert message.error() is None, message.error()
+        found.append(message.value())
+        consumer.commit(message=message, asynchronous=False)
+    return found
+
+
+def committed(cluster: MixedCluster, group: str, topic: str, partition: int) -> int:
+    consumer = new_consumer(cluster, group)
+    try:
+        (found,) = consumer.committed([TopicPartition(topic, partition)], 60)
+        return found.offset
+    finally:
+        consumer.close()

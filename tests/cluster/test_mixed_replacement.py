@@ -1,0 +1,67 @@
+"""All brokers of one kind are replaced by the other kind, one after the other under load, and back again."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+
+from ottla.testing.apache_kafka import missing_programs
+from ottla.testing.cluster_clients import consume, create_topic, new_producer
+from ottla.testing.mixed_cluster import KAFKA, OTTLA, MixedCluster
+
+pytestmark = [
+    pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {missing_programs()}"),
+    pytest.mark.long,
+]
+
+
+class Load:
+    """Writes numbers to a partition, each acknowledged by all replicas in sync, until it is told to end."""
+
+    def __init__(self, cluster: MixedCluster, topic: str, partition: int) -> None:
+        self._producer = new_producer(cluster, **{"enable.idempotence": True})
+        self._topic, self._partition = topic, partition
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.acknowledged: list[bytes] = []
+        self.failures: list[KafkaError] = []
+        self._thread.start()
+
+    def _delivered(self, error: KafkaError | None, message: object) -> None:
+        if error is not None:
+            self.failures.append(error)
+
+    def _run(self) -> None:
+        number = 0
+        while not self._ending.is_set():
+            value = b"%d" % number
+            self._producer.produce(self._topic, value, partition=self._partition, on_delivery=self._delivered)
+            assert self._producer.flush(60) == 0
+            self.acknowledged.append(value)
+            number += 1
+
+    def end(self) -> None:
+        self._ending.set()
+        self._thread.join()
+
+
+def test_every_broker_is_replaced_in_place_and_back_and_no_write_fails(connect: str, tmp_path: Path) -> None:
+    with MixedCluster(connect, tmp_path, [KAFKA, KAFKA, KAFKA]) as cluster:
+        create_topic(cluster, "t", partitions=3)
+        loads = [Load(cluster, "t", partition) for partition in range(3)]
+        try:
+            for kind in (OTTLA, KAFKA):
+                for node_id in (1, 2, 3):
+                    cluster.replace(node_id, kind)
+                    for partition in range(3):
+                        cluster.wait_for_isr("t", partition, 1, 2, 3)
+        finally:
+            for load in loads:
+                load.end()
+        for partition, load in enumerate(loads):
+            assert load.failures == []
+            assert consume(cluster, "t", len(load.acknowledged), partition) == load.acknowledged
+            cluster.wait_for_equal_logs("t", partition)
