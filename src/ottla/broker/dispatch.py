@@ -112,7 +112,7 @@ class Dispatcher:
             kept = connection.kept(frame)
             decoding = partial(decode_bounded, api.request, kept, version, position, served.elements_max)
             later = self._later(self._handled(served, decoding, context), header, meter, started)
-            return Parked(later) if served.is_parked else later
+            return Parked(later) if served.ends_with_peer else later
         handling = served.handle(self.broker, request, context)
         meter.count += 1
         try:
@@ -122,7 +122,7 @@ class Dispatcher:
         else:
             meter.local_ns += time.perf_counter_ns() - started
             later = self._later(resumed(handling, awaited), header, meter, started)
-            return Parked(later) if served.is_parked else later
+            return Parked(later) if served.ends_with_peer else later
         spent_ns = time.perf_counter_ns() - started
         meter.local_ns += spent_ns
         meter.total_ns += spent_ns

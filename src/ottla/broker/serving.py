@@ -31,7 +31,7 @@ class ServedApi:
     handle: Callable[[Any, Any, Any], Coroutine[Any, Any, Any]]
     elements_max: int
     is_decoded_at_once: bool
-    is_parked: bool
+    ends_with_peer: bool
     reports_bytes: bool
 
 
@@ -41,20 +41,20 @@ def serve(
     *,
     elements_max: int = ELEMENTS_MAX,
     is_decoded_at_once: bool = False,
-    is_parked: bool = False,
+    ends_with_peer: bool = False,
     reports_bytes: bool = False,
 ) -> ServedApi:
     """Requests of this class go to `handle`, which answers with the response.
 
     `elements_max`: fewer where a request is decided in one go. `is_decoded_at_once`: whatever its size, for most of it
-    are records. `is_parked`: it only waits for others and changes nothing by its answer, so nobody needs it once the
-    peer is gone. `reports_bytes`: the answer holds what clients wrote about themselves, of whatever size; all others
-    that are made within a turn are small enough to be encoded in it.
+    are records. `ends_with_peer`: it reads, or only waits for others, so nobody needs its answer once the peer is gone.
+    `reports_bytes`: the answer holds what clients wrote about themselves, of whatever size; all others that are made
+    within a turn are small enough to be encoded in it.
     """
     key = message_schema_of(request).key
     assert key is not None, f"{request.__name__} is no request"
     assert API_TABLE[key].request is request, f"{request.__name__} is not what the API table has"
-    return ServedApi(API_TABLE[key], handle, elements_max, is_decoded_at_once, is_parked, reports_bytes)
+    return ServedApi(API_TABLE[key], handle, elements_max, is_decoded_at_once, ends_with_peer, reports_bytes)
 
 
 def by_key(*served: ServedApi) -> dict[int, ServedApi]:

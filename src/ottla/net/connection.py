@@ -11,10 +11,10 @@ of a turn, then others have theirs.
 
 A request is a view of the receive buffer and valid until its handler first waits: what it needs longer it copies.
 
-A peer that closes its side may be gone, or may still read: nobody can tell the two apart. What it sent is answered,
-but nothing waits for it any longer. A handler that can answer before its time asks to be told (`on_hang_up`); a request
-that only waits for something to happen (`Parked`) is given up, and the connection with it; any other is carried out to
-its end, as in Kafka.
+A peer that closes its side may be gone, or may still read: nobody can tell the two apart. What is answered at once is
+answered, but nothing waits or works on for it. A handler that can answer before its time asks to be told
+(`on_hang_up`); a request whose answer nobody else needs (`Parked`) is given up, and the connection with it; any other
+is carried out to its end, as in Kafka.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ Reply = list[Part] | None
 
 
 class Parked:
-    """The promise of an answer that waits for something to happen, and that nobody needs once the peer is gone."""
+    """The promise of an answer that nobody needs once the peer is gone: it reads, or only waits for others."""
 
     __slots__ = ("reply",)
 
@@ -256,7 +256,7 @@ class Connection:
             promise = reply.reply if isinstance(reply, Parked) else reply
             self._task = self._loop.create_task(self._finish(promise))  # type: ignore[arg-type]
             if self.has_hung_up:
-                self._loop.call_soon(self.hung_up)  # once the task has begun: what it holds, it lets go of
+                self._loop.call_soon(self.hung_up)  # once the handler waits, and has said what it wants to be told
 
     def _settle(self, rest: memoryview | bytes) -> None:
         """Sends the answers that are ready, and puts away what came behind the last request that was handled."""
@@ -442,7 +442,7 @@ class Connection:
             self._is_writing = False
         if self._task is not None:
             if self._is_parked:
-                self._task.cancel()
+                self._loop.call_soon(self._task.cancel)  # once it has begun: what it holds, it lets go of
             else:
                 self._listener.outlived(self._task)
         self._out.clear()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from ottla.config.dynamic import ConfigResourceType
 from ottla.protocol.messages import (
@@ -107,6 +108,13 @@ def _fetch(size: Size) -> Any:
     return filled(fetch.FetchRequest, 12, max_wait_ms=200, min_bytes=1 << 30, max_bytes=1 << 30, topics=[topic])
 
 
+def _fetch_small_topics(size: Size) -> Any:
+    """A new session with very many topics of one partition each."""
+    partition = filled(fetch.FetchPartition, 12, partition=0, fetch_offset=0, partition_max_bytes=1000)
+    wanted = [filled(fetch.FetchTopic, 12, topic=name, partitions=[partition]) for name in names(size, 49_000)]
+    return filled(fetch.FetchRequest, 12, session_epoch=0, max_bytes=1 << 30, topics=wanted)
+
+
 def _list_offsets(topic: str, indexes: range, timestamp: int) -> Any:
     partitions = [
         filled(offsets.ListOffsetsPartition, 9, partition_index=index, current_leader_epoch=-1, timestamp=timestamp)
@@ -139,6 +147,16 @@ def _fetch_offsets(size: Size) -> Any:
         filled(group_offsets.OffsetFetchRequestGroup, 8, group_id=name, topics=None) for name in group_names(size)
     ]
     return filled(group_offsets.OffsetFetchRequest, 8, groups=wanted)
+
+
+def _fetch_offsets_by_id(size: Size) -> Any:
+    """Of very many topics that nobody has."""
+    wanted = [
+        filled(group_offsets.OffsetFetchRequestTopics, 10, topic_id=UUID(int=number + 1), partition_indexes=[0])
+        for number in range(min(size.names, 49_000))
+    ]
+    group = filled(group_offsets.OffsetFetchRequestGroup, 10, group_id=GROUP, topics=wanted)
+    return filled(group_offsets.OffsetFetchRequest, 10, groups=[group])
 
 
 def group_names(size: Size) -> list[str]:
@@ -345,6 +363,7 @@ def _delete_acls(size: Size) -> Any:
 ROWS = (
     Row("Produce to every partition", 9, lambda size: produce_to_many(WIDE, _batches(size))),
     Row("Fetch of every partition", 12, _fetch),
+    Row("Fetch of very many small topics", 12, _fetch_small_topics),
     Row("ListOffsets of very many partitions", 9, lambda size: _list_offsets(WIDE, range(size.names), -1)),
     Row(
         "ListOffsets by time in batches that decompress",
@@ -356,6 +375,7 @@ ROWS = (
     Row("OffsetCommit of every partition", 8, lambda size: commit(GROUP, WIDE, dict.fromkeys(_committable(size), 1))),
     Row("OffsetCommit of a deleted topic", 8, lambda size: commit(GROUP, "gone", dict.fromkeys(range(size.names), 1))),
     Row("OffsetFetch of all offsets of all groups", 8, _fetch_offsets),
+    Row("OffsetFetch of very many topics by id", 10, _fetch_offsets_by_id),
     Row("FindCoordinator", 6, lambda size: filled(groups.FindCoordinatorRequest, 6, coordinator_keys=names(size))),
     Row("JoinGroup with very many protocols", 9, _join),
     Row("Heartbeat", 4, lambda size: filled(groups.HeartbeatRequest, 4, group_id=GROUP, member_id="m")),

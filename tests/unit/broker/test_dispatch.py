@@ -142,7 +142,7 @@ def test_what_nobody_needs_once_the_peer_is_gone_is_parked() -> None:
             await asyncio.sleep(0)
             return smallest_message(SyncGroupResponse, context.version)  # type: ignore[no-any-return]
 
-        asked = Asked(serve(SyncGroupRequest, handle, is_parked=True))
+        asked = Asked(serve(SyncGroupRequest, handle, ends_with_peer=True))
         reply = asked.send(smallest_message(SyncGroupRequest, 5), 5)
         assert type(reply) is Parked
         assert answer_in(await reply.reply, SyncGroupResponse, 5)

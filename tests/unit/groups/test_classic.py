@@ -775,3 +775,11 @@ def test_a_cooperative_group_rebalances_twice_like_any_other(driver: Any) -> Non
     driver.join(follower, **join)
     driver.sync(leader, 2, {leader: b"1", follower: b"2"}, protocol_name="cooperative-sticky")
     assert driver.sync(follower, 2, protocol_name="cooperative-sticky") == b"2"
+
+
+def test_very_many_groups_are_listed_in_steps(driver: Any) -> None:
+    for number in range(200):
+        driver.commit({("t", 0): number}, group=f"g{number}")
+    steps = driver.ask(driver.machine.list, (), ())
+    assert sum(1 for _ in steps) >= 3
+    assert len(driver.list_groups()) == 200

@@ -197,3 +197,25 @@ def test_topics_by_id_and_by_name_are_told_apart() -> None:
     assert plan.wanted[0][0] == ("", TOPIC_ID, 0)
     plan = more(cache, plan.session_id, 1, 13, topic_id=TOPIC_ID, partitions=(4,))
     assert [(key.topic_id, key.partition) for key, _ in plan.wanted] == [(TOPIC_ID, 0), (TOPIC_ID, 4)]
+
+
+def test_very_many_partitions_are_planned_in_steps_whether_named_added_or_forgotten() -> None:
+    cache, many = sessions(), tuple(range(200))
+    opening = fetch("t", partitions=many, session_epoch=0)
+    assert sum(1 for _ in cache.plan(opening, 12, 0)) >= 20, "read, and noted"
+    session = opened(cache, partitions=(0, 1)).session_id
+    changing = fetch("t", partitions=many, session_id=session, session_epoch=1, forgotten=many[1:])
+    assert sum(1 for _ in cache.plan(changing, 12, 0)) >= 30, "read, noted and forgotten"
+    assert indexes(more(cache, session, 2)) == [0]
+
+
+def test_a_request_that_comes_while_the_one_before_is_planned_meets_the_next_epoch() -> None:
+    cache = sessions()
+    session = opened(cache).session_id
+    first = cache.plan(fetch("t", partitions=range(100), session_id=session, session_epoch=1), 12, 0)
+    for _ in range(8):
+        next(first)
+    with pytest.raises(ApiError) as refusal:
+        more(cache, session, 1)
+    assert refusal.value.code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert len(finished(first).wanted) == 100

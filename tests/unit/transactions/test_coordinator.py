@@ -518,3 +518,10 @@ def test_a_list_is_filtered_by_state_producer_and_duration(driver: Any) -> None:
     assert listed(driver, producers={producer.producer_id}) == ["busy"]
     assert listed(driver, longer_than_ms=100) == ["resting"], "what has not begun counts as begun long ago, as in Kafka"
     assert listed(driver, longer_than_ms=99) == ["resting", "busy"]
+
+
+def test_very_many_transactions_are_listed_in_steps(driver: Any) -> None:
+    for number in range(200):
+        driver.init(f"tx{number}")
+    assert sum(1 for _ in driver.ask(driver.shard.list_transactions, None, (), -1)) >= 3
+    assert len(listed(driver)) == 200

@@ -22,6 +22,38 @@ def test_a_handler_stands_under_the_class_of_its_requests(key: int) -> None:
     assert request.annotation == served.api.request.__name__
 
 
+# What changes something: it is carried out to its end, whether or not somebody still waits for the answer.
+CHANGING = {
+    "Produce",
+    "OffsetCommit",
+    "Heartbeat",
+    "LeaveGroup",
+    "SaslHandshake",
+    "SaslAuthenticate",
+    "CreateTopics",
+    "DeleteTopics",
+    "DeleteRecords",
+    "InitProducerId",
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "EndTxn",
+    "WriteTxnMarkers",
+    "TxnOffsetCommit",
+    "CreateAcls",
+    "DeleteAcls",
+    "AlterConfigs",
+    "IncrementalAlterConfigs",
+    "CreatePartitions",
+    "DeleteGroups",
+    "OffsetDelete",
+    "ConsumerGroupHeartbeat",
+}
+
+
+def test_whatever_only_reads_or_waits_ends_with_its_peer() -> None:
+    assert {served.api.name for served in HANDLERS.values() if not served.ends_with_peer} == CHANGING
+
+
 def test_an_api_is_served_by_one_handler() -> None:
     with pytest.raises(AssertionError, match="one handler"):
         by_key(serve(FetchRequest, fetch.handle), serve(FetchRequest, fetch.handle))
