@@ -16,7 +16,7 @@ from ottla.protocol.coordinator_records import (
     encode_value,
     record_type_of,
 )
-from ottla.protocol.frames import FrameParser, frame
+from ottla.protocol.frames import FrameParser, framed
 from ottla.protocol.headers import (
     decode_request_header,
     decode_response_header,
@@ -111,7 +111,7 @@ REQUEST_FRAMES = [
 @pytest.mark.parametrize(("api_key", "version", "body", "expected"), REQUEST_FRAMES)
 def test_a_request_from_its_frame_and_back(api_key: int, version: int, body: object, expected: str) -> None:
     header = RequestHeader(request_api_key=api_key, request_api_version=version, correlation_id=7, client_id="cid")
-    encoded = frame(encode_request_header(header), encode(body, version))
+    encoded = framed(encode_request_header(header), encode(body, version))
     assert encoded.hex() == expected
 
     (request,) = FrameParser().feed(encoded)
@@ -125,7 +125,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)],
     )
-    answer = frame(encode_response_header(7, api_key=18, api_version=99), encode(body, 0))
+    answer = framed(encode_response_header(7, api_key=18, api_version=99), encode(body, 0))
     assert answer.hex() == "0000001000000007002300000001001200000004"
 
     (response,) = FrameParser().feed(answer)

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.serving import ServedApi
 from ottla.broker.session import Session
 from ottla.errors import ErrorCode, ProtocolError
-from ottla.net.connection import LENGTH, Connection, Parked, Part, Reply
+from ottla.net.connection import Connection, Parked, Part, Reply
 from ottla.protocol.codec import decode, decode_bounded, encode, encode_large, encode_parts
+from ottla.protocol.frames import frame_length
 from ottla.protocol.headers import API_VERSIONS_KEY, decode_request_header, encode_response_header
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.messages.fetch import FetchResponse
@@ -211,7 +212,7 @@ def _encoded_large(header: RequestHeader, response: Any) -> list[Part]:
     version = header.request_api_version
     head = encode_response_header(header.correlation_id, header.request_api_key, version)
     body = encode_large(response, version)
-    return [LENGTH.pack(len(head) + len(body)) + head, body]
+    return [frame_length(len(head) + len(body)) + head, body]
 
 
 def _encoded(header: RequestHeader, response: Any) -> Reply:
@@ -231,8 +232,8 @@ def _framed(parts: list[Any]) -> list[Part]:
     for part in parts:
         size += len(part) if type(part) is bytes else part.size_bytes
     if len(parts) == 2 and type(parts[1]) is bytes:
-        return [LENGTH.pack(size) + parts[0] + parts[1]]
-    parts[0] = LENGTH.pack(size) + parts[0]
+        return [frame_length(size) + parts[0] + parts[1]]
+    parts[0] = frame_length(size) + parts[0]
     return parts
 
 

@@ -18,6 +18,7 @@ from ottla.broker.produce_refusals import refuse
 from ottla.compiled import is_pure_python_asked_for
 from ottla.errors import ApiError
 from ottla.protocol.codec import encode
+from ottla.protocol.frames import framed
 from ottla.protocol.headers import encode_response_header
 from ottla.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -56,7 +57,7 @@ class Target:
         self.acks = acks
         # Length, correlation id, the answer up to the offsets, the offsets, the rest.
         body = bytes(4) + before + _MARK + after
-        self.answer = _INT32.pack(len(body)) + body
+        self.answer = framed(body)
         self.offsets_at = 8 + len(before)
 
 
@@ -174,10 +175,8 @@ def _refused(target: Target, frame: memoryview, records: memoryview, error: ApiE
     answer = PartitionProduceResponse(index=partition.name.partition, base_offset=-1)
     refuse(answer, error, records, partition.log.log_start_offset)
     topic = TopicProduceResponse(name=partition.name.topic, topic_id=partition.topic_id, partition_responses=[answer])
-    body = encode_response_header(correlation_id, PRODUCE_KEY, version) + encode(
-        ProduceResponse(responses=[topic]), version
-    )
-    return _INT32.pack(len(body)) + body
+    head = encode_response_header(correlation_id, PRODUCE_KEY, version)
+    return framed(head, encode(ProduceResponse(responses=[topic]), version))
 
 
 def _answer_around_offsets(response: ProduceResponse, version: int) -> tuple[bytes, bytes]:

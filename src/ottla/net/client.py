@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import ottla
 from ottla.errors import ApiError, ErrorCode, OttlaError, ProtocolError
 from ottla.protocol.codec import decode, encode
-from ottla.protocol.frames import FRAME_BYTES_MAX, LENGTH_BYTES, frame
+from ottla.protocol.frames import FRAME_BYTES_MAX, LENGTH_BYTES, frame_bytes, framed
 from ottla.protocol.headers import API_VERSIONS_KEY, decode_response_header, encode_request_header
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.headers import RequestHeader
@@ -37,7 +37,7 @@ FRAME_START_BYTES: Final = 1024 * 1024  # reserved for a large frame before more
 CORRELATION_ID_MAX: Final = 0x7FFF_FFFF
 API_VERSIONS_VERSION: Final = 3  # the first that tells the broker who asks; every broker since 2.4 has it
 
-_LENGTH = struct.Struct(">i")
+CORRELATION_ID_BYTES = 4  # with which every response begins
 _ERROR_CODE = struct.Struct(">h")
 
 
@@ -284,7 +284,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             correlation_id=correlation_id,
             client_id=self.options.client_id,
         )
-        data = frame(encode_request_header(header), encode(message, version))
+        data = framed(encode_request_header(header), encode(message, version))
         expected = None
         if is_answered:
             arrived = asyncio.get_running_loop().create_future()
@@ -351,9 +351,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         position, end = 0, self._small_filled
         with memoryview(self._small) as small:
             while end - position >= LENGTH_BYTES:
-                (size,) = _LENGTH.unpack_from(small, position)
-                if not LENGTH_BYTES <= size <= self.options.frame_bytes_max:
-                    raise ProtocolError(f"a frame of {size} bytes: at most {self.options.frame_bytes_max} are allowed")
+                size = frame_bytes(small, position, self.options.frame_bytes_max, bytes_min=CORRELATION_ID_BYTES)
                 start = position + LENGTH_BYTES
                 if end - start >= size:
                     position = start + size

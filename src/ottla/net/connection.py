@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -31,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ottla.compiled import is_pure_python_asked_for
 from ottla.errors import ProtocolError, StorageError
 from ottla.net.transport import Transport
+from ottla.protocol.frames import LENGTH_BYTES, frame_bytes
 
 if TYPE_CHECKING:
     from ottla.net.server import Listener
@@ -44,7 +44,6 @@ if not is_pure_python_asked_for():
 
 logger = logging.getLogger(__name__)
 
-LENGTH = struct.Struct(">i")
 FRAME_START_BYTES = 64 * 1024  # reserved for a large frame before more of it has arrived
 SEND_PARTS_MAX = 64  # parts handed to one sendmsg
 OUT_PARTS_MAX = 64  # answers that are collected before they are sent, as long as they are small
@@ -206,9 +205,9 @@ class Connection:
         frame = self._frame
         assert frame is not None
         self._filled += count
-        if self._filled < LENGTH.size:
+        if self._filled < LENGTH_BYTES:
             return
-        size = self._frame_bytes(frame, 0) + LENGTH.size
+        size = self._frame_bytes(frame, 0) + LENGTH_BYTES
         if self._filled < size:
             if self._filled == len(frame):
                 frame += bytes(min(max(FRAME_START_BYTES, len(frame)), size - len(frame)))
@@ -217,26 +216,21 @@ class Connection:
         self._take(memoryview(frame))
 
     def _frame_bytes(self, data: bytearray | memoryview, position: int) -> int:
-        (size,) = LENGTH.unpack_from(data, position)
-        if not 0 <= size <= self._listener.frame_bytes_max:
-            raise ProtocolError(
-                f"a frame of {size} bytes; {self._listener.frame_bytes_max} are the most (socket.request.max.bytes)"
-            )
-        return int(size)
+        return frame_bytes(data, position, self._listener.frame_bytes_max, setting="socket.request.max.bytes")
 
     def _take(self, data: memoryview) -> None:
         """Handles the requests that are whole in `data`, as long as they are answered at once and answers leave."""
         position, end = 0, len(data)
         timer = self._listener.timer
         turn_ends = timer() + PIPELINED_S
-        while end - position >= LENGTH.size and self._is_free:
-            start = position + LENGTH.size
+        while end - position >= LENGTH_BYTES and self._is_free:
+            start = position + LENGTH_BYTES
             size = self._frame_bytes(data, position)
             if end - start < size:
                 break
             position = start + size
             self._accept(self._handler(self, data[start:position]))
-            if timer() >= turn_ends and end - position >= LENGTH.size:
+            if timer() >= turn_ends and end - position >= LENGTH_BYTES:
                 self._is_waiting_its_turn = True
                 self._loop.call_soon(self._next_turn)
         self._settle(data[position:])
@@ -291,10 +285,10 @@ class Connection:
     def _keep(self, rest: memoryview | bytes) -> None:
         """The beginning of a frame waits for the rest in a buffer of its own, which grows with what arrives."""
         frame = bytearray(rest)
-        if len(frame) < LENGTH.size:
-            frame += bytes(LENGTH.size - len(frame))
+        if len(frame) < LENGTH_BYTES:
+            frame += bytes(LENGTH_BYTES - len(frame))
         else:
-            missing = self._frame_bytes(frame, 0) + LENGTH.size - len(frame)
+            missing = self._frame_bytes(frame, 0) + LENGTH_BYTES - len(frame)
             frame += bytes(min(max(FRAME_START_BYTES, len(frame)), missing))
         self._frame, self._filled = frame, len(rest)
 

@@ -10,7 +10,6 @@ controls the order of events; `send` and `receive` are separate for tests with s
 from __future__ import annotations
 
 import socket
-import struct
 from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple, Self
 
 from ottla.errors import OttlaError
 from ottla.protocol.codec import decode, encode
+from ottla.protocol.frames import FRAME_BYTES_MAX, LENGTH_BYTES, frame_bytes, framed
 from ottla.protocol.headers import decode_response_header, encode_request_header
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.headers import RequestHeader
@@ -25,7 +25,6 @@ from ottla.protocol.schema import message_schema_of
 from ottla.protocol.versions import API_TABLE
 
 TIMEOUT_S = 60.0  # of a machine that is busy with other things as well
-_LENGTH = struct.Struct(">i")
 
 
 class ConnectionEnded(OttlaError):  # noqa: N818 (it is what happened, and often what a test wants)
@@ -86,8 +85,8 @@ class RawClient:
             correlation_id=self._correlation_id,
             client_id=self.client_id,
         )
-        body = encode_request_header(header) + encode(request, version)
-        return Sent(key, version, self._correlation_id), _LENGTH.pack(len(body)) + body
+        sent = Sent(key, version, self._correlation_id)
+        return sent, framed(encode_request_header(header), encode(request, version))
 
     def receive(self) -> tuple[Any, int]:
         """The answer to the oldest request in flight, and its correlation id."""
@@ -101,8 +100,7 @@ class RawClient:
 
     def receive_frame(self) -> bytes:
         """The next frame without its length; ConnectionEnded where there is none."""
-        (size,) = _LENGTH.unpack(self._receive_exactly(_LENGTH.size))
-        return self._receive_exactly(size)
+        return self._receive_exactly(frame_bytes(self._receive_exactly(LENGTH_BYTES), 0, FRAME_BYTES_MAX))
 
     def _receive_exactly(self, size: int) -> bytes:
         data = bytearray()

@@ -11,7 +11,7 @@ from typing import Any
 
 from ottla.errors import ProtocolError
 from ottla.protocol.codec import decode, encode
-from ottla.protocol.frames import frame
+from ottla.protocol.frames import framed
 from ottla.protocol.headers import decode_response_header, encode_request_header
 from ottla.protocol.messages.headers import RequestHeader
 from ottla.protocol.schema import message_schema_of
@@ -52,7 +52,7 @@ class WireClient:
             correlation_id=self._correlation_id,
             client_id=self._client_id,
         )
-        data = frame(encode_request_header(header), encode(request, version))
+        data = framed(encode_request_header(header), encode(request, version))
         await asyncio.get_running_loop().sock_sendall(self._socket, data)
 
     async def _receive_frame(self) -> bytes:

@@ -16,7 +16,7 @@ from ottla.client.metadata import ClientOptions
 from ottla.client.retrying import Pauses
 from ottla.net.client import Address, ConnectionOptions
 from ottla.protocol.codec import decode, encode
-from ottla.protocol.frames import FrameParser, frame
+from ottla.protocol.frames import FrameParser, framed
 from ottla.protocol.headers import decode_request_header, encode_response_header
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.metadata import (
@@ -113,7 +113,7 @@ class ScriptedBroker:
         if answer is None:
             return
         body = answer if isinstance(answer, bytes) else encode(answer, version)
-        data = frame(encode_response_header(header.correlation_id, api.key, version), body)
+        data = framed(encode_response_header(header.correlation_id, api.key, version), body)
         if self.is_holding and not isinstance(request, MetadataRequest):
             self.held.append((pipe, data))
         else:

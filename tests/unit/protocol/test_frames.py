@@ -3,13 +3,13 @@ from random import Random
 import pytest
 
 from ottla.errors import ProtocolError
-from ottla.protocol.frames import FrameParser, frame
+from ottla.protocol.frames import FrameParser, framed
 
 
 def test_frames_come_out_whole_however_the_stream_is_cut() -> None:
     random = Random(7)
     frames = [random.randbytes(random.choice((0, 1, 3, 100, 5000))) for _ in range(200)]
-    stream = b"".join(frame(content) for content in frames)
+    stream = b"".join(framed(content) for content in frames)
     for most in (1, 3, 7, 100, 4096, len(stream)):
         parser = FrameParser()
         received: list[bytes] = []
@@ -31,7 +31,7 @@ def test_an_incomplete_frame_waits() -> None:
 
 
 def test_frames_do_not_change_when_the_receive_buffer_is_used_again() -> None:
-    buffer = bytearray(frame(b"first"))
+    buffer = bytearray(framed(b"first"))
     (received,) = FrameParser().feed(buffer)
     buffer[4:] = b"other"
     assert received == b"first"
@@ -44,7 +44,7 @@ def test_a_length_out_of_bounds_is_refused_before_the_frame_arrives(length: int)
 
 
 def test_the_largest_frame_is_taken() -> None:
-    assert FrameParser(frame_bytes_max=100).feed(frame(bytes(60), bytes(40))) == [bytes(100)]
+    assert FrameParser(frame_bytes_max=100).feed(framed(bytes(60), bytes(40))) == [bytes(100)]
 
 
 def test_memory_grows_with_what_came_not_with_what_was_announced() -> None:

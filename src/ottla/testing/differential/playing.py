@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import select
 import socket
-import struct
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -14,6 +13,7 @@ from uuid import UUID
 
 from ottla.errors import OttlaError
 from ottla.protocol.codec import decode
+from ottla.protocol.frames import framed
 from ottla.protocol.headers import API_VERSIONS_KEY, decode_response_header
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.configs import (
@@ -49,7 +49,6 @@ METADATA_APIS: Final = (19, 20, 33, 37, 44)  # what they change, Kafka's broker 
 TRANSACTION_APIS: Final = (22, 26)  # what they end, Kafka carries out after the answer
 TOPIC_RESOURCE: Final = 2
 STOCK: Final = 12
-_LENGTH = struct.Struct(">i")
 
 
 @dataclass(slots=True)
@@ -105,7 +104,7 @@ class Side:
         self.transcript.asked_names = set(_strings(request))
         # Where the connection has ended there is no answer either, which `receive` tells.
         with suppress(ConnectionResetError, BrokenPipeError):
-            self.clients[step.connection].socket.sendall(b"".join(_LENGTH.pack(len(one)) + one for one in frames))
+            self.clients[step.connection].socket.sendall(b"".join(map(framed, frames)))
         return request
 
     def is_ready(self, connection: int, wait_s: float) -> bool:
