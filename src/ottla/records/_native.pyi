@@ -7,6 +7,7 @@ from ottla.records.reference import check_batch as check_batch
 from ottla.records.reference import check_records as check_records
 from ottla.records.reference import crc32c as crc32c
 from ottla.records.reference import decode_columns as decode_columns
+from ottla.records.reference import decode_named as decode_named
 from ottla.records.reference import decode_records as decode_records
 from ottla.records.reference import encode_columns as encode_columns
 from ottla.records.reference import encode_records as encode_records

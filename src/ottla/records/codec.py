@@ -34,6 +34,7 @@ check_batch = core.check_batch
 check_records = core.check_records
 crc32c = core.crc32c
 decode_columns = core.decode_columns
+decode_named = core.decode_named
 decode_records = core.decode_records
 encode_columns = core.encode_columns
 encode_records = core.encode_records
@@ -57,6 +58,7 @@ __all__ = [
     "core",
     "crc32c",
     "decode_columns",
+    "decode_named",
     "decode_records",
     "encode_columns",
     "encode_records",

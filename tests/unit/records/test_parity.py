@@ -1,5 +1,7 @@
 """The compiled core does what the reference does, on sound, damaged and random input."""
 
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +53,36 @@ def plain(decoded):
     if decoded is None or isinstance(decoded, (int, str)):
         return decoded
     return bytes(decoded)
+
+
+class Named(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple
+    leader_epoch: int
+    key_size: int
+    value_size: int
+
+
+@given(sections(), st.none() | timestamps, st.integers(0, 2**40), st.integers(-5, 300))
+def test_decode_named(given_section, append_time, base_offset, skipped):
+    section, count, base = given_section
+    arguments = (section, count, base_offset, base, append_time, base_offset + skipped, Named, "t", 3, 1, 7)
+    found = outcome(native.decode_named, *arguments)
+    assert found == outcome(reference.decode_named, *arguments)
+    if isinstance(found, list):
+        assert all(type(record) is Named for record in found)
+
+
+def test_records_become_named_tuples_and_nothing_else():
+    for core in (native, reference):
+        with pytest.raises(TypeError):
+            core.decode_named(b"", 0, 0, 0, None, 0, dict, "t", 0, 0, 0)
 
 
 @given(sections(), st.booleans(), st.integers(0, 0x7F), st.integers(0, 3000))

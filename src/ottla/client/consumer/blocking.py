@@ -142,8 +142,7 @@ class Consumer(Generic[Key, Value]):
         )
         self.settings = self._consumer.settings
         self._lifetime = Lifetime("consumer")
-        self._thread = LoopThread("ottla-consumer")
-        self._is_running = False
+        self._running: LoopThread | None = None  # since the first call that needs it
         self._calls: SimpleQueue[_Call | None] | None = None  # of whoever waits
         self._use = threading.Lock()
         self._user: int | None = None  # the thread that is inside a call
@@ -169,16 +168,16 @@ class Consumer(Generic[Key, Value]):
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Commits what was read where commits are automatic, leaves the group, ends everything, all in this time."""
-        if not self._lifetime.is_closed and self._is_running:
+        if not self._lifetime.is_closed and self._running is not None:
             self._wait(self._consumer.close(timeout_s))
-        if self._lifetime.close() and self._is_running:
-            self._thread.stop()
+        if self._lifetime.close() and self._running is not None:
+            self._running.stop()
 
     def wakeup(self) -> None:
         """The poll that waits, or the next one, raises WakeupError."""
         self._lifetime.check()
-        if self._is_running:
-            self._thread.loop.call_soon_threadsafe(self._consumer.wakeup)
+        if self._running is not None:
+            self._running.loop.call_soon_threadsafe(self._consumer.wakeup)
         else:
             self._consumer.wakeup()
 
@@ -194,10 +193,7 @@ class Consumer(Generic[Key, Value]):
         outer, self._calls = self._calls, SimpleQueue()
         calls = self._calls
         try:
-            if not self._is_running:
-                self._thread.start()
-                self._is_running = True
-            future = self._thread.submit(work)
+            future = self._thread().submit(work)
             future.add_done_callback(lambda done: calls.put(None))
             try:
                 while (call := calls.get()) is not None:
@@ -211,6 +207,12 @@ class Consumer(Generic[Key, Value]):
             if is_outermost:
                 self._user = None
                 self._use.release()
+
+    def _thread(self) -> LoopThread:
+        if self._running is None:
+            self._running = LoopThread("ottla-consumer")
+            self._running.start()
+        return self._running
 
     def _enter(self) -> None:
         thread = threading.get_ident()

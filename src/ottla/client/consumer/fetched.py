@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import repeat
 from typing import Any, NamedTuple
 
 from ottla.client.consumer.errors import RecordDeserializationError
@@ -19,7 +18,7 @@ from ottla.client.values import ConsumerRecord
 from ottla.client.visibility import Aborted, visible, whole_batches
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.fetch import PartitionData
-from ottla.records.batch import BatchHeader
+from ottla.records import batch, codec
 
 Records = list[ConsumerRecord[Any, Any]]
 
@@ -62,7 +61,7 @@ class Answer:
             if header.end_offset > start_offset
         )
         self._decoded: Records = []
-        self._decoded_header: BatchHeader | None = None
+        self._decoded_of: FetchedBatch | None = None
         self._bad: RecordDeserializationError | None = None
 
     @property
@@ -106,31 +105,34 @@ class Answer:
         return Taken(self.partition, taken, self._position)
 
     def _move_past(self, record: ConsumerRecord[Any, Any]) -> None:
-        header = self._decoded_header
-        assert header is not None, "records come from a batch"
+        assert self._decoded_of is not None, "records come from a batch"
+        header = self._decoded_of.header
         # Behind the last record of a batch there may be offsets that compaction emptied.
         is_last = not self._decoded and self._bad is None
         self._position = Position(header.end_offset if is_last else record.offset + 1, header.leader_epoch)
 
     def take_batches(self, records_max: int) -> tuple[list[FetchedBatch], Position]:
         """Whole batches, for those who make columns of them: at least one, then as many as have so few records."""
+        if self._decoded:
+            # Some of its records were given out one by one: the rest is a batch again.
+            assert self._decoded_of is not None, "records come from a batch"
+            self._batches.appendleft(self._decoded_of._replace(start_offset=self._position.offset))
+            self._decoded = []
         taken: list[FetchedBatch] = []
         count = 0
         while self._batches and (not taken or count + self._batches[0].header.record_count <= records_max):
-            batch = self._batches.popleft()
-            start = max(batch.start_offset, self._position.offset)
-            taken.append(batch._replace(start_offset=start))
-            count += batch.header.record_count
-            self._position = Position(batch.header.end_offset, batch.header.leader_epoch)
-        self._decoded = []
+            fetched = self._batches.popleft()
+            taken.append(fetched)
+            count += fetched.header.record_count
+            self._position = Position(fetched.header.end_offset, fetched.header.leader_epoch)
         if not self._has_more and self.end is not None:
             self._position = self.end
         return taken, self._position
 
     def _decode(self, reader: Reader) -> None:
-        batch = self._batches.popleft()
-        header = self._decoded_header = batch.header
-        records = records_of(batch)
+        fetched = self._batches.popleft()
+        self._decoded_of, header = fetched, fetched.header
+        records = records_of(fetched)
         if not reader.is_plain:
             records = self._deserialized(records, reader)
         self._decoded = records
@@ -157,34 +159,22 @@ class Answer:
         return made
 
 
-def records_of(batch: FetchedBatch) -> Records:
+def records_of(fetched: FetchedBatch) -> Records:
     """The records of a batch from its start offset on, with keys and values as bytes."""
-    columns = batch.columns()
-    header = batch.header
-    count = len(columns.offsets)
-    return list(
-        map(
-            ConsumerRecord._make,
-            zip(
-                repeat(batch.partition.topic, count),
-                repeat(batch.partition.partition),
-                columns.offsets,
-                columns.timestamps,
-                repeat(int(header.is_log_append_time)),
-                columns.keys,
-                columns.values,
-                map(tuple, columns.headers) if any(columns.headers) else repeat(()),
-                repeat(header.leader_epoch),
-                map(_size, columns.keys),
-                map(_size, columns.values),
-                strict=False,
-            ),
-        )
+    header = fetched.header
+    return codec.decode_named(
+        batch.records_of(fetched.data, fetched.position, header=header),
+        header.record_count,
+        header.base_offset,
+        header.base_timestamp,
+        header.max_timestamp if header.is_log_append_time else None,
+        fetched.start_offset,
+        ConsumerRecord,
+        fetched.partition.topic,
+        fetched.partition.partition,
+        int(header.is_log_append_time),
+        header.leader_epoch,
     )
-
-
-def _size(data: bytes | None) -> int:
-    return -1 if data is None else len(data)
 
 
 def deserialized(record: ConsumerRecord[Any, Any], reader: Reader) -> ConsumerRecord[Any, Any]:

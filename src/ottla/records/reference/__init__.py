@@ -13,6 +13,7 @@ from ottla.records.reference.plain import stamp_plain
 from ottla.records.reference.rows import group_rows, partitions_of_column, partitions_of_keys, split_columns
 from ottla.records.reference.sections import (
     check_records,
+    decode_named,
     decode_records,
     encode_records,
     first_at_or_after,
@@ -26,6 +27,7 @@ __all__ = [
     "check_records",
     "crc32c",
     "decode_columns",
+    "decode_named",
     "decode_records",
     "encode_columns",
     "encode_records",

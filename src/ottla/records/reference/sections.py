@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.records.layout import (
     INT32_MAX,
@@ -23,6 +23,8 @@ from ottla.records.reference.record import offset_of, timestamp_of, walk, write_
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+Named = TypeVar("Named", bound=tuple[Any, ...])
 
 
 def check_records(records: Buffer, header: BatchHeader, strict: bool) -> Checked:
@@ -111,6 +113,49 @@ def decode_records(
 
 def _owned(view: memoryview | None) -> bytes | None:
     return None if view is None else bytes(view)
+
+
+def decode_named(
+    records: Buffer,
+    record_count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int | None,
+    start_offset: int,
+    kind: type[Named],
+    topic: str,
+    partition: int,
+    timestamp_type: int,
+    leader_epoch: int,
+) -> list[Named]:
+    """The records of a section from `start_offset` on, each as a named tuple for a consumer.
+
+    Its fields: topic, partition, offset, timestamp, its type, key, value, headers, leader epoch, and the sizes of key
+    and value, which are -1 for null.
+    """
+    if not issubclass(kind, tuple):
+        raise TypeError("records become named tuples")
+    columns = decode_records(records, record_count, base_offset, base_timestamp, append_time)
+    return [
+        tuple.__new__(
+            kind,
+            (
+                topic,
+                partition,
+                offset,
+                timestamp,
+                timestamp_type,
+                key,
+                value,
+                headers,
+                leader_epoch,
+                -1 if key is None else len(key),
+                -1 if value is None else len(value),
+            ),
+        )
+        for offset, timestamp, key, value, headers in zip(*columns, strict=True)
+        if offset >= start_offset
+    ]
 
 
 def encode_records(

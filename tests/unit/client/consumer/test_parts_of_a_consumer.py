@@ -193,6 +193,13 @@ def test_whole_batches_can_be_taken_for_columns() -> None:
     assert found.is_done()
 
 
+def test_columns_go_on_where_records_were_given_out_one_by_one() -> None:
+    found = answer(batch_at(0, 5) + batch_at(5, 5), start=0)
+    assert len(found.take(3, Reader()).records) == 3
+    batches, _ = found.take_batches(100)
+    assert [(each.start_offset, each.end_offset) for each in batches] == [(3, 5), (5, 10)]
+
+
 def test_a_callable_may_replace_what_cannot_be_read() -> None:
     def load(data: bytes, context: object) -> int:
         if data == b"1":
