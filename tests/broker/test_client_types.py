@@ -38,6 +38,26 @@ where: tuple[str, int, int] = (future.result().topic, future.result().partition,
 keyed.send("orders", b"value", "key")
 
 
+records = ottla.Consumer("orders", bootstrap_servers="127.0.0.1:9092", group_id="g")
+texts = aio.Consumer(
+    {"bootstrap.servers": "127.0.0.1:9092", "group.id": "g"},
+    key_deserializer=serializers.text,
+    value_deserializer=serializers.dataclass_values(Order),
+)
+value: bytes | None = next(iter(records)).value
+taken: dict[ottla.TopicPartition, list[ottla.ConsumerRecord[bytes, bytes]]] = records.poll()
+
+
+async def read() -> int:
+    async for record in texts:
+        if record.value is not None:
+            return record.value.number
+    async for batch in texts.batches():
+        await batch.commit()
+    await texts.process(lambda record: print(record.key), order="partition")
+    return 0
+
+
 async def main() -> ottla.RecordMetadata:
     async with orders.transaction() as t:
         t.send("orders", Order(7), UUID(int=1))
@@ -49,6 +69,8 @@ REVEALED = {
     "plain": "ottla.client.producer.blocking.Producer[bytes, bytes]",
     "keyed": "ottla.client.producer.blocking.Producer[str, bytes]",
     "orders": "ottla.client.producer.producer.Producer[uuid.UUID, {module}.Order]",
+    "records": "ottla.client.consumer.blocking.Consumer[bytes, bytes]",
+    "texts": "ottla.client.consumer.consumer.Consumer[str, {module}.Order]",
 }
 
 WRONG = {
@@ -56,6 +78,8 @@ WRONG = {
     'orders.send("orders", b"value")': "incompatible type",
     'orders.send("orders", Order(7), "key")': "incompatible type",
     "plain.sent()": "has no attribute",
+    "text: str = next(iter(records)).value": "Incompatible types",
+    'records.process(lambda record: None, order="random")': "incompatible type",
 }
 
 
@@ -82,7 +106,7 @@ def judgement(tmp_path_factory) -> str:
 
 
 @pytest.mark.parametrize("name", REVEALED)
-def test_a_producer_knows_its_keys_and_values(judgement, name):
+def test_a_client_knows_its_keys_and_values(judgement, name):
     assert f'Revealed type is "{REVEALED[name].format(module="program")}"' in judgement, judgement
 
 
