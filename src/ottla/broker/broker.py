@@ -200,7 +200,8 @@ class Broker:
             await self._give_up()
             raise
         self._tasks.every("notifications", lambda: NOTIFICATIONS_CHECK_S, self.controller.purge_notifications)
-        self._tasks.every("delayed partitions", lambda: DELAYED_RETRY_S, self._take_in_delayed)
+        if self.cluster is None:
+            self._tasks.every("delayed partitions", lambda: DELAYED_RETRY_S, self._take_in_delayed)
         upkeep = Upkeep(self.logs, self.replicas, self.clock, self.offload, self.turns, lambda: self.config)
         upkeep.start(self._tasks)
         Compaction(self.logs, self.replicas, self.clock, self.offload, lambda: self.config).start(self._tasks)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from ottla.broker.broker_connections import BrokerConnections
 from ottla.broker.cluster_metadata import ClusterMetadata
@@ -26,6 +27,7 @@ from ottla.cluster.image import BrokerNode
 from ottla.config.dynamic import DynamicConfigs
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode
+from ottla.ids import TopicPartition
 from ottla.net.client import Door
 from ottla.protocol.messages.replication import ControlledShutdownRequest, ControlledShutdownResponse
 from ottla.runtime.tasks import Tasks
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MS: Final = 1000
+RETRY_S: Final = 0.2
 
 
 class ClusterMember:
@@ -62,7 +65,7 @@ class ClusterMember:
             store, lambda: broker.configs, broker.change_configs, started_with, broker.clock.now_ms
         )
         self.control = ControlRequests(
-            broker, lambda: self.membership.epoch, self._fetchers, self.config_changes, listener
+            broker, self.membership.known_epoch, self._fetchers, self.config_changes, listener
         )
         self.controller = Controller(
             broker.node_id,
@@ -112,10 +115,12 @@ class ClusterMember:
         )
         while self._broker.node_id not in self._broker.image.brokers:
             await self._broker.image_changed.wait()
+        tasks.start("stray replicas", self._drop_strays())
 
     async def shut_down(self) -> None:
         """Has the controller move leaders elsewhere before this broker stops; tried some times, then it stops."""
         config = self._broker.config
+        self.membership.give_up()
         if not config.controlled_shutdown_enable or self.membership.epoch == NOT_REGISTERED:
             return
         for attempt in range(1 + config.controlled_shutdown_max_retries):
@@ -149,6 +154,26 @@ class ClusterMember:
         self._fetchers.close()
         self._controller_client.close()
         self.others.close()
+
+    async def _drop_strays(self) -> None:
+        """What the store does not assign to this broker, now that it is registered, nobody will ask for."""
+        while True:
+            try:
+                await self.control.drop_strays(self._is_assigned)
+                return
+            except StoreError as error:
+                logger.info("stray replicas cannot be looked for now: %s", error)
+                await self._store.session.changed.wait(RETRY_S)
+
+    async def _is_assigned(self, name: TopicPartition, topic_id: UUID | None) -> bool:
+        path = nodes.topic_path(name.topic)
+        node = await self._store.get(path)
+        if node is None:
+            return False
+        assignment = nodes.decode_assignment(path, node.data)
+        if name.partition >= len(assignment.partitions) or topic_id not in (None, assignment.topic_id):
+            return False
+        return self._broker.node_id in assignment.partitions[name.partition].replicas
 
     async def is_topic_gone(self, name: str) -> bool:
         """Whether a topic that this broker was not told of is nowhere: only the store knows that."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from ottla.broker.config_changes import ConfigChanges
 from ottla.broker.fetchers import Fetchers
+from ottla.broker.membership import NOT_REGISTERED
 from ottla.broker.partition import Partition
 from ottla.cluster.image import PartitionState
 from ottla.cluster.metadata_update import new_topics, updated
@@ -57,7 +58,7 @@ class ControlRequests:
     def __init__(
         self,
         broker: Broker,
-        broker_epoch: Callable[[], int],
+        broker_epoch: Callable[[], Awaitable[int]],
         fetchers: Fetchers,
         configs: ConfigChanges,
         listener_name: str,
@@ -80,7 +81,8 @@ class ControlRequests:
             case StopReplicaRequest():
                 return await self.stop_replica(request)
 
-    def _refusal(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> ErrorCode:
+    async def _refusal(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> ErrorCode:
+        broker_epoch = await self._broker_epoch()
         if request.controller_epoch < self.controller_epoch:
             logger.info(
                 "rejected %s of controller %d: its epoch is %d, the current one is %d",
@@ -91,7 +93,7 @@ class ControlRequests:
             )
             return ErrorCode.STALE_CONTROLLER_EPOCH
         # A larger one is of a registration whose answer has not reached us yet.
-        if ANY_BROKER_EPOCH < request.broker_epoch < self._broker_epoch():
+        if broker_epoch == NOT_REGISTERED or ANY_BROKER_EPOCH < request.broker_epoch < broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         self.controller_epoch = request.controller_epoch
         return ErrorCode.NONE
@@ -102,7 +104,7 @@ class ControlRequests:
         self, request: LeaderAndIsrRequest, version: int = FIRST_VERSION_WITH_TOPIC_IDS
     ) -> LeaderAndIsrResponse:
         async with self._turn:
-            refusal = self._refusal(request)
+            refusal = await self._refusal(request)
             if refusal:
                 return LeaderAndIsrResponse(error_code=refusal)
             response = LeaderAndIsrResponse()
@@ -194,7 +196,7 @@ class ControlRequests:
 
     async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         async with self._turn:
-            refusal = self._refusal(request)
+            refusal = await self._refusal(request)
             if refusal:
                 return UpdateMetadataResponse(error_code=refusal)
             before = self._broker.image
@@ -221,7 +223,7 @@ class ControlRequests:
 
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         async with self._turn:
-            refusal = self._refusal(request)
+            refusal = await self._refusal(request)
             if refusal:
                 return StopReplicaResponse(error_code=refusal, partition_errors=[])
             codes: Mapping[TopicPartition, ErrorCode] = {
@@ -234,6 +236,19 @@ class ControlRequests:
                     for name, code in codes.items()
                 ]
             )
+
+    async def drop_strays(self, is_assigned: Callable[[TopicPartition, UUID | None], Awaitable[bool]]) -> None:
+        """Deletes logs that were assigned to others while nobody could tell us. `is_assigned`: whether one is ours.
+
+        No controller's request comes in between: what is found not to be ours is not made so meanwhile.
+        """
+        async with self._turn:
+            replicas = self._broker.replicas
+            for log in replicas.unclaimed():
+                if not await is_assigned(log.name, self._broker.logs.owner_of(log.name)):
+                    logger.warning("%s is no longer assigned to this broker and is deleted", log.directory)
+                    replicas.drop(log.name)
+            await replicas.finish(self._broker.offload)
 
     def _stop(self, stopped: StoppedReplica) -> ErrorCode:
         name, replicas = stopped.partition, self._broker.replicas

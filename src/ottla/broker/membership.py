@@ -47,11 +47,28 @@ class Membership:
         self._patience_s = patience_s
         self._sessions: set[int] = set()  # ours, the present one and those before
         self.epoch = NOT_REGISTERED
+        self._settled = Signal()
+        self._has_given_up = False
 
     async def join(self) -> None:
         """Registers for the first time; ConfigError where another broker has the id."""
         while not await self._is_registered():
             await self._store.session.changed.wait(RETRY_S)
+
+    async def known_epoch(self) -> int:
+        """The epoch of this run, as soon as there is one; NOT_REGISTERED where there will be none.
+
+        Before that nobody can tell whether a controller means this run of the broker or one that has crashed and whose
+        session is not over.
+        """
+        while self.epoch == NOT_REGISTERED and not self._has_given_up:
+            await self._settled.wait()
+        return self.epoch
+
+    def give_up(self) -> None:
+        """The broker stops: nobody waits for a registration any more."""
+        self._has_given_up = True
+        self._settled.fire()
 
     async def stay(self) -> None:
         """Registers again after each session that has ended. Until it is cancelled."""
@@ -87,6 +104,7 @@ class Membership:
         if node is None or node.owner != session.session_id:
             return False
         self.epoch = node.created
+        self._settled.fire()
         logger.info("registered as broker %d, in epoch %d", self._node_id, self.epoch)
         return True
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ottla.broker.handlers import HANDLERS
+from ottla.broker.handlers import CLUSTER_HANDLERS, HANDLERS
 from ottla.broker.handlers.api_versions import advertised
 from ottla.protocol.coordinator_records import (
     GROUP_RECORDS,
@@ -25,10 +25,10 @@ _INTRODUCTION = """\
 Which APIs an Ottla broker serves, and which other messages its protocol package can encode and decode. This page is
 generated: `python -m ottla.broker.reference`.
 
-*Served* are the versions that a broker announces and answers; a request of any other API or version closes the
-connection, as in Kafka. *Readable* are the versions that can be encoded and decoded, from the oldest of Kafka 3.9 to
-the newest of 4.3. *Kafka 4.3* are the versions that a broker of Kafka 4.3 announces. *Flexible* is the first version
-with compact lengths and tagged fields.
+*Served* are the versions that a broker announces and answers, some only in a cluster (with `zookeeper.connect`); a
+request of any other API or version closes the connection, as in Kafka. *Readable* are the versions that can be encoded
+and decoded, from the oldest of Kafka 3.9 to the newest of 4.3. *Kafka 4.3* are the versions that a broker of Kafka 4.3
+announces. *Flexible* is the first version with compact lengths and tagged fields.
 """
 
 
@@ -38,7 +38,8 @@ def api_support() -> str:
 
 
 def _lines() -> Iterator[str]:
-    served = {one.api_key: str(Versions(one.min_version, one.max_version)) for one in advertised(list(HANDLERS))}
+    served = _served(HANDLERS)
+    served |= {key: f"{versions} (cluster)" for key, versions in _served(CLUSTER_HANDLERS).items()}
     yield _INTRODUCTION
     yield "## Requests and responses\n"
     yield from _table(
@@ -59,6 +60,10 @@ def _lines() -> Iterator[str]:
         yield ""
     yield "## Inside messages, records and files\n"
     yield from _table(("Name", "Versions", "Flexible", "What it is"), _embedded_rows())
+
+
+def _served(keys: Iterable[int]) -> dict[int, str]:
+    return {one.api_key: str(Versions(one.min_version, one.max_version)) for one in advertised(list(keys))}
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -309,7 +309,9 @@ class _Active:
         office.brokers.update(await brokers.read_brokers(term))
         for broker in office.brokers.values():
             self._peers.add(broker)
-        for topic in await topics.read_topics(term, await term.children(nodes.TOPICS), self._new_topic_id):
+        written: dict[TopicPartition, int] = {}
+        names = await term.children(nodes.TOPICS)
+        for topic in await topics.read_topics(term, names, self._new_topic_id, written):
             office.set_topic(topic)
             self._watch_topic(topic.name)
         # Who is alive must be known before anybody is told to follow one of them.
@@ -317,6 +319,8 @@ class _Active:
         term.send()
         partitions = [partition for partition, _ in office.partitions()]
         await topics.begin_partitions(term, partitions)
+        returned = self._returned(written)
+        await elections.repair(term, returned, returned)
         for partition in partitions:
             if office.state(partition).leader_epoch >= 0:
                 term.tell_replicas(partition)
@@ -327,6 +331,21 @@ class _Active:
         await self._resume_moves()
         await self._follow_legacy_requests()
         self._timer = self._loop.call_later(FIRST_REBALANCE_S, self._rebalance_due)
+
+    def _returned(self, written: Mapping[TopicPartition, int]) -> dict[TopicPartition, list[int]]:
+        """In-sync replicas whose broker registered after the state was written: nobody noticed that it was away.
+
+        It may have lost what was not on its disk. As leader in the same epoch it would write other records at offsets
+        that its followers have; as follower it would count for what it lacks.
+        """
+        brokers = self._term.office.brokers
+        returned = {}
+        for partition, commit in written.items():
+            isr = self._term.office.state(partition).isr
+            nodes_back = [node for node in isr if node in brokers and brokers[node].epoch > commit]
+            if nodes_back:
+                returned[partition] = nodes_back
+        return returned
 
     def _watch(self) -> None:
         """Before anything is read: what changes behind the reading is looked at after it."""

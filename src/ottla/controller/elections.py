@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from ottla.cluster import leadership
 from ottla.cluster.image import PartitionState
@@ -44,11 +45,21 @@ async def change(term: Term, partitions: Iterable[TopicPartition], rule: Rule) -
     return changed
 
 
-async def repair(term: Term, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-    """Replicas went or came: one that can be had leads, uncleanly where the topic allows it; no other is in sync."""
+async def repair(
+    term: Term,
+    partitions: Iterable[TopicPartition],
+    unsafe: Mapping[TopicPartition, Collection[int]] = MappingProxyType({}),
+) -> set[TopicPartition]:
+    """Replicas went or came: one that can be had leads, uncleanly where the topic allows it; no other is in sync.
+
+    `unsafe`: replicas that must not go on as they were; what they have is not known.
+    """
 
     def rule(partition: TopicPartition, state: PartitionState, able: list[int]) -> PartitionState | None:
-        new = leadership.repair(state, able, unclean=term.settings.elects_unclean(partition.topic))
+        doubtful = unsafe.get(partition, ())
+        safe = [node for node in able if node not in doubtful]
+        is_unclean = not doubtful and term.settings.elects_unclean(partition.topic)
+        new = leadership.repair(state, safe, unclean=is_unclean)
         if new is not None and new.is_recovering and not state.is_recovering:
             logger.warning(
                 "%s: unclean election: broker %d leads; records that only %s had are lost",

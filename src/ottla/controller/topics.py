@@ -24,17 +24,25 @@ logger = logging.getLogger(__name__)
 NewTopicId = Callable[[], UUID]
 
 
-async def read_topics(term: Term, names: Iterable[str], new_topic_id: NewTopicId) -> list[TopicState]:
-    """Topics with the states of their partitions, as the store has them. One from before there were ids gets one."""
+async def read_topics(
+    term: Term, names: Iterable[str], new_topic_id: NewTopicId, written: dict[TopicPartition, int] | None = None
+) -> list[TopicState]:
+    """Topics with the states of their partitions, as the store has them. One from before there were ids gets one.
+
+    `written` is filled with the commits that wrote the states.
+    """
     topics = []
+    written = {} if written is None else written
     found = await term.get_many({name: nodes.topic_path(name) for name in names})
     for name, node in found.items():
         if node is not None:
-            topics.append(await _read_topic(term, name, node, new_topic_id))
+            topics.append(await _read_topic(term, name, node, new_topic_id, written))
     return topics
 
 
-async def _read_topic(term: Term, name: str, node: Node, new_topic_id: NewTopicId) -> TopicState:
+async def _read_topic(
+    term: Term, name: str, node: Node, new_topic_id: NewTopicId, written: dict[TopicPartition, int]
+) -> TopicState:
     assignment = nodes.decode_assignment(nodes.topic_path(name), node.data)
     partitions = [
         replace(unwritten(each.replicas), adding=each.adding, removing=each.removing) for each in assignment.partitions
@@ -45,6 +53,7 @@ async def _read_topic(term: Term, name: str, node: Node, new_topic_id: NewTopicI
     paths = {index: nodes.state_path(name, index) for index in range(len(partitions))}
     for index, state_node in (await term.get_many(paths)).items():
         if state_node is not None:
+            written[TopicPartition(name, index)] = state_node.changed
             before = partitions[index]
             state = nodes.decode_state(paths[index], state_node.data, before.replicas, state_node.version)
             partitions[index] = replace(state, adding=before.adding, removing=before.removing)

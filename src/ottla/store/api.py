@@ -30,7 +30,8 @@ class Node:
     """A node as a reader finds it. Two are equal if they hold the same.
 
     `created` is the number of the commit that made it, which grows with every commit (ZooKeeper's czxid), `created_ms`
-    the wall time of that, both 0 where a store has forgotten them. `owner` is the session of an ephemeral node.
+    the wall time of that, `changed` the commit that wrote its bytes last (mzxid); each is 0 where a store has forgotten
+    it. `owner` is the session of an ephemeral node.
     """
 
     data: bytes
@@ -38,6 +39,7 @@ class Node:
     created: int = field(default=0, compare=False)
     created_ms: int = field(default=0, compare=False)
     owner: int = field(default=0, compare=False)
+    changed: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,7 @@ class LocalStore:
 
 
 def node_of(entry: Entry) -> Node:
-    return Node(entry.data, entry.version, entry.created, entry.created_ms, entry.owner)
+    return Node(entry.data, entry.version, entry.created, entry.created_ms, entry.owner, entry.changed)
 
 
 def _fail(commit: _Commit, error: BaseException) -> None:

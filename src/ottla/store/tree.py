@@ -52,6 +52,7 @@ class Entry(NamedTuple):
     next_sequence: int = 0
     created: int = 0
     created_ms: int = 0
+    changed: int = 0
 
     @property
     def is_ephemeral(self) -> bool:
@@ -197,7 +198,7 @@ class Draft:
             case Put(path, data, version):
                 check_node_size(path, data)
                 entry = self._expect(path, version)
-                self.changes[path] = entry._replace(data=data, version=entry.version + 1)
+                self.changes[path] = entry._replace(data=data, version=entry.version + 1, changed=author.commit_number)
                 self.touched.add(path)
                 return entry.version + 1
             case Delete(path, version):
@@ -239,6 +240,7 @@ class Draft:
             owner=author.session_id if create.ephemeral else NO_OWNER,
             created=author.commit_number,
             created_ms=author.now_ms,
+            changed=author.commit_number,
         )
         self._child_growth[parent_path] += 1
         self.touched.add(path)

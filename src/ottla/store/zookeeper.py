@@ -164,7 +164,7 @@ class ZooKeeperStore:
             data, stat = await self._ask(path, lambda: self._kazoo.get_async(path))
         except NoNode:
             return None
-        return Node(data or b"", stat.version, stat.czxid, stat.ctime, stat.ephemeralOwner)
+        return Node(data or b"", stat.version, stat.czxid, stat.ctime, stat.ephemeralOwner, stat.mzxid)
 
     async def children(self, path: str) -> list[str]:
         self._check_usable(path)

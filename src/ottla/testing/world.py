@@ -37,12 +37,16 @@ from random import Random
 from typing import Any, TypeVar
 
 from ottla.broker.broker import Broker
+from ottla.config.broker import BrokerConfig
 from ottla.errors import OttlaError
 from ottla.runtime.turns import TURN_S, Turns
+from ottla.store.api import SessionState, Store
 from ottla.store.embedded import EmbeddedStore
 from ottla.testing.disk import EVERY_FATE, DiskStopped, Fate, SimulatedDisk
 from ottla.testing.loop import SimulatedLoop
 from ottla.testing.network import Conditions, SimulatedNetwork
+from ottla.testing.simulated_door import simulated_door
+from ottla.testing.simulated_ensemble import SimulatedEnsemble, SimulatedStore
 
 Result = TypeVar("Result")
 
@@ -169,6 +173,7 @@ class BrokerProcess:
         self.starts = 0
         self._life: Life | None = None
         self._broker: Broker | None = None
+        self._store: SimulatedStore | None = None
 
     @property
     def broker(self) -> Broker:
@@ -178,6 +183,11 @@ class BrokerProcess:
     @property
     def is_running(self) -> bool:
         return self._broker is not None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process is there; it may not serve yet."""
+        return self._life is not None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -205,9 +215,19 @@ class BrokerProcess:
             rng=self._world.rng(f"{self.name} {self.starts}"),
             bind=self.host.bind,
             open_store=partial(EmbeddedStore, run=offload.in_thread),
+            connect_store=self._connect_store,
+            door=simulated_door(self.host),
         )
         await broker.start()
         return broker
+
+    async def _connect_store(self, config: BrokerConfig) -> Store:
+        """The store of the world's cluster."""
+        assert self._world.ensemble is not None, "a world without an ensemble has no cluster"
+        store = self._store = self._world.ensemble.connect(self.name)
+        while store.session.state is not SessionState.CONNECTED:
+            await store.session.changed.wait()
+        return store
 
     async def stop(self) -> None:
         """The clean end; a task or a socket that outlives it fails the run."""
@@ -243,6 +263,8 @@ class BrokerProcess:
             self.host.power_off()
         else:
             self.host.kill()
+        if self._store is not None:
+            self._store.vanish()
         self._world.loop.cancel_timers(lambda context: context.get(LIFE) is life)
         await self._end(life)
         self.disk = self.disk.crash(self._rng.getrandbits(32), EVERY_FATE if power_loss else (Fate.KEPT,))
@@ -279,6 +301,7 @@ class World:
         self.failures: list[str] = []
         self.excuses: Callable[[str], bool] = lambda message: False  # errors in the log that a scenario provokes
         self._brokers: dict[str, BrokerProcess] = {}
+        self.ensemble: SimulatedEnsemble | None = None  # of the brokers that have `zookeeper.connect`
 
     def rng(self, purpose: str) -> Random:
         """A generator for one purpose: its numbers do not depend on what others draw."""

@@ -322,7 +322,8 @@ def test_nodes_know_the_order_in_which_they_were_made(store: Store, run: Any) ->
     assert 0 < first.created < second.created < third.created
     assert before_ms < first.created_ms < time.time() * 1000 + CLOCK_SLACK_MS
     run(store.commit(Put("/b", b"changed")))
-    assert run(store.get("/b")).created == first.created
+    assert run(store.get("/b")).created == first.created == first.changed
+    assert run(store.get("/b")).changed > third.changed == third.created
     run(store.commit(Delete("/a")))
     run(store.commit(Create("/a")))
     assert run(store.get("/a")).created > third.created

@@ -23,6 +23,7 @@ from ottla.broker.handlers import (
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
+    elect_leaders,
     end_txn,
     fetch,
     find_coordinator,
@@ -39,6 +40,7 @@ from ottla.broker.handlers import (
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    partition_reassignments,
     produce,
     sasl,
     sync_group,
@@ -82,7 +84,14 @@ from ottla.protocol.messages.replication import (
     UpdateMetadataRequest,
 )
 from ottla.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from ottla.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from ottla.protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
 from ottla.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -152,4 +161,7 @@ CLUSTER_HANDLERS = by_key(
     serve(ControlledShutdownRequest, to_controller.handle_controlled_shutdown),
     serve(AlterPartitionRequest, to_controller.handle_alter_partition, elements_max=CLUSTER_ELEMENTS_MAX),
     serve(AllocateProducerIdsRequest, to_controller.handle_allocate_producer_ids),
+    serve(ElectLeadersRequest, elect_leaders.handle),
+    serve(AlterPartitionReassignmentsRequest, partition_reassignments.handle_alter),
+    serve(ListPartitionReassignmentsRequest, partition_reassignments.handle_list),
 )

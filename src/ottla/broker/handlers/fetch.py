@@ -199,6 +199,7 @@ class _Reading:
             records=b"",
         )
         if self._follower_id is not None:
+            self._check_is_broker()
             leader.check_follower(self._follower_id, entry.current_leader_epoch)
         if entry.last_fetched_epoch >= 0 and self._has_diverged(partition, entry, data):
             return data
@@ -231,6 +232,14 @@ class _Reading:
             ]
         data.records = found.records
         return data
+
+    def _check_is_broker(self) -> None:
+        """Followers read what is not committed, and what they read counts as replicated: that is for brokers only."""
+        if self._context.session.listener_name != self._broker.config.inter_broker_listener:
+            raise ApiError(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                "replicas fetch by the listener of brokers (inter.broker.listener.name)",
+            )
 
     def _note_follower(self, partition: Partition, entry: FetchPartition, node_id: int) -> None:
         """A follower that asks from an offset on has everything before: more may be committed now, or it in sync."""

@@ -1,0 +1,195 @@
+"""What a broker of a cluster does about requests that its controller sent, or did not: epochs, ids, roles."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+from uuid import UUID
+
+from ottla.errors import ErrorCode
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.replication import (
+    AlterPartitionRequest,
+    ControlledShutdownRequest,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+    UpdateMetadataRequest,
+)
+from ottla.testing.raw_requests import create_topic
+from ottla.testing.simulated_cluster import SimulatedCluster
+from ottla.testing.world import World
+
+LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, CONTROLLED_SHUTDOWN, ALTER_PARTITION, CREATE_TOPICS = 7, 4, 8, 3, 3, 5
+NEXT_CONTROLLER = 100  # an epoch that no real controller of these tests has
+Scenario = Callable[[SimulatedCluster], Coroutine[Any, Any, None]]
+
+
+def play(scenario: Scenario, size: int = 2) -> None:
+    """A cluster with a topic of one partition on all brokers."""
+    world = World(1)
+    cluster = SimulatedCluster(world, size)
+
+    async def main() -> None:
+        await cluster.start()
+        await cluster.create_topic("t", 1)
+        await scenario(cluster)
+        await cluster.close()
+
+    world.run(main(), seconds=100)
+
+
+def epoch_of(cluster: SimulatedCluster, node_id: int) -> int:
+    member = cluster.brokers[node_id].broker.cluster
+    assert member is not None
+    return member.membership.epoch
+
+
+def topic_id(cluster: SimulatedCluster) -> UUID:
+    return cluster.brokers[1].broker.image.topics["t"].topic_id
+
+
+def leader_and_isr(
+    cluster: SimulatedCluster,
+    *,
+    leader: int = 1,
+    leader_epoch: int = 10,
+    replicas: tuple[int, ...] = (1, 2),
+    controller_epoch: int = NEXT_CONTROLLER,
+    broker_epoch: int = -1,
+    of_topic: UUID | None = None,
+) -> LeaderAndIsrRequest:
+    state = LeaderAndIsrPartitionState(
+        partition_index=0,
+        controller_epoch=controller_epoch,
+        leader=leader,
+        leader_epoch=leader_epoch,
+        isr=list(replicas),
+        partition_epoch=leader_epoch,
+        replicas=list(replicas),
+    )
+    topic = LeaderAndIsrTopicState(topic_name="t", topic_id=of_topic or topic_id(cluster), partition_states=[state])
+    return LeaderAndIsrRequest(
+        controller_id=2,
+        controller_epoch=controller_epoch,
+        broker_epoch=broker_epoch,
+        topic_states=[topic],
+        live_leaders=[],
+    )
+
+
+def stop_replica(leader_epoch: int, *, deletes: bool = False) -> StopReplicaRequest:
+    state = StopReplicaPartitionState(partition_index=0, leader_epoch=leader_epoch, delete_partition=deletes)
+    return StopReplicaRequest(
+        controller_id=2,
+        controller_epoch=NEXT_CONTROLLER,
+        topic_states=[StopReplicaTopicState(topic_name="t", partition_states=[state])],
+    )
+
+
+def test_requests_of_a_controller_or_to_a_run_that_is_over_change_nothing() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        partition = cluster.brokers[1].broker.replicas.find("t", 0)
+        before = partition.leader_epoch
+        old = leader_and_isr(cluster, controller_epoch=0)
+        assert (await cluster.asked(1, old, LEADER_AND_ISR)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+        update = UpdateMetadataRequest(controller_id=9, controller_epoch=0, live_brokers=[])
+        assert (await cluster.asked(1, update, UPDATE_METADATA)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+        earlier = leader_and_isr(cluster, broker_epoch=epoch_of(cluster, 1) - 1)
+        assert (await cluster.asked(1, earlier, LEADER_AND_ISR)).error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert partition.leader_epoch == before
+        assert cluster.brokers[1].broker.image.controller_id != 9
+
+    play(scenario)
+
+
+def test_a_partition_takes_the_role_of_a_later_epoch_only_and_of_its_own_topic() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        partition = cluster.brokers[1].broker.replicas.find("t", 0)
+
+        async def told(**options: Any) -> ErrorCode:
+            response = await cluster.asked(1, leader_and_isr(cluster, **options), LEADER_AND_ISR)
+            assert response.error_code == ErrorCode.NONE
+            return ErrorCode(response.topics[0].partition_errors[0].error_code)
+
+        assert await told(leader=1) == ErrorCode.NONE
+        assert (partition.is_leader, partition.leader_epoch) == (True, 10)
+        assert await told(leader=2) == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert await told(leader=2, leader_epoch=9) == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert await told(leader=2, leader_epoch=11, of_topic=UUID(int=7)) == ErrorCode.INCONSISTENT_TOPIC_ID
+        assert await told(leader_epoch=11, replicas=(2,)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert partition.is_leader
+        assert await told(leader=2, leader_epoch=11) == ErrorCode.NONE
+        assert partition.follower is not None
+        assert partition.follower.leader_id == 2
+        assert await told(leader=-1, leader_epoch=12) == ErrorCode.NONE
+        assert (partition.is_leader, partition.follower) == (False, None)
+
+    play(scenario)
+
+
+def test_a_replica_stops_in_its_epoch_and_goes_when_its_topic_does() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        replicas = cluster.brokers[1].broker.replicas
+        partition = replicas.find("t", 0)
+        await cluster.asked(1, leader_and_isr(cluster), LEADER_AND_ISR)
+
+        async def stopped(leader_epoch: int, *, deletes: bool = False) -> ErrorCode:
+            response = await cluster.asked(1, stop_replica(leader_epoch, deletes=deletes), STOP_REPLICA)
+            return ErrorCode(response.partition_errors[0].error_code)
+
+        assert await stopped(9) == ErrorCode.FENCED_LEADER_EPOCH
+        assert partition.is_leader
+        assert await stopped(10) == ErrorCode.NONE
+        assert not partition.is_leader
+        assert not partition.is_gone
+        assert await stopped(-2, deletes=True) == ErrorCode.NONE
+        assert partition.is_gone
+        assert replicas.get(TopicPartition("t", 0)) is None
+        assert await stopped(-2, deletes=True) == ErrorCode.NONE  # nothing is left
+
+    play(scenario)
+
+
+def test_a_broker_that_is_not_the_controller_says_so() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        (other,) = {1, 2} - {cluster.brokers[1].broker.image.controller_id}
+        created = await cluster.asked(other, create_topic("u", 1, 1), CREATE_TOPICS)
+        assert created.topics[0].error_code == ErrorCode.NOT_CONTROLLER
+        altered = await cluster.asked(other, AlterPartitionRequest(broker_id=1, topics=[]), ALTER_PARTITION)
+        assert altered.error_code == ErrorCode.NOT_CONTROLLER
+        leaving = await cluster.asked(other, ControlledShutdownRequest(broker_id=1), CONTROLLED_SHUTDOWN)
+        assert leaving.error_code == ErrorCode.STALE_CONTROLLER_EPOCH  # Kafka's word for it here
+
+    play(scenario)
+
+
+def test_a_controller_takes_changes_only_from_the_registered_run_of_a_broker() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        controller = cluster.brokers[1].broker.image.controller_id
+        request = AlterPartitionRequest(broker_id=2, broker_epoch=epoch_of(cluster, 2) + 1, topics=[])
+        answer = await cluster.asked(controller, request, ALTER_PARTITION)
+        assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
+
+    play(scenario)
+
+
+def test_a_run_that_is_not_registered_yet_does_not_take_what_was_meant_for_the_one_before() -> None:
+    """Else it would lead, with a log that lacks what the crash took, in an epoch that the others have heard of."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        before = epoch_of(cluster, 1)
+        request = leader_and_isr(cluster, leader=1, broker_epoch=before, controller_epoch=1)
+        await cluster.crash(1, power_loss=True)
+        cluster.begin_start(1)
+        await asyncio.sleep(0.5)  # it listens, and its earlier session is not over
+        asking = asyncio.ensure_future(cluster.asked(1, request, LEADER_AND_ISR, timeout_s=30.0))
+        await cluster.settle(is_quiet=True)
+        assert (await asking).error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert epoch_of(cluster, 1) > before
+
+    play(scenario)
