@@ -67,7 +67,7 @@ format: $(STAMP) ## Rewrite the sources in the house format
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --quiet --fix .
 
-types: $(STAMP) ## Check the types of src
+types: $(STAMP) ## Check the types of src and of most tests
 	$(BIN)/mypy
 
 unit: $(STAMP) ## Run the unit tests

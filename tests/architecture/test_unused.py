@@ -72,8 +72,9 @@ def names_defined(path: Path, tree: ast.AST) -> Iterator[tuple[str, str]]:
     if place.startswith(tuple(NOT_LOOKED_AT)):
         return
     for node in ast.walk(tree):
-        is_definition = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        if is_definition and not node.name.startswith("_"):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        if not node.name.startswith("_"):
             yield node.name, f"{place}:{node.lineno}"
 
 

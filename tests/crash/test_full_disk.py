@@ -201,9 +201,9 @@ def test_an_unclean_stop_on_a_full_disk_opens_again(full: Full) -> None:
     full.check_goes_on()
 
 
-OPERATIONS: dict[str, Callable[[Full], None]] = {
+OPERATIONS: dict[str, Callable[[Full], object]] = {
     "append": Full.append,
-    "roll": lambda full: full.log.roll(START_MS) and None,
+    "roll": lambda full: full.log.roll(START_MS),
     "flush": lambda full: full.log.flush(),
     "checkpoint": lambda full: write_checkpoints(full.logs),
 }

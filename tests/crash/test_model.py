@@ -226,8 +226,8 @@ class LogModel(RuleBasedStateMachine):
             self.has_gaps = self.has_gaps or gap > 0
         rest = stamped[0][:cut]
         self.log.append_as_follower(b"".join(stamped) + rest, now_ms=self.now_ms)
-        for data in stamped:
-            self.took(data)
+        for taken in stamped:
+            self.took(taken)
 
     @rule(seed=seeds, written=st.sampled_from([0.0, 0.3, 0.9]))
     def meet_a_full_disk(self, seed: int, written: float) -> None:
@@ -474,9 +474,9 @@ LogModel.TestCase.settings = HISTORY
 CompactedLogModel.TestCase.settings = settings(HISTORY, max_examples=max(1, EXAMPLES // 2))
 
 
-class TestTheLogIsTheList(LogModel.TestCase):  # type: ignore[name-defined,misc]
+class TestTheLogIsTheList(LogModel.TestCase):  # type: ignore[name-defined,misc,valid-type]
     pass
 
 
-class TestTheCompactedLogIsTheList(CompactedLogModel.TestCase):  # type: ignore[name-defined,misc]
+class TestTheCompactedLogIsTheList(CompactedLogModel.TestCase):  # type: ignore[name-defined,misc,valid-type]
     pass

@@ -120,7 +120,7 @@ class Story:
         self.ledger.now.append(bytes(data))
         self.log.append_marker(producer_id, epoch, marker, leader_epoch=self.epoch, now_ms=self.now_ms)
 
-    def follow(self, *batches: bytes) -> None:
+    def follow(self, *batches: bytes | bytearray) -> None:
         """Batches of a leader, offsets and epochs stamped in order."""
         end_offset, stamped = self.log.end_offset, []
         for data in batches:
@@ -134,7 +134,7 @@ class Story:
     def roll(self) -> None:
         self.log.roll(self.now_ms)
 
-    def flush(self, between: Callable[[], None] = lambda: None) -> None:
+    def flush(self, between: Callable[[], object] = lambda: None) -> None:
         flush = self.log.begin_flush()
         between()
         flush.run()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ottla.store import journal
 from ottla.store.api import Create, Delete, Node, Operation, Put, StoreError, StoreUnavailable
 from ottla.store.embedded import EmbeddedStore, run_inline
-from ottla.testing.disk import DiskStopped, Fate, SimulatedDisk
+from ottla.testing.disk import DiskStopped, Fate, Kind, SimulatedDisk
 from ottla.testing.tree_model import TreeModel, seen_in
 
 SEEDS = int(os.environ.get("OTTLA_CRASH_SEEDS", "4"))
@@ -129,7 +129,8 @@ async def large_commits(story: Story) -> None:
 async def a_disk_that_fails_now_and_then(story: Story) -> None:
     story.open()
     await story.commit([Create("/a", b"0")])
-    for n, kind in enumerate(("write", "sync", "sync", "write")):
+    kinds: list[Kind] = ["write", "sync", "sync", "write"]
+    for n, kind in enumerate(kinds):
         story.disk.fail("/data/*", kind, errno.EIO, written=0.6, times=1)
         await story.try_commit(Put("/a", b"never" * 20), Create(f"/never{n}"))
         await story.commit([Put("/a", b"%d" % n * 200)])

@@ -8,6 +8,7 @@ import os
 import tracemalloc
 from collections.abc import Callable, Mapping
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,7 @@ DAMAGE: list[Callable[[bytearray, Random], None]] = [
 
 def decode_or_refuse(cls: type, data: bytes, version: int) -> None:
     """Any exception but ProtocolError fails the test; what was read can be written again."""
+    message: Any
     for buffer in (data, memoryview(data)):
         try:
             message, end = decode_at(cls, buffer, version)

@@ -164,8 +164,8 @@ def test_the_compiled_core_and_the_reference_judge_damage_alike(seed):
             assert ours == theirs, f"{name}, seed {seed}, case {case}: {bytes(data).hex()}"
         header = header_of(data)
         if header is not None:
-            arguments = (memoryview(data)[HEADER_BYTES:], header.record_count, 0, header.base_timestamp, None)
-            ours, theirs = (verdict(core.decode_records, *arguments) for core in (native, reference))
+            section = (memoryview(data)[HEADER_BYTES:], header.record_count, 0, header.base_timestamp, None)
+            ours, theirs = (verdict(core.decode_records, *section) for core in (native, reference))
             assert ours == theirs, f"decode_records, seed {seed}, case {case}: {bytes(data).hex()}"
 
 

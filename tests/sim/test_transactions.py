@@ -5,9 +5,10 @@
 
 import pytest
 
+from ottla.decisions import Decision, Ticket
 from ottla.testing.seeds import portion_id, portions
 from ottla.testing.transaction_model import World, run
-from ottla.transactions.coordinator import TransactionShard
+from ottla.transactions.coordinator import DueMarkers, TransactionShard
 
 
 def run_all(portion: range) -> list[World]:
@@ -23,8 +24,8 @@ def test_every_transaction_ends_as_its_producer_was_told(portion: range) -> None
 def test_the_model_finds_a_coordinator_that_forgets_a_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = TransactionShard.markers_written
 
-    def hasty(shard, due, partitions, ticket, now_ms):  # type: ignore[no-untyped-def]
-        return honest(shard, due, due.partitions, ticket, now_ms)
+    def hasty(shard: TransactionShard, due: DueMarkers, partitions: object, now_ms: int) -> Decision:
+        return honest(shard, due, due.partitions, now_ms)
 
     monkeypatch.setattr(TransactionShard, "markers_written", hasty)
     with pytest.raises(AssertionError):
@@ -34,9 +35,10 @@ def test_the_model_finds_a_coordinator_that_forgets_a_partition(monkeypatch: pyt
 def test_the_model_finds_an_end_that_can_be_turned_into_its_opposite(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = TransactionShard.due_markers
 
-    def fickle(shard, ticket, now_ms):  # type: ignore[no-untyped-def]
+    def fickle(shard: TransactionShard, ticket: Ticket, now_ms: int) -> Decision:
         decision = honest(shard, ticket, now_ms)
         for _, due in decision.replies:
+            assert isinstance(due, list)
             for one in due:
                 object.__setattr__(one, "is_commit", bool(len(one.partitions) % 2))
         return decision

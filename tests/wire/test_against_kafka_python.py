@@ -137,7 +137,7 @@ def their_bytes(name: str, message: Any, version: int) -> bytes:
 def test_random_messages_have_the_same_bytes(name: str) -> None:
     for version in common_versions(name):
         for seed in range(8):
-            message = random_message(OURS[name], version, Random(f"{name} {version} {seed}"))
+            message: Any = random_message(OURS[name], version, Random(f"{name} {version} {seed}"))
             expected = their_bytes(name, message, version)
             assert encode(message, version) == expected, f"version {version}: {message}"
             assert decode(OURS[name], expected, version) == message
@@ -146,7 +146,7 @@ def test_random_messages_have_the_same_bytes(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(THEIRS))
 def test_the_smallest_messages_have_the_same_bytes(name: str) -> None:
     for version in common_versions(name):
-        message = smallest_message(OURS[name], version)
+        message: Any = smallest_message(OURS[name], version)
         assert encode(message, version) == their_bytes(name, message, version), f"version {version}"
 
 

@@ -83,9 +83,12 @@ def squeezed(name: str) -> str:
 
 def defined_layout(definition: dict[str, Any], version: int) -> Iterator[OnTheWire]:
     dropped = definition.get("droppedDefinition")
-    use_dropped = dropped and version in parse_versions(dropped["validVersions"])
+    if dropped and version in parse_versions(dropped["validVersions"]):
+        used = dropped
+    else:
+        used = definition
     structs = {struct["name"]: struct["fields"] for struct in definition.get("commonStructs", [])}
-    yield from defined_fields((dropped if use_dropped else definition)["fields"], structs, version, "")
+    yield from defined_fields(used["fields"], structs, version, "")
 
 
 def defined_fields(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ottla.broker import controller
-from ottla.broker.controller import Controller, RequestedTopic, finish_deletions, load_configs, load_topics, take_office
+from ottla.broker.controller import Controller, finish_deletions, load_configs, load_topics, take_office
+from ottla.broker.metadata_changes import RequestedTopic
 from ottla.cluster import nodes
 from ottla.cluster.image import BrokerNode, ClusterImage
 from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs

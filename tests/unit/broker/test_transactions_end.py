@@ -56,7 +56,11 @@ class Producer:
         assert codes == {ErrorCode.NONE}
 
     def batch(self, sequence: int, *values: bytes, **options: Any) -> bytes:
-        of_producer = {"producer_id": self.producer_id, "producer_epoch": self.epoch, "base_sequence": sequence}
+        of_producer: dict[str, Any] = {
+            "producer_id": self.producer_id,
+            "producer_epoch": self.epoch,
+            "base_sequence": sequence,
+        }
         return one_batch(*values, is_transactional=True, **of_producer, **options)
 
     async def send(self, records: bytes, partition: int = 0) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ def without_racks(*brokers: int) -> dict[int, None]:
     return dict.fromkeys(brokers)
 
 
-def spread(load: Counter[int], brokers: object) -> int:
+def spread(load: Counter[int], brokers: Iterable[int]) -> int:
     counts = [load[node] for node in brokers]
     return max(counts) - min(counts)
 

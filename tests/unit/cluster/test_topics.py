@@ -34,7 +34,7 @@ def refusal(**requested: Any) -> ErrorCode:
     return caught.value.code
 
 
-BY_HAND = {"partition_count": -1, "replication_factor": -1}
+BY_HAND: dict[str, Any] = {"partition_count": -1, "replication_factor": -1}
 
 
 def by_hand(assignments: list[tuple[int, list[int]]]) -> list[Assignment]:

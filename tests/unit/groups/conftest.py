@@ -12,6 +12,7 @@ import pytest
 from ottla.config.group import GroupConfig
 from ottla.decisions import CoordinatorRecord, Decision
 from ottla.errors import ErrorCode
+from ottla.groups.classic import ClassicGroup
 from ottla.groups.group import Caller
 from ottla.groups.machine import GroupMachine
 from ottla.groups.settings import GroupSettings
@@ -117,7 +118,7 @@ class Driver:
     def replayed(self, stretch: int = 1) -> GroupMachine:
         """Another machine that has read the log from its beginning, compacted by stretches of so many records."""
         machine = self.new_machine()
-        markers = {position: [] for position in range(len(self.log) + 1)}
+        markers: dict[int, list[tuple[int, bool]]] = {position: [] for position in range(len(self.log) + 1)}
         for position, producer_id, committed in self.markers:
             markers[position].append((producer_id, committed))
         latest: dict[bytes, bytes | None] = {}
@@ -449,6 +450,7 @@ class Driver:
         """Members of a group that has assignments: the name of each as bytes."""
         members = self.join_together(count_of_members, **join)
         group = self.machine.group(join.get("group", "g"))
+        assert isinstance(group, ClassicGroup)
         for member in reversed(members):
             instance = group.members[member].instance_id
             self.sync(member, group.generation, {each: each.encode() for each in members}, instance=instance)
@@ -458,6 +460,7 @@ class Driver:
 
 def encoded(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     if isinstance(record.key, bytes):
+        assert record.value is None or isinstance(record.value, bytes)
         return record.key, record.value
     value = None if record.value is None else encode_value(record.value, record.value_version)
     return encode_key(record.key), value

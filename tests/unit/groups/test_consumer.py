@@ -74,6 +74,7 @@ def test_a_second_member_waits_until_the_first_has_given_up_its_share(driver: An
     reply = driver.beat("m1", 2, owned={"a": {0, 1, 2, 3}})
     kept = told(driver, reply)
     assert reply.member_epoch == 2  # it has yet to give up two
+    assert kept is not None
     assert len(kept["a"]) == 2
     assert told(driver, driver.beat("m2", 3)) is None
     assert driver.beat("m1", 2, owned=kept).member_epoch == 3

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_a_large_request_is_refused_before_its_elements_are_made() -> None:
 def test_a_bounded_decoder_reads_what_the_other_reads(cls: type) -> None:
     schema = message_schema_of(cls)
     version = schema.versions.last
-    message = random_message(cls, version, Random(7))
+    message: Any = random_message(cls, version, Random(7))
     data = encode(message, version)
     assert decode_bounded(cls, memoryview(data), version, 0, 1_000_000) == decode(cls, memoryview(data), version)
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from ottla.errors import RecordsError
@@ -12,7 +14,7 @@ T = 1_700_000_000_000
 KEYS = [b"k", None, b"", b"key" * 30]
 VALUES = [b"v", b"", None, b"value" * 100]
 TIMES = [T, T - 1, T + 1000, T]
-HEADERS = [[("a", b"1"), ("b", None)], [], [("ü", b"")], [("c", b"3")]]
+HEADERS: list[Any] = [[("a", b"1"), ("b", None)], [], [("ü", b"")], [("c", b"3")]]
 
 
 def times(values):
@@ -175,7 +177,7 @@ def test_a_decoder_begins_anew_after_it_was_finished(core):
     ("start", "end", "expected"), [(0, 99, [5, 8, 9]), (6, 9, [8]), (9, 99, [9]), (6, 8, []), (0, 5, [])]
 )
 def test_only_the_records_between_the_bounds_are_taken(core, start, end, expected):
-    headers = [[("h", b"5")], [], [("h", b"9"), ("i", None)]]
+    headers: list[Any] = [[("h", b"5")], [], [("h", b"9"), ("i", None)]]
     data = batch.build(None, [b"5", b"8", b"9"], T, headers=headers, offset_deltas=[0, 3, 4], base_offset=5)
     decoder = core.ColumnsDecoder()
     add_batch(decoder, data, start, end)

@@ -1,5 +1,7 @@
 """Building, reading, stamping and rewriting batches."""
 
+from typing import Any
+
 import pytest
 
 from ottla.errors import ErrorCode, RecordsError
@@ -100,7 +102,7 @@ def test_offset_deltas_that_do_not_fit_are_refused(deltas):
 
 @pytest.mark.parametrize("column", ["keys", "timestamps", "headers", "offset_deltas"])
 def test_columns_of_different_lengths_are_a_mistake(column):
-    columns = {"keys": [b"k", b"l"], "values": [b"v", b"w"], "timestamps": [1, 2]}
+    columns: dict[str, Any] = {"keys": [b"k", b"l"], "values": [b"v", b"w"], "timestamps": [1, 2]}
     columns[column] = [[]] * 3 if column == "headers" else [b""] * 3 if column == "keys" else [0, 1, 2]
     with pytest.raises(ValueError, match="columns of different lengths"):
         batch.build(**columns)

@@ -20,7 +20,9 @@ def sealed(data: bytearray) -> bytearray:
     return data
 
 
-def of_section(section: bytes, count: int, *, last_offset_delta: int | None = None, attributes: int = 0) -> bytearray:
+def of_section(
+    section: bytes | bytearray, count: int, *, last_offset_delta: int | None = None, attributes: int = 0
+) -> bytearray:
     """A batch around any bytes, however wrong, with a right checksum and length."""
     last = count - 1 if last_offset_delta is None else last_offset_delta
     header = BatchHeader(0, 0, -1, 2, 0, attributes, last, T, T, -1, -1, -1, count)

@@ -26,7 +26,7 @@ def sections(draw):
     keys, values, times, headers, steps = zip(*draw(rows), strict=True)
     deltas = [sum(steps[:index]) for index in range(len(steps))] if draw(st.booleans()) else None
     base = times[0]
-    times = [time if abs(time - base) < 2**62 else base for time in times]
+    times = tuple(time if abs(time - base) < 2**62 else base for time in times)
     section = reference.encode_records(keys, values, times, headers, deltas, base, 0)
     count = len(keys)
     for _ in range(draw(st.sampled_from([0, 0, 1, 3]))):
@@ -167,8 +167,8 @@ def test_scan_and_check_batch(parts, data):
             arguments = (log, 0, len(log), check_crc, limit)
             assert outcome(native.scan, *arguments) == outcome(reference.scan, *arguments)
     for strict, deep in ((True, True), (False, True), (False, False)):
-        arguments = (log, data.draw(st.integers(-1, 40) | st.just(0)), strict, deep)
-        assert outcome(native.check_batch, *arguments) == outcome(reference.check_batch, *arguments)
+        asked = (log, data.draw(st.integers(-1, 40) | st.just(0)), strict, deep)
+        assert outcome(native.check_batch, *asked) == outcome(reference.check_batch, *asked)
 
 
 @given(st.binary(max_size=200), st.integers(-5, 210), st.booleans())

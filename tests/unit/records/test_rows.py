@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -41,7 +42,7 @@ def int32s(*numbers: int) -> bytes:
     return struct.pack(f"={len(numbers)}i", *numbers)
 
 
-def numbers_of(buffer: object) -> list[int]:
+def numbers_of(buffer: Any) -> list[int]:
     data = bytes(buffer)
     return list(struct.unpack(f"={len(data) // 4}i", data))
 

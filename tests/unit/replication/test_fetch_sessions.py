@@ -173,7 +173,7 @@ def test_what_the_first_request_of_a_session_forgets_is_not_heard() -> None:
 
 def test_a_session_remembers_what_a_topic_was_called() -> None:
     cache = sessions()
-    entry = {"topic_id": TOPIC_ID, "partitions": (0,)}
+    entry: dict[str, Any] = {"topic_id": TOPIC_ID, "partitions": (0,)}
     plan = plan_of(cache, fetch("", session_epoch=0, **entry), 13, 0, {TOPIC_ID: "t"})
     ((key, _),) = plan.wanted
     assert plan.name_of(key) == "t"

@@ -102,7 +102,12 @@ def test_a_stop_ends_what_computes_and_waits_for_what_writes() -> None:
         pid = await offload.in_process(os.getpid)
         computing = asyncio.create_task(offload.in_process(time.sleep, 3600))
         release, written = threading.Event(), threading.Event()
-        writing = asyncio.create_task(offload.in_thread(lambda: release.wait() and written.set()))
+
+        def write() -> None:
+            release.wait()
+            written.set()
+
+        writing = asyncio.create_task(offload.in_thread(write))
         await asyncio.sleep(0)  # both have begun
         for task in (computing, writing):
             task.cancel()

@@ -51,7 +51,7 @@ def test_a_reader_hands_its_records_over_once_and_is_what_it_was_before() -> Non
         compat.hand_over(reader, records)
         assert isinstance(reader, _SimpleStreamReaderWrapper)
         assert isinstance(reader, StreamReader)
-        assert list(reader.getCache({}, {})) == records
+        assert list(reader.getCache({}, {}) or ()) == records
         assert type(reader) is StreamReader
     assert not issubclass(StreamReader, _SimpleStreamReaderWrapper)
     assert issubclass(_SimpleStreamReaderWrapper, DataSourceStreamReader)

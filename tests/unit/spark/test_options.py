@@ -1,6 +1,7 @@
 """The options of the source: what is understood, what is refused and in which words."""
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_topics_are_named_listed_by_pattern_or_partition_by_partition() -> None:
         ({"subscribe": "a", "assign": '{"a":[0]}'}, "exactly one of .* assign and subscribe"),
     ],
 )
-def test_topics_that_cannot_be_are_refused(options: dict[str, str], match: str) -> None:
+def test_topics_that_cannot_be_are_refused(options: dict[str, Any], match: str) -> None:
     refused(match, **options)
 
 
@@ -86,7 +87,7 @@ def test_offsets_come_by_name_by_number_and_by_time() -> None:
 
 
 def test_a_time_for_all_comes_before_times_and_times_before_offsets() -> None:
-    every = {
+    every: dict[str, Any] = {
         "startingOffsets": "earliest",
         "startingOffsetsByTimestamp": '{"orders":{"0":5}}',
         "startingTimestamp": "7",
@@ -114,7 +115,7 @@ def test_a_time_for_all_comes_before_times_and_times_before_offsets() -> None:
         ({"startingOffsetsByTimestampStrategy": "guess"}, "Strategy cannot be 'guess': write error or latest"),
     ],
 )
-def test_bounds_that_cannot_be_are_refused(options: dict[str, str], match: str) -> None:
+def test_bounds_that_cannot_be_are_refused(options: dict[str, Any], match: str) -> None:
     refused(match, **options)
 
 
@@ -164,7 +165,7 @@ def test_times_are_written_as_in_spark(text: str, ms: int) -> None:
         ({"pushFilters": "yes"}, "pushFilters cannot be"),
     ],
 )
-def test_values_that_cannot_be_are_refused(options: dict[str, str], match: str) -> None:
+def test_values_that_cannot_be_are_refused(options: dict[str, Any], match: str) -> None:
     refused(match, is_streaming=True, **options)
 
 

@@ -3,6 +3,7 @@
 import itertools
 import multiprocessing
 import pickle
+import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -34,15 +35,20 @@ def seal(home, log) -> None:
     log.producers.passed_high_watermark(log.end_offset)
 
 
-def job_of(home, log, *, first_dirty: int = 0, now_ms: int | None = None, **options) -> CleaningJob | None:
+def planned(home, log, *, first_dirty: int = 0, now_ms: int | None = None, **options) -> CleaningJob | None:
     return cleaner.plan(log, first_dirty, high_watermark=log.end_offset, now_ms=now_ms or home.now_ms, **options)
+
+
+def job_of(home, log, **options) -> CleaningJob:
+    job = planned(home, log, **options)
+    assert job is not None
+    return job
 
 
 def clean(home, log, *, first_dirty: int = 0, now_ms: int | None = None, **options) -> CleaningResult:
     """Seals the log, cleans it and puts the result in place."""
     seal(home, log)
     job = job_of(home, log, first_dirty=first_dirty, now_ms=now_ms, **options)
-    assert job is not None
     result = cleaner.run_job(job)
     assert cleaner.commit(log, result, now_ms or home.now_ms)
     return result
@@ -335,7 +341,7 @@ def test_a_topic_that_is_not_compacted_needs_no_cleaning(home) -> None:
     log = home.open()
     home.put(log, (b"a", b"1"))
     seal(home, log)
-    assert job_of(home, log) is None
+    assert planned(home, log) is None
 
 
 def test_only_what_is_sealed_flushed_and_below_the_high_watermark_is_cleaned(home) -> None:
@@ -343,7 +349,7 @@ def test_only_what_is_sealed_flushed_and_below_the_high_watermark_is_cleaned(hom
     for number in range(3):
         home.put(log, (b"a", b"%d" % number))
         log.roll(home.now_ms)
-    assert job_of(home, log) is None  # nothing is flushed
+    assert planned(home, log) is None  # nothing is flushed
     log.flush(home.now_ms)
     look = cleaner.look(log, 0, high_watermark=2, now_ms=home.now_ms)
     assert look.end_offset == 2
@@ -357,23 +363,23 @@ def test_the_dirty_part_must_be_more_than_its_share_of_the_log(home) -> None:
         home.put(log, (b"%d" % number, b"v"))
         log.roll(home.now_ms)
     seal(home, log)
-    assert job_of(home, log, first_dirty=3) is None
-    assert job_of(home, log, first_dirty=2) is None  # exactly half is not more
-    assert job_of(home, log, first_dirty=1) is not None
+    assert planned(home, log, first_dirty=3) is None
+    assert planned(home, log, first_dirty=2) is None  # exactly half is not more
+    assert planned(home, log, first_dirty=1) is not None
 
 
 def test_a_ratio_of_one_never_cleans(home) -> None:
     log = compacted(home, min_cleanable_dirty_ratio=1.0)
     home.put(log, (b"a", b"1"))
     seal(home, log)
-    assert job_of(home, log) is None
+    assert planned(home, log) is None
 
 
 def test_nothing_dirty_needs_no_cleaning(home) -> None:
     log = compacted(home)
     home.put(log, (b"a", b"1"))
     seal(home, log)
-    assert job_of(home, log, first_dirty=1) is None
+    assert planned(home, log, first_dirty=1) is None
 
 
 @pytest.mark.parametrize("first_dirty", [-5, 99])
@@ -407,8 +413,8 @@ def test_past_the_largest_lag_a_log_is_cleaned_whatever_its_ratio(home) -> None:
     log = compacted(home, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=HOUR)
     home.put(log, (b"a", b"1"))
     seal(home, log)
-    assert job_of(home, log, now_ms=home.now_ms + HOUR) is None
-    assert job_of(home, log, now_ms=home.now_ms + HOUR + 1) is not None
+    assert planned(home, log, now_ms=home.now_ms + HOUR) is None
+    assert planned(home, log, now_ms=home.now_ms + HOUR + 1) is not None
 
 
 # -- how ---------------------------------------------------------------------------------------------------------------
@@ -579,7 +585,7 @@ def test_the_reading_keeps_to_its_speed_limit(home, monkeypatch: pytest.MonkeyPa
     home.put(log, (b"a", b"x" * 1000))
     seal(home, log)
     slept: list[float] = []
-    monkeypatch.setattr(cleaner.time, "sleep", slept.append)
+    monkeypatch.setattr(time, "sleep", slept.append)
     cleaner.run_job(job_of(home, log, bytes_per_second_max=1000.0))
     assert max(slept) == pytest.approx(2 * log.size_bytes / 1000, rel=0.1)  # it is read twice
 

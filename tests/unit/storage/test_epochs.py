@@ -15,7 +15,7 @@ def epochs_of(*entries: tuple[int, int]) -> LeaderEpochs:
 
 
 def entries_of(epochs: LeaderEpochs) -> list[tuple[int, int]]:
-    return [tuple(entry) for entry in epochs.entries]
+    return [(epoch, start_offset) for epoch, start_offset in epochs.entries]
 
 
 def test_epochs_are_noted_where_they_start_and_only_once() -> None:

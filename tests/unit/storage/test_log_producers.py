@@ -344,8 +344,8 @@ def test_a_roll_where_a_clean_stop_left_its_snapshot_waits_for_no_disk(
 def test_a_snapshot_that_could_not_be_written_whole_does_not_stand_for_the_whole() -> None:
     disk, name = SimulatedDisk(), TopicPartition("t", 0)
     log = open_log(disk, "/t-0", name, LogConfig(), now_ms=0)
-    values = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
-    log.append(batch.build(None, [b"v"], 0, **values), leader_epoch=0, now_ms=0)
+    data = batch.build(None, [b"v"], 0, producer_id=7, producer_epoch=0, base_sequence=0)
+    log.append(data, leader_epoch=0, now_ms=0)
     disk.fail("*.snapshot", "write", errno.ENOSPC, written=0.5, times=1)
     with pytest.raises(StorageError):
         log.roll(0)

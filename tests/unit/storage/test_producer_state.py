@@ -6,6 +6,7 @@ import pytest
 from ottla.errors import ApiError, CorruptFileError, ErrorCode
 from ottla.records import batch
 from ottla.records.batch import BatchHeader
+from ottla.records.codec import crc32c
 from ottla.records.control import EndTransactionMarker, build_marker
 from ottla.storage.producer_state import (
     BATCHES_REMEMBERED,
@@ -476,7 +477,7 @@ def test_a_damaged_snapshot_is_reported(damaged: bytes, complaint: str) -> None:
 
 def test_a_snapshot_that_lies_about_its_count_is_reported() -> None:
     body = (2).to_bytes(4, "big") + SNAPSHOT[10:]
-    lying = b"\0\1" + batch.codec.crc32c(body).to_bytes(4, "big") + body
+    lying = b"\0\1" + crc32c(body).to_bytes(4, "big") + body
     with pytest.raises(CorruptFileError, match="2 producers announced in 46 bytes"):
         ProducerStates().load(lying, 0, "path")
 

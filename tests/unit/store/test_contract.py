@@ -193,7 +193,7 @@ def test_of_many_that_want_to_be_the_first_one_is(store: Store, run: Any) -> Non
 
 
 def test_a_parent_whose_child_is_just_being_made_is_not_empty(store: Store, run: Any) -> None:
-    async def create_and_delete() -> list[object]:
+    async def create_and_delete() -> Any:
         return await asyncio.gather(
             store.commit(Create("/a/x")),
             store.commit(Delete("/a")),

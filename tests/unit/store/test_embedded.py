@@ -10,6 +10,7 @@ import pytest
 
 from ottla.disk import RealDisk
 from ottla.errors import CorruptFileError, DiskFullError, StorageError
+from ottla.records.codec import crc32c
 from ottla.store import journal, local
 from ottla.store.api import Create, Delete, Node, Put, StoreUnavailable
 from ottla.store.embedded import JOURNAL_FILE, EmbeddedStore, run_inline
@@ -64,7 +65,12 @@ def test_the_disk_is_never_waited_for_on_the_loop(tmp_path: Path, run: Any) -> N
         def open(self, path: str, *, create: bool = False, writable: bool = False) -> Any:
             file = super().open(path, create=create, writable=writable)
             sync = file.sync
-            return SpyFile(file, lambda: (threads.add(threading.current_thread()), sync()))
+
+            def spied_sync() -> None:
+                threads.add(threading.current_thread())
+                sync()
+
+            return SpyFile(file, spied_sync)
 
     class SpyFile:
         def __init__(self, file: Any, sync: Callable[[], object]) -> None:
@@ -181,7 +187,7 @@ def test_who_was_refused_because_of_a_commit_that_then_failed_hears_of_the_failu
     store = open_on(disk)
     disk.fail(PATH, "write", errno.ENOSPC, times=1)
 
-    async def both() -> list[object]:
+    async def both() -> Any:
         return await asyncio.gather(store.commit(Create("/a")), store.commit(Create("/a")), return_exceptions=True)
 
     assert [type(outcome) for outcome in run(both())] == [StoreUnavailable] * 2
@@ -338,7 +344,7 @@ def test_the_file_of_another_format_is_not_touched(run: Any) -> None:
     run(open_on(disk).close())
     content = journal.HEADER.pack(b"OTTLAMD2", 20, 0)[:-4]
     file = disk.open(PATH, writable=True)
-    file.write(0, content + journal.crc32c(content).to_bytes(4, "big"))
+    file.write(0, content + crc32c(content).to_bytes(4, "big"))
     with pytest.raises(CorruptFileError, match="OTTLAMD2"):
         open_on(disk)
 

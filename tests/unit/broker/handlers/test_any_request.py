@@ -51,7 +51,7 @@ def test_every_request_is_answered(broker: Any, key: int) -> None:
         random = Random(f"{key} {version}")
         requests = [smallest_message(api.request, version)]
         for _ in range(CASES_PER_API // len(list(api.versions))):
-            request = random_message(api.request, version, random)
+            request: Any = random_message(api.request, version, random)
             likely(request, version, random, topic_id)
             requests.append(request)
         for request in requests:
