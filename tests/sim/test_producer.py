@@ -57,7 +57,7 @@ def stored(process: BrokerProcess, partition: int) -> list[bytes]:
     log = process.broker.replicas.find(TOPIC, partition).log
     values: list[bytes] = []
     while (piece := log.read(len(values), 1)) is not None:  # a batch
-        values += [bytes(value) for value in batch.decode(piece.records.read()).values]
+        values += [bytes(value or b"") for value in batch.decode(piece.records.read()).values]
     return values
 
 
