@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 
+import pyarrow as pa
 import pytest
 
 import ottla
@@ -179,3 +180,53 @@ def test_every_kind_of_acknowledgement(broker, topic_name, acks):
         producer.flush()
         assert futures[-1].result(0).offset == (-1 if acks == 0 else 9)
     assert len(records_of(broker, topic_name)) == 10
+
+
+@pytest.mark.parametrize("kind", ["lists", "arrow", "numpy"])
+def test_columns_go_where_their_keys_say_and_keep_their_order(broker, new_topic, kind):
+    topic, _ = new_topic(partitions=3)
+    keys = [b"key %d" % (number % 5) for number in range(3000)]
+    values = [b"%d" % number for number in range(3000)]
+    columns = {
+        "lists": lambda column: column,
+        "arrow": pa.array,
+        "numpy": lambda column: pytest.importorskip("numpy").array(column, dtype=object),
+    }[kind]
+    with ottla.Producer(bootstrap_servers=broker.bootstrap_servers, compression_type="zstd") as producer:
+        producer.send(topic, b"before", b"key 1")
+        appended = producer.send_columns(topic, columns(values), columns(keys)).result(60)
+        producer.send(topic, b"after", b"key 1").result(60)
+        assert sum(each.record_count for each in appended) == 3000
+        with pytest.raises(MessageTooLargeError):
+            producer.send_columns(topic, [bytes(2_000_000)])
+        assert producer._core._accumulator.pool.used_bytes == 0
+    for partition in range(3):
+        expected = [
+            (key, value) for key, value in zip(keys, values, strict=True) if partition_of_key(key, 3) == partition
+        ]
+        found = [(key, value) for key, value, _ in records_of(broker, topic, partition)]
+        if partition == partition_of_key(b"key 1", 3):
+            assert (found.pop(0)[1], found.pop()[1]) == (b"before", b"after")
+        assert found == expected
+
+
+def test_keyless_columns_and_those_for_one_partition(broker, new_topic):
+    async def main():
+        topic, _ = new_topic(partitions=2)
+        async with aio.Producer(bootstrap_servers=broker.bootstrap_servers, batch_size=1000) as producer:
+            future = await producer.send_columns(topic, [bytes(100)] * 100, timestamps=list(range(100)))
+            assert sum(each.record_count for each in await future) == 100
+            assert len(await future) > 5
+            (one,) = await (await producer.send_columns(topic, [b"x"], partition=1, headers=[[("a", b"b")]]))
+            assert one.partition == 1
+
+    asyncio.run(main())
+
+
+def test_columns_that_are_too_large_for_the_topic_are_split(broker, new_topic):
+    topic, _ = new_topic(config={"max.message.bytes": "2000"})
+    with ottla.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        appended = producer.send_columns(topic, [b"%03d" % number * 50 for number in range(100)]).result(60)
+        assert [each.base_offset for each in appended] == sorted(each.base_offset for each in appended)
+        assert sum(each.record_count for each in appended) == 100
+    assert [value[:3] for _, value, _ in records_of(broker, topic)] == [b"%03d" % number for number in range(100)]

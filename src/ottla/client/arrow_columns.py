@@ -9,6 +9,7 @@ is handed on is the same columns with the numbers of the rows that are meant.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from ottla.client.retrying import UnknownTopicError
 from ottla.records import arrow, batch, codec
-from ottla.records.layout import HEADER_BYTES, BinaryColumn, HeadersColumn
+from ottla.records.layout import HEADER_BYTES, RECORD_OVERHEAD_BYTES, BinaryColumn, HeadersColumn
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -27,6 +28,7 @@ Column = TypeVar("Column", BinaryColumn, HeadersColumn)
 
 ROW_NUMBER_BYTES: Final = 4  # int32, as the offsets of a column
 OFFSET_BYTES: Final = 4
+HEADERS_GUESS_BYTES: Final = 64  # of a record that has some
 
 
 def arrow_columns(
@@ -131,12 +133,30 @@ class ArrowColumns:
         )
         return [self.slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
+    def size_bytes(self) -> int:
+        """By the bytes of all rows, where some of them are selected: rows of one column are alike."""
+        count = len(self)
+        columns = [self.values, *(() if self.keys is None else (self.keys,))]
+        data_bytes = sum(_data_bytes(column, self.row_count) for column in columns)
+        if self.headers is not None:
+            data_bytes += self.row_count * HEADERS_GUESS_BYTES
+        return count * RECORD_OVERHEAD_BYTES + data_bytes * count // max(1, self.row_count)
+
     def build(self, **options: Unpack[batch.BatchOptions]) -> bytearray:
         encoded = codec.encode_columns(
             self.row_count, self.keys, self.values, self.timestamps, self.headers, HEADER_BYTES, self.rows
         )
         count = len(self)
         return batch.wrap(encoded.records, count, count - 1, encoded.base_timestamp, encoded.max_timestamp, **options)
+
+
+def _data_bytes(column: BinaryColumn, row_count: int) -> int:
+    with memoryview(column.offsets).cast("B") as offsets:
+        first, last = (
+            int.from_bytes(offsets[OFFSET_BYTES * row : OFFSET_BYTES * (row + 1)], sys.byteorder)
+            for row in (0, row_count)
+        )
+    return last - first
 
 
 def _from_row(column: Column, start: int) -> Column:

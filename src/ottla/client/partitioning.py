@@ -37,6 +37,9 @@ class Records(Protocol):
     def pieces(self, batch_bytes_max: int) -> list[Self]:
         """The records in pieces of at most `batch_bytes_max`; a record that is larger alone stands alone."""
 
+    def size_bytes(self) -> int:
+        """About how many bytes they take in a batch; never less than they do."""
+
     def build(self, **options: Unpack[batch.BatchOptions]) -> bytearray:
         """The batch of all of them."""
 
@@ -94,6 +97,9 @@ class RecordColumns:
             pieces.append(self.slice(start, end))
             start, start_byte = end, ends[end - 1]
         return pieces
+
+    def size_bytes(self) -> int:
+        return sum(self.sizes())
 
     def build(self, **options: Unpack[batch.BatchOptions]) -> bytearray:
         return batch.build(self.keys, self.values, self.timestamps, headers=self.headers, **options)

@@ -42,6 +42,7 @@ class ProducerBatch:
         "has_headers",
         "has_keys",
         "headers",
+        "is_in_log_perhaps",
         "is_split",
         "keys",
         "limit_bytes",
@@ -75,6 +76,7 @@ class ProducerBatch:
         self.retry_after = 0.0
         self.tried_epoch = -1  # the leader epoch of the last try
         self.is_split = False
+        self.is_in_log_perhaps = False  # a try was not answered
         self._columns: Records | None = None
 
     @classmethod

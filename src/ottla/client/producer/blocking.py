@@ -17,6 +17,7 @@ from typing import Any, Generic, Self, TypeVar, overload
 
 from ottla.client.blocking import LoopThread
 from ottla.client.producer import producer as asynchronous
+from ottla.client.producer.columns import ColumnsFuture
 from ottla.client.producer.deliveries import Callback, RecordFuture
 from ottla.client.producer.producer import KeySerializer, ValueSerializer
 from ottla.client.retrying import Deadline
@@ -148,6 +149,22 @@ class Producer(Generic[Key, Value]):
 
     async def _accepted(self, record: Any) -> RecordFuture:
         return await self._core.accept(record, Deadline.after(self.settings.max_block_s))
+
+    def send_columns(
+        self,
+        topic: str,
+        values: Any,
+        keys: Any = None,
+        *,
+        timestamps: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+    ) -> ColumnsFuture:
+        """Takes columns of bytes, in lists, NumPy or Arrow; waits until there is room, not until they are sent."""
+        self._core._lifetime.check()
+        return self._thread.wait(
+            self._core.send_columns(topic, values, keys, timestamps=timestamps, headers=headers, partition=partition)
+        )
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Sends everything that was accepted until now and waits until it is decided, well or not."""

@@ -248,3 +248,19 @@ async def settled(delivery: Delivery) -> None:
             waiting.pop()
         else:
             await _woken(each)
+
+
+def wait_until_settled(delivery: Delivery, timeout_s: float | None) -> bool:
+    """The same for a thread; whether it was so in time."""
+    waiting = [delivery]
+    while waiting:
+        each = waiting[-1]
+        if each.moves or each.is_done:
+            waiting.pop()
+            waiting += [move.target for move in each.moves]
+            continue
+        woken = threading.Event()
+        each.add_waiter(woken.set)
+        if not woken.wait(timeout_s):
+            return False
+    return True

@@ -21,7 +21,6 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 from ottla.client.connecting import client_id_of, cluster_of
 from ottla.client.error_codes import InvalidTopicError
 from ottla.client.errors import (
-    AbortableError,
     BufferExhaustedError,
     ClosedError,
     TimedOutError,
@@ -30,16 +29,19 @@ from ottla.client.errors import (
 )
 from ottla.client.lifetime import Lifetime
 from ottla.client.metadata import Topic
+from ottla.client.partitioning import Records
 from ottla.client.producer.accumulator import Accumulator, TopicQueues
+from ottla.client.producer.batch import ProducerBatch
+from ottla.client.producer.columns import BATCH_BYTES_DEFAULT, ColumnsFuture, columns_of, pieces_of
 from ottla.client.producer.deliveries import Callback, Delivery, RecordFuture, settled
 from ottla.client.producer.interceptors import Interceptors
 from ottla.client.producer.memory import MemoryPool
+from ottla.client.producer.open_transaction import OpenTransaction
 from ottla.client.producer.options import accumulator_options, refresh_options, sender_options
 from ottla.client.producer.partitioners import Murmur2, partition_by_murmur2, partitioner_of
 from ottla.client.producer.preparation import Preparation, PreparedRecord
 from ottla.client.producer.sender import Sender, TransactionView
 from ottla.client.producer.sequences import Sequences
-from ottla.client.producer.transaction_state import State
 from ottla.client.producer.transactions import Transactions
 from ottla.client.refreshing import Refresher
 from ottla.client.retrying import Deadline
@@ -49,6 +51,7 @@ from ottla.client.values import ConsumerGroupMetadata, HeadersLike, OffsetAndMet
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition, is_valid_topic_name
 from ottla.net.client import Door
+from ottla.runtime.clock import SystemClock
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -167,6 +170,7 @@ class Producer(Generic[Key, Value]):
         self._lines: dict[str, deque[_Waiting]] = {}
         self._line_tasks: dict[str, asyncio.Task[None]] = {}
         self._waiting_bytes = 0
+        self._columns_turn = asyncio.Lock()  # one call's batches stand together
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -444,6 +448,69 @@ class Producer(Generic[Key, Value]):
         with self._accumulator.lock:
             self._accumulator.topic(topic.name).resize(len(topic.partitions), available)
 
+    # -- columns -------------------------------------------------------------------------------------------------------
+
+    async def send_columns(
+        self,
+        topic: str,
+        values: Any,
+        keys: Any = None,
+        *,
+        timestamps: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+    ) -> ColumnsFuture:
+        """Takes columns of bytes, in lists, NumPy or Arrow; returns when there was room for all, before they are sent.
+
+        Awaiting what it returns waits for the acknowledgement. Serializers and interceptors are for single records.
+        """
+        return await self.send_records(
+            topic, columns_of(values, keys, timestamps, headers, SystemClock().now_ms()), partition
+        )
+
+    async def send_records(self, topic: str, records: Records, partition: int | None = None) -> ColumnsFuture:
+        """The same for columns that are prepared already."""
+        self.start()
+        if self._transactions is not None:
+            self._transactions.state.check_may_send()
+        if self._sender.failure is not None:
+            raise self._sender.failure
+        deadline = Deadline.after(self.settings.max_block_s)
+        async with self._columns_turn:
+            found = await self._refresher.topic(topic, deadline)
+            self._learn_topic(found)
+            pieces = pieces_of(
+                found, records, partition, self._partitioner, self._columns_bytes_max, self.settings.max_request_size
+            )
+            batches = []
+            for piece in pieces:
+                number = self._sticky_partition(topic) if piece.partition is None else piece.partition
+                reserved = min(piece.size_bytes, self.settings.buffer_memory)
+                await self._take_room(reserved, deadline)
+                now = asyncio.get_running_loop().time()
+                place = TopicPartition(topic, number)
+                batch = ProducerBatch.of_records(
+                    place, piece.records, reserved, now, now + self.settings.delivery_timeout_s
+                )
+                self._accumulator.add(batch)
+                self._sender.wake()
+                batches.append(batch)
+        return ColumnsFuture(batches)
+
+    @property
+    def _columns_bytes_max(self) -> int:
+        """Large batches are what columns are for, unless the user wants otherwise."""
+        if self.settings.is_given("batch_size"):
+            return max(1, self.settings.batch_size)
+        return min(BATCH_BYTES_DEFAULT, self.settings.max_request_size)
+
+    def _sticky_partition(self, name: str) -> int:
+        """Another one for each batch."""
+        with self._accumulator.lock:
+            topic = self._accumulator.topic(name)
+            topic.sticky.switch(topic.partition_count, topic.available)
+            return topic.sticky.partition
+
     # -- transactions --------------------------------------------------------------------------------------------------
 
     async def init_transactions(self) -> None:
@@ -524,51 +591,3 @@ class Producer(Generic[Key, Value]):
             raise TimedOutError(deadline.timeout_s, None, "flushing") from None
         finally:
             self._accumulator.end_flush()
-
-
-class OpenTransaction(Generic[Key, Value]):
-    """A transaction of a producer, from the beginning of an `async with` to its end."""
-
-    def __init__(self, producer: Producer[Key, Value]) -> None:
-        self._producer = producer
-
-    async def __aenter__(self) -> Self:
-        self._producer.start()
-        if self._producer._transacting().state.now is State.UNINITIALIZED:
-            await self._producer.init_transactions()
-        self._producer.begin_transaction()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is None:
-            try:
-                await self._producer.commit_transaction()
-            except AbortableError:
-                await self._producer.abort_transaction()
-                raise
-        elif self._producer._transacting().is_open:
-            await self._producer.abort_transaction()
-
-    def send(
-        self,
-        topic: str,
-        value: Value | None = None,
-        key: Key | None = None,
-        *,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: HeadersLike | None = None,
-        on_delivery: Callback | None = None,
-    ) -> RecordFuture:
-        """As `Producer.send`."""
-        return self._producer.send(
-            topic, value, key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
-        )
-
-    async def send_offsets(
-        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: ConsumerGroupMetadata | str
-    ) -> None:
-        """As `Producer.send_offsets_to_transaction`."""
-        await self._producer.send_offsets_to_transaction(offsets, group)

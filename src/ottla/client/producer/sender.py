@@ -111,6 +111,7 @@ class Sender:
         self._rng = rng
         self._transaction = transaction
         self._channels: dict[int, _Channel] = {}
+        self._aside: set[ProducerBatch] = set()  # in no queue and not on the wire: see `Sequences`
         self._tasks: set[asyncio.Task[None]] = set()
         self._moved = asyncio.Event()
         self._is_identifying = False
@@ -166,6 +167,7 @@ class Sender:
     def _send_ready(self, now: float) -> float:
         """Starts what can be started; when to look again if nothing happens."""
         if self._sequences is not None:
+            self._settle_aside(self._sequences)
             torn = self._sequences.resolve()
             if torn:
                 self._transaction.produce_failed(
@@ -182,6 +184,17 @@ class Sender:
         for node_id in readiness.nodes:
             next_at = min(next_at, self._serve(node_id, now))
         return next_at
+
+    def _settle_aside(self, sequences: Sequences) -> None:
+        """Ends or sends again what was set aside until it is known whether it is in the log."""
+        for batch in sequences.take_proven():
+            self._aside.discard(batch)
+            if not batch.delivery.is_done:
+                batch.delivery.acknowledged(-1)
+            self._accumulator.done(batch)
+        for batch in sequences.take_back():
+            self._aside.discard(batch)
+            self._accumulator.put_back(batch)
 
     def _serve(self, node_id: int, now: float) -> float:
         channel = self._channels.setdefault(node_id, _Channel())
@@ -396,7 +409,10 @@ class Sender:
             and self._transaction.error is None
             and self.failure is None
         )
-        if may_retry:
+        batch.is_in_log_perhaps |= is_in_log_perhaps
+        if may_retry and remedy is Remedy.SET_ASIDE:
+            self._aside.add(batch)
+        elif may_retry:
             pause_s = self._backoff_s(batch.attempts, self._options.retry_backoff_s, self._options.retry_backoff_max_s)
             batch.attempts += 1
             batch.retry_after = now + pause_s
@@ -429,8 +445,8 @@ class Sender:
         for batch in self._accumulator.expired(now):
             error = DeliveryTimeoutError(timeout_s, None, f"{batch.partition}: {batch.record_count} records")
             self._fail(batch, error, is_in_log_perhaps=batch.attempts > 0)
-        for channel in self._channels.values():
-            for batch in channel.batches:
+        for under_way in [*(channel.batches for channel in self._channels.values()), self._aside]:
+            for batch in under_way:
                 if batch.deadline <= now and not batch.delivery.is_done:
                     error = DeliveryTimeoutError(timeout_s, None, f"{batch.partition}: {batch.record_count} records")
                     batch.deadline = math.inf  # its answer, or the lack of one, ends the rest

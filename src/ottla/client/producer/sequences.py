@@ -8,6 +8,9 @@ Two rules go beyond "the next number":
 - A log that knows nothing of a producer takes any number from it. So the first batch of a partition goes alone.
 - When numbers are lost for good (a batch that failed after it was sent) the producer takes the next epoch and the
   partition starts again at 0, once nothing of it is on the wire. Other partitions follow when they are empty.
+- A broker that was restarted knows only the last batch of a producer again. One before it, whose answer was lost, it
+  refuses as out of order. Sending it under new numbers would write it twice. So it is set aside and the next one goes:
+  if that is taken, or known, all before it are in the log; if none is, the log has lost records.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ class Remedy(Enum):
     RETRY = auto()
     RESTART = auto()  # numbers from 0 under the next epoch, then again
     RENUMBER = auto()  # numbers from 0 under the same epoch, then again
+    SET_ASIDE = auto()  # whether it is in the log is told by what becomes of the next one: see `resolve`
     FAIL = auto()
 
 
@@ -49,8 +53,14 @@ class _Partition:
     acked_offset: int = -1
     in_flight: list[ProducerBatch] = field(default_factory=list)  # numbered and not done: sent, or to be sent again
     on_wire: set[ProducerBatch] = field(default_factory=set)
+    aside: list[ProducerBatch] = field(default_factory=list)  # the first of those in flight, not to be sent for now
     restarts_as: Identity | None = None  # when nothing is on the wire any more
     is_unresolved: bool = False  # a batch expired that may be in the log or not
+
+    @property
+    def first(self) -> ProducerBatch | None:
+        """The one that may be sent again."""
+        return self.in_flight[len(self.aside)] if len(self.in_flight) > len(self.aside) else None
 
     @property
     def expected_sequence(self) -> int:
@@ -64,6 +74,7 @@ class Sequences:
         self.identity: Identity | None = None
         self._is_transactional = is_transactional
         self._partitions: dict[TopicPartition, _Partition] = {}
+        self._proven: list[ProducerBatch] = []
 
     def start(self, identity: Identity) -> None:
         """A new producer id, or the epoch of the next transaction: partitions begin at 0 when they are empty."""
@@ -79,7 +90,7 @@ class Sequences:
         if state.restarts_as is not None and not self._restart(state):
             return False
         if batch.has_numbers:
-            return batch is state.in_flight[0]
+            return batch is state.first
         if state.identity != self.identity:
             if state.in_flight:
                 return False
@@ -109,11 +120,19 @@ class Sequences:
         state = self._state(batch.partition)
         if batch not in state.in_flight:
             return
+        self._prove(state, batch)
         state.in_flight.remove(batch)
         if batch.numbers[:2] == state.identity:
             state.acked_sequence = max(state.acked_sequence, (batch.next_sequence - 1) & INT32_MAX)
             if base_offset >= 0:
                 state.acked_offset = base_offset + batch.record_count - 1
+
+    def _prove(self, state: _Partition, batch: ProducerBatch) -> None:
+        """A broker takes a batch only behind those before it: what was set aside is in the log."""
+        if state.aside and batch not in state.aside:
+            self._proven += state.aside
+            state.in_flight = [each for each in state.in_flight if each not in state.aside]
+            state.aside = []
 
     def failed(self, batch: ProducerBatch, code: ErrorCode, log_start_offset: int = NO_LOG_START) -> Remedy:
         """What a refusal calls for. Nothing changes yet, but for a restart, which is decided here."""
@@ -132,9 +151,12 @@ class Sequences:
         return remedy
 
     def _out_of_order(self, state: _Partition, batch: ProducerBatch) -> Remedy:
-        is_first = bool(state.in_flight) and batch is state.in_flight[0]
-        if not is_first or state.restarts_as is not None or batch.numbers[:2] != state.identity:
+        if batch is not state.first or state.restarts_as is not None or batch.numbers[:2] != state.identity:
             return Remedy.RETRY  # its predecessor is not there yet, or it has other numbers by now
+        has_next = batch is not state.in_flight[-1]
+        if has_next and (batch.is_in_log_perhaps or state.aside):
+            state.aside.append(batch)
+            return Remedy.SET_ASIDE
         # All before it are acknowledged or given up, and still the broker misses one.
         return Remedy.FAIL if self._is_transactional else Remedy.RESTART
 
@@ -153,6 +175,8 @@ class Sequences:
             return
         at = state.in_flight.index(batch)
         state.in_flight.remove(batch)
+        if batch in state.aside:
+            state.aside.remove(batch)
         if is_in_log_perhaps:
             state.is_unresolved = True
         elif not self._is_transactional:
@@ -172,6 +196,20 @@ class Sequences:
         state = self._state(batch.partition)
         at = state.in_flight.index(batch)
         state.in_flight[at : at + 1] = list(pieces)
+
+    def take_proven(self) -> list[ProducerBatch]:
+        """What was set aside and is in the log after all, at offsets that nobody told."""
+        proven, self._proven = self._proven, []
+        return proven
+
+    def take_back(self) -> list[ProducerBatch]:
+        """What was set aside and is to be sent again, since nothing behind it can tell any more where it is."""
+        back: list[ProducerBatch] = []
+        for state in self._partitions.values():
+            if state.aside and (state.first is None or state.restarts_as is not None):
+                back += state.aside
+                state.aside = []
+        return back
 
     def resolve(self) -> list[TopicPartition]:
         """Looks at partitions where a batch expired and nothing is under way any more.

@@ -217,3 +217,55 @@ def test_what_no_number_can_mend_fails(code):
     one = batch()
     send(sequences, one)
     assert sequences.failed(one, code) is Remedy.FAIL
+
+
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_what_a_restarted_broker_does_not_know_again_is_proven_by_the_next_one(is_transactional):
+    sequences = known(is_transactional=is_transactional)
+    first, second, third = batch(2), batch(), batch()
+    send(sequences, first, second, third)
+    for each in (first, second, third):
+        sequences.returned(each)
+        each.is_in_log_perhaps = True
+    send(sequences, first)
+    sequences.returned(first)
+    assert sequences.failed(first, OUT_OF_ORDER) is Remedy.SET_ASIDE
+    assert not sequences.may_send(first)
+    assert sequences.take_back() == []
+    send(sequences, second)
+    sequences.returned(second)
+    sequences.acked(second, 9)
+    assert sequences.take_proven() == [first]
+    assert sequences.identity == Identity(7, 0)
+    send(sequences, third)
+
+
+def test_where_none_of_them_is_known_the_log_has_lost_records():
+    sequences = known()
+    first, second = batch(2), batch()
+    send(sequences, first, second)
+    for each in (first, second):
+        sequences.returned(each)
+        each.is_in_log_perhaps = True
+    send(sequences, first)
+    sequences.returned(first)
+    assert sequences.failed(first, OUT_OF_ORDER) is Remedy.SET_ASIDE
+    send(sequences, second)
+    sequences.returned(second)
+    assert sequences.failed(second, OUT_OF_ORDER) is Remedy.RESTART
+    assert sequences.take_back() == [first]
+    send(sequences, first)
+    assert first.numbers == Numbers(7, 1, 0)
+    assert second.numbers == Numbers(7, 1, 2)
+
+
+def test_what_is_set_aside_goes_again_when_there_is_nothing_left_to_ask():
+    sequences = known()
+    first, second = batch(2), batch()
+    send(sequences, first, second)
+    for each in (first, second):
+        sequences.returned(each)
+    first.is_in_log_perhaps = True
+    assert sequences.failed(first, OUT_OF_ORDER) is Remedy.SET_ASIDE
+    sequences.gave_up(second, is_in_log_perhaps=True)
+    assert sequences.take_back() == [first]

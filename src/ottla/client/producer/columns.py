@@ -1,0 +1,139 @@
+"""Records column by column: lists, NumPy or Arrow, partitioned and encoded without a Python object per record.
+
+    future = await producer.send_columns("orders", values, keys=keys)
+    appended = await future
+
+Columns become batches that are full from the start, in the same queues as single records: order, idempotence,
+transactions and the bounds of memory are the same. Arrow and NumPy need the extra `arrow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from ottla.client.error_codes import MessageTooLargeError
+from ottla.client.errors import TimedOutError, UsageError
+from ottla.client.metadata import Topic
+from ottla.client.partitioning import RecordColumns, Records
+from ottla.client.producer.batch import ProducerBatch
+from ottla.client.producer.deliveries import Delivery, settled, wait_until_settled
+from ottla.client.producer.partitioners import Keyless, Murmur2, Partitioner
+from ottla.records.layout import HEADER_BYTES
+
+# Kafka's `message.max.bytes` is 1 MiB and a little; a batch of this size is taken by default.
+BATCH_BYTES_DEFAULT: Final = 1_000_000
+
+
+class AppendedRecords(NamedTuple):
+    """A batch of columns that a broker took; the offset is -1 where it did not say."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    record_count: int
+
+
+class ColumnsFuture:
+    """What became of columns: `await` it, or `result()` in a thread that is no event loop's."""
+
+    def __init__(self, batches: Iterable[ProducerBatch]) -> None:
+        self._deliveries = [(batch.delivery, batch.record_count) for batch in batches]
+
+    def done(self) -> bool:
+        return all(each.is_done for delivery, count in self._deliveries for each, _, _ in _leaves(delivery, count))
+
+    def result(self, timeout_s: float | None = None) -> list[AppendedRecords]:
+        """The batches, once all are acknowledged; the error of the first that failed."""
+        for delivery, _ in self._deliveries:
+            if not wait_until_settled(delivery, timeout_s):
+                raise TimedOutError(timeout_s or 0.0, None, "waiting for the acknowledgement of columns")
+        return self._appended()
+
+    def __await__(self) -> Generator[Any, None, list[AppendedRecords]]:
+        for delivery, _ in self._deliveries:
+            yield from settled(delivery).__await__()
+        return self._appended()
+
+    def _appended(self) -> list[AppendedRecords]:
+        appended = []
+        for delivery, count in self._deliveries:
+            for leaf, start, leaf_count in _leaves(delivery, count):
+                error = leaf.error_of(start)
+                if error is not None:
+                    raise error
+                appended.append(AppendedRecords(*leaf.partition, leaf.base_offset, leaf_count))
+        return appended
+
+
+def _leaves(delivery: Delivery, count: int) -> Iterator[tuple[Delivery, int, int]]:
+    """The deliveries in which the records of one are by now, with the first place and the number of them."""
+    if not delivery.moves:
+        yield delivery, 0, count
+    for move in delivery.moves:
+        yield from _leaves(move.target, move.end - move.start)
+
+
+def columns_of(values: Any, keys: Any, timestamps: Any, headers: Any, now_ms: int) -> Records:
+    """Columns as a producer takes them, of lists or of anything that Arrow can read."""
+    times = now_ms if timestamps is None else timestamps
+    if isinstance(values, Sequence):
+        return RecordColumns(values, times, keys, headers)
+    from ottla.client.arrow_columns import arrow_columns  # an extra, which most programs do without
+
+    return arrow_columns(_arrow(values), _arrow(times), _arrow(keys), _arrow(headers))
+
+
+def _arrow(column: Any) -> Any:
+    if column is None or isinstance(column, int) or type(column).__module__.startswith("pyarrow"):
+        return column
+    import pyarrow as pa
+
+    return pa.array(column)
+
+
+class _Piece(NamedTuple):
+    partition: int | None  # None: the sticky one
+    records: Records
+    size_bytes: int
+
+
+def pieces_of(
+    topic: Topic,
+    records: Records,
+    partition: int | None,
+    partitioner: Partitioner,
+    batch_bytes_max: int,
+    request_bytes_max: int,
+) -> list[_Piece]:
+    """The batches of columns: by partition, then by size. MessageTooLargeError before anything is sent."""
+    if partition is not None:
+        parts: dict[int | None, Records] = {topic.partition(partition).partition: records}
+    else:
+        parts = _by_partition(topic, records, partitioner)
+    pieces = []
+    for number, part in parts.items():
+        for piece in part.pieces(batch_bytes_max):
+            size_bytes = HEADER_BYTES + piece.size_bytes()
+            if len(piece) == 1 and size_bytes > request_bytes_max:
+                raise MessageTooLargeError(
+                    f"a record of {size_bytes} bytes for {topic.name}: at most {request_bytes_max}"
+                )
+            pieces.append(_Piece(number, piece, size_bytes))
+    return pieces
+
+
+def _by_partition(topic: Topic, records: Records, partitioner: Partitioner) -> dict[int | None, Records]:
+    count = len(topic.partitions)
+    if isinstance(partitioner, Murmur2):
+        return dict(records.by_partition(count))
+    if isinstance(partitioner, Keyless):
+        return {None: records}
+    if not isinstance(records, RecordColumns):
+        raise UsageError("columns of Arrow are partitioned by murmur2; name a partition, or give lists")
+    available = [each.partition for each in topic.partitions if each.leader_id >= 0]
+    rows: dict[int | None, list[int]] = {}
+    for row in range(len(records)):
+        key = None if records.keys is None else records.keys[row]
+        rows.setdefault(partitioner.partition(topic.name, key, count, available), []).append(row)
+    return {number: records.take(each) for number, each in rows.items()}
