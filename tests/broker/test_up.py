@@ -169,4 +169,4 @@ def test_without_java_it_says_what_is_missing(ottla, directory, monkeypatch):
 def test_a_directory_without_a_cluster_is_told(ottla, command):
     code, _, err = ottla(command)
     assert code == ExitCode.NOT_FOUND
-    assert "name its directory with --data" in err
+    assert "give its directory with --data" in err

@@ -176,7 +176,7 @@ def test_what_is_under_way_is_shown_and_cancelled(ottla, kafkas, tmp_path):
     assert ottla("reassign", "list").out == "nothing is moving\n"
     assert throttles(ottla, topic) == set()
     assert partitions_of(ottla, topic)[0]["replicas"] == [1]
-    assert ottla("reassign", "cancel", file).out == "nothing of this plan is moving\n"
+    assert ottla("reassign", "cancel", file).out == "no partition of this plan is moving\n"
 
 
 def test_the_preferred_leader_is_elected(ottla, tmp_path):

@@ -165,5 +165,5 @@ class _Channel:
                 if failures == 1:
                     logger.info("broker %d does not answer the controller: %s", self._node_id, error)
             except OttlaError as error:
-                logger.error("broker %d cannot be told %s: %s", self._node_id, type(request).__name__, error)
+                logger.error("%s to broker %d failed: %s", type(request).__name__, self._node_id, error)
             await asyncio.sleep(RETRY_S)

@@ -47,7 +47,7 @@ class ControllerRequests:
             case ControlledShutdownRequest():
                 return await self.controlled_shutdown(request)
             case _:
-                raise AssertionError(f"{type(request).__name__} is no request to a controller")
+                raise AssertionError(f"{type(request).__name__} is not a request to a controller")
 
     # -- in-sync replicas ----------------------------------------------------------------------------------------------
 

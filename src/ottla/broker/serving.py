@@ -52,7 +52,7 @@ def serve(
     within a turn are small enough to be encoded in it.
     """
     key = message_schema_of(request).key
-    assert key is not None, f"{request.__name__} is no request"
+    assert key is not None, f"{request.__name__} is not a request"
     assert API_TABLE[key].request is request, f"{request.__name__} is not what the API table has"
     return ServedApi(API_TABLE[key], handle, elements_max, is_decoded_at_once, ends_with_peer, reports_bytes)
 

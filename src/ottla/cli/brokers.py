@@ -1,4 +1,4 @@
-"""`ottla brokers`: the brokers of a cluster and what each carries."""
+"""`ottla brokers`: the brokers of a cluster and their load."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.client.metadata import Cluster, ClusterView
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    remote.add_json_argument(parser, "a JSON document a line: broker, address, rack, and what it carries")
+    remote.add_json_argument(parser, "one JSON document per broker: id, address, rack and load")
     remote.add_arguments(parser)
 
 
@@ -63,10 +63,10 @@ def broker_words(view: ClusterView, node_id: int, load: BrokerLoad) -> Iterable[
 
 COMMAND: Final = Command(
     "brokers",
-    "show what each broker carries",
-    "Show the brokers: where they are, how many replicas they hold, how many partitions they lead and would lead if\n"
-    "every preferred leader did, and how many of their replicas are not in sync. A broker that holds replicas and is\n"
-    "not there is shown as DOWN.",
+    "show the load of each broker",
+    "Show the brokers: their addresses, how many replicas they hold, how many partitions they lead and would lead if\n"
+    "every preferred replica led, and how many of their replicas are not in sync. A broker that holds replicas and is\n"
+    "not running is shown as DOWN.",
     _add_arguments,
     _run,
 )

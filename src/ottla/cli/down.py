@@ -22,14 +22,14 @@ LOOK_S: Final = 0.05
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_argument(parser)
-    add_json_argument(parser, "one JSON document: what was stopped, and what of it had to be killed")
+    add_json_argument(parser, "one JSON document: which processes were stopped, and which had to be killed")
 
 
 def _run(options: argparse.Namespace) -> ExitCode:
     directory: Path = options.data.absolute()
     cluster = LocalCluster.find(directory)
     if cluster is None:
-        raise CommandError(ExitCode.NOT_FOUND, f"{directory} has no cluster", "name its directory with --data")
+        raise CommandError(ExitCode.NOT_FOUND, f"{directory} has no cluster", "give its directory with --data")
     running = [process.name for process in cluster.processes if process.is_alive()]
     killed: list[str] = []
     if (supervisor := cluster.supervisor) is not None:
@@ -47,7 +47,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
 
 
 def _end_supervisor(supervisor: ProcessIdentity, servers: int) -> None:
-    """The call in the foreground stops what it started, in order, as with Ctrl-C."""
+    """The command in the foreground stops everything in order, as with Ctrl-C."""
     send_signal(supervisor, signal.SIGTERM)
     deadline = time.monotonic() + servers * STOP_TIMEOUT_S
     while is_alive(supervisor):
@@ -60,9 +60,9 @@ def _end_supervisor(supervisor: ProcessIdentity, servers: int) -> None:
 
 COMMAND: Final = Command(
     "down",
-    "stop the cluster of this machine",
-    "Stops what `ottla up` started: brokers first, each of which hands its leaders over, then ZooKeeper. The data\n"
-    "stays, and `ottla up` starts it again. Only processes that `ottla up` started are touched.",
+    "stop the cluster on this machine",
+    "Stop the cluster that `ottla up` started: brokers first, each of which hands over its leaderships, then\n"
+    "ZooKeeper. The data is kept, and `ottla up` starts it again. Only processes that `ottla up` started are stopped.",
     _add_arguments,
     _run,
 )

@@ -1,4 +1,4 @@
-"""`ottla elect`: have leaders elected by hand."""
+"""`ottla elect`: elect leaders on request."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ottla.ids import TopicPartition
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="*", metavar="TOPIC[:0,2]", help="a topic, or some partitions of it")
-    parser.add_argument("--all", action="store_true", help="wherever an election is needed, in place of names")
+    parser.add_argument("--all", action="store_true", help="all partitions that need an election, instead of names")
     parser.add_argument(
         "--unclean",
         action="store_true",
-        help="let a replica that is not in sync lead where none is: records that it lacks are LOST",
+        help="elect a replica that is not in sync if no other is: records that it does not have are LOST",
     )
     remote.add_json_argument(
-        parser, "a JSON document a line: topic, partition, whether a leader was elected, or why not"
+        parser, "one JSON document per partition: topic, partition, whether a leader was elected, or why not"
     )
     remote.add_arguments(parser)
 
 
 def _run(options: argparse.Namespace) -> ExitCode:
     if bool(options.topics) == options.all:
-        raise CommandError(ExitCode.USAGE, "it is not clear which partitions are meant", "name topics, or give --all")
+        raise CommandError(ExitCode.USAGE, "no partitions were given", "name topics, or give --all")
     kind = ElectionType.UNCLEAN if options.unclean else ElectionType.PREFERRED
 
     async def work(cluster: Cluster) -> ExitCode:
@@ -70,10 +70,10 @@ def _fields(partition: TopicPartition, leader: int, error: ApiError | None) -> d
 
 COMMAND: Final = Command(
     "elect",
-    "elect leaders by hand",
-    "Have the preferred leader of partitions, the first of their replicas, lead again where it is in sync.\n"
-    "With --unclean: have any living replica lead a partition that has no replica in sync. What that replica lacks is\n"
-    "lost for good, so this is the last resort when the others will not come back.",
+    "elect leaders on request",
+    "Make the preferred replica of partitions, the first in their list, the leader again if it is in sync.\n"
+    "With --unclean, any running replica can become the leader of a partition without in-sync replicas. Records that\n"
+    "it does not have are lost for good: use this only when the other replicas will not come back.",
     _add_arguments,
     _run,
 )

@@ -238,7 +238,7 @@ def _bytes_of(value: Json) -> bytes | None:
 def _number_of(name: str, value: Json) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         return value
-    raise ValueError(f"{json.dumps(value)[:40]} is no {name}")
+    raise ValueError(f"{json.dumps(value)[:40]} is not a {name}")
 
 
 class LineSplitter:

@@ -94,9 +94,9 @@ def _sorted(directory: LogDirectory) -> list[ReplicaInDirectory]:
 
 def _add_move_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="+", metavar="TOPIC[:0,2]", help="a topic, or some partitions of it")
-    parser.add_argument("--broker", type=int, required=True, metavar="ID", help="the broker that has the replicas")
-    parser.add_argument("--to", required=True, metavar="DIR", help="a log directory of that broker, as it names it")
-    remote.add_json_argument(parser, "a JSON document a line: topic, partition and directory")
+    parser.add_argument("--broker", type=int, required=True, metavar="ID", help="the broker with the replicas")
+    parser.add_argument("--to", required=True, metavar="DIR", help="a log directory of that broker, as in its settings")
+    remote.add_json_argument(parser, "one JSON document per replica: topic, partition and directory")
     remote.add_arguments(parser)
 
 
@@ -135,8 +135,8 @@ COMMAND: Final = command_group(
         Command(
             "move",
             "move replicas to another directory of their broker",
-            "Move replicas to another log directory of their broker, while they are in use. The move is under way\n"
-            "when the command ends; `describe` shows a replica twice until it is done, the new one as moving.",
+            "Move replicas to another log directory of their broker, while they are in use. The command returns while\n"
+            "they are being moved; until that is done, `describe` shows a replica twice, the new one as moving.",
             _add_move_arguments,
             _move,
         ),

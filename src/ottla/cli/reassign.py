@@ -26,7 +26,7 @@ def _add_common_arguments(parser: argparse.ArgumentParser, json_help: str) -> No
 
 def _add_plan_file_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", metavar="FILE", help="a plan, as `plan` or Kafka's own tool wrote it; - is standard input"
+        "file", metavar="FILE", help="a plan, as written by `plan` or by Kafka's own tool; - is standard input"
     )
 
 
@@ -37,7 +37,7 @@ def _read_plan(path: str) -> dict[TopicPartition, reassigning.Target]:
         with open(path, encoding="utf-8") as file:
             return parse_plan(file.read(), path)
     except OSError as error:
-        raise CommandError(ExitCode.NOT_FOUND, f"{path}: {error.strerror}", "name a plan that can be read") from error
+        raise CommandError(ExitCode.NOT_FOUND, f"{path}: {error.strerror}", "give a plan that can be read") from error
     except UnicodeDecodeError as error:
         raise CommandError(ExitCode.USAGE, f"{path}: {error}", "a plan is JSON in UTF-8") from error
 
@@ -47,19 +47,17 @@ def _read_plan(path: str) -> dict[TopicPartition, reassigning.Target]:
 
 def _add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "topics", nargs="*", metavar="TOPIC", help="only partitions of this topic; all where none is named"
+        "topics", nargs="*", metavar="TOPIC", help="only partitions of this topic (default: all topics)"
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--brokers", metavar="ID,ID", type=_broker_ids, help="the brokers to use (default: all)")
-    which.add_argument("--without", metavar="ID,ID", type=_broker_ids, help="all brokers but these: they are emptied")
-    parser.add_argument(
-        "--replication-factor", type=int, metavar="N", help="as many replicas (default: as many as now)"
+    which.add_argument(
+        "--without", metavar="ID,ID", type=_broker_ids, help="all brokers except these, which are emptied"
     )
-    parser.add_argument(
-        "--ignore-racks", action="store_true", help="several replicas of a partition may be on one rack"
-    )
+    parser.add_argument("--replication-factor", type=int, metavar="N", help="the number of replicas (default: as now)")
+    parser.add_argument("--ignore-racks", action="store_true", help="allow several replicas of a partition in one rack")
     _add_common_arguments(
-        parser, "one JSON document: current and proposed, each as Kafka's tool writes it; execute takes it"
+        parser, "one JSON document: current and proposed assignment in the format of Kafka's tool; `execute` reads it"
     )
 
 
@@ -97,11 +95,11 @@ def _usable_brokers(view: ClusterView, options: argparse.Namespace) -> dict[int,
         raise CommandError(
             ExitCode.REFUSED,
             f"broker {down[0]} holds replicas and is down",
-            f"start it, or have its replicas made anew elsewhere by --without {','.join(map(str, down))}",
+            f"start it, or create its replicas on other brokers with --without {','.join(map(str, down))}",
         )
     for node in options.brokers or ():
         if node not in view.nodes:
-            raise CommandError(ExitCode.NOT_FOUND, f"there is no broker {node} now", "`ottla brokers` shows them")
+            raise CommandError(ExitCode.NOT_FOUND, f"broker {node} is not running", "`ottla brokers` shows them")
     return {
         node: None if options.ignore_racks else view.nodes[node].rack
         for node in sorted(view.nodes)
@@ -116,7 +114,7 @@ def _show_plan(options: argparse.Namespace, before: Assignment, changed: Assignm
         print(json_line(cast("dict[str, Json]", fields)))
         return
     if not changed:
-        print("nothing to move: brokers are as equal as they can be")
+        print("nothing to move: the brokers are balanced")
         return
     print(f"Current partition replica assignment\n{_kafka_json(before)}\n")
     print(f"Proposed partition reassignment configuration\n{_kafka_json(changed)}")
@@ -135,13 +133,11 @@ def _kafka_json(assignment: Assignment) -> str:
 def _add_execute_arguments(parser: argparse.ArgumentParser) -> None:
     _add_plan_file_argument(parser)
     parser.add_argument(
-        "--throttle", type=_bytes_per_s, metavar="BYTES", help="copy at most so many bytes a second to or from a broker"
+        "--throttle", type=_bytes_per_s, metavar="BYTES", help="the most bytes per second to copy to or from a broker"
     )
-    parser.add_argument("--additional", action="store_true", help="also where other partitions are moving already")
-    parser.add_argument(
-        "--wait", action="store_true", help="show progress until all is done, then take the throttle away"
-    )
-    _add_common_arguments(parser, "a JSON document a line: the assignment before, then each step of progress")
+    parser.add_argument("--additional", action="store_true", help="start even if other partitions are already moving")
+    parser.add_argument("--wait", action="store_true", help="show progress until all is done, then remove the throttle")
+    _add_common_arguments(parser, "JSON documents, one per line: the assignment before, then each step of progress")
 
 
 def _bytes_per_s(text: str) -> int:
@@ -164,10 +160,10 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         if options.json:
             print(json_line(cast("dict[str, Json]", {"current": plan_document(started.before)})), flush=True)
         else:
-            print("Current partition replica assignment, which leads back if it is executed")
+            print("Current partition replica assignment; execute it to undo the moves")
             print(_kafka_json(started.before), flush=True)
             count = count_text(len(plan) - len(started.errors), "partition moves", "partitions move")
-            _tell(f"{count}; `ottla reassign verify` shows how far they are")
+            _report(f"{count}; `ottla reassign verify` shows their progress")
         if started.errors:
             return remote.tell_failures(started.errors.values())
         return await _follow(cluster, plan, options, keep_throttle=False) if options.wait else ExitCode.OK
@@ -183,14 +179,12 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", action="store_true", help="show progress until all is done")
     _add_keep_throttle_argument(parser)
     _add_common_arguments(
-        parser, "a JSON document for each look: where each partition stands, and the replicas that remain"
+        parser, "one JSON document per check: the state of each partition, and the remaining replicas"
     )
 
 
 def _add_keep_throttle_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--keep-throttle", action="store_true", help="leave the throttle even if nothing moves any more"
-    )
+    parser.add_argument("--keep-throttle", action="store_true", help="keep the throttle even if nothing is moving")
 
 
 def _verify(options: argparse.Namespace) -> ExitCode:
@@ -217,20 +211,20 @@ async def _follow(cluster: Cluster, plan: Plan, options: argparse.Namespace, *, 
 
 
 async def _end(cluster: Cluster, plan: Plan, progress: Progress, *, keep_throttle: bool) -> ExitCode:
-    """Takes the throttle away once nothing moves, and says by the exit code how it ended."""
+    """Removes the throttle once nothing is moving; the exit code says how it ended."""
     if not (progress.is_anything_moving or progress.of(Standing.MOVING) or keep_throttle):
         await reassigning.remove_throttle(cluster, {partition.topic for partition in plan})
     if moving := progress.of(Standing.MOVING):
         raise CommandError(
             ExitCode.TIMED_OUT,
             f"{count_text(len(moving), 'partition is', 'partitions are')} still moving",
-            "look again later, or give --wait",
+            "check again later, or use --wait",
         )
     if different := progress.of(Standing.DIFFERENT):
         raise CommandError(
             ExitCode.REFUSED,
-            f"{_names(different)}: not where the plan wants it, and not on the way",
-            "execute the plan, or somebody has cancelled it",
+            f"{_names(different)}: not as planned, and not moving",
+            "execute the plan; it may have been cancelled",
         )
     return ExitCode.OK
 
@@ -276,7 +270,7 @@ def _progress_fields(progress: Progress) -> dict[str, Json]:
 def _add_cancel_arguments(parser: argparse.ArgumentParser) -> None:
     _add_plan_file_argument(parser)
     _add_keep_throttle_argument(parser)
-    _add_common_arguments(parser, "a JSON document a line: topic and partition of each move that was cancelled")
+    _add_common_arguments(parser, "one JSON document per cancelled move: topic and partition")
 
 
 def _cancel(options: argparse.Namespace) -> ExitCode:
@@ -290,7 +284,7 @@ def _cancel(options: argparse.Namespace) -> ExitCode:
             elif error is None:
                 print(f"cancelled {partition}")
         if not outcomes and not options.json:
-            print("nothing of this plan is moving")
+            print("no partition of this plan is moving")
         if not options.keep_throttle and not await admin.list_reassignments(cluster):
             await reassigning.remove_throttle(cluster, {partition.topic for partition in plan})
         return remote.tell_failures(error for error in outcomes.values() if error is not None)
@@ -299,9 +293,7 @@ def _cancel(options: argparse.Namespace) -> ExitCode:
 
 
 def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_common_arguments(
-        parser, "a JSON document a line: topic, partition, replicas, those that come and those that go"
-    )
+    _add_common_arguments(parser, "one JSON document per partition: topic, partition, replicas, added and removed ones")
 
 
 def _list(options: argparse.Namespace) -> ExitCode:
@@ -336,44 +328,44 @@ def _names(partitions: Sequence[TopicPartition]) -> str:
     return f"{', '.join(map(str, partitions[:5]))}{rest}"
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     print(f"ottla: {text}", file=sys.stderr)
 
 
 COMMAND: Final = command_group(
     "reassign",
     "move partitions to other brokers",
-    "Move partitions to other brokers: plan what shall be where, execute it, verify that it is done, or cancel it.\n"
-    "Plans are files in the format of kafka-reassign-partitions; either tool takes those of the other.",
+    "Move partitions to other brokers: plan the moves, execute them, verify that they are done, or cancel them.\n"
+    "Plans are files in the format of kafka-reassign-partitions; each tool reads the plans of the other.",
     (
         Command(
             "plan",
             "propose which replicas to move",
-            "Propose which replicas to move so that brokers hold equally many and lead equally many, with the\n"
-            "replicas of a partition on different racks; as little as possible is moved. Nothing is changed yet.",
+            "Propose moves after which all brokers hold and lead equally many partitions, with the replicas of a\n"
+            "partition in different racks. As little as possible is moved. Nothing is changed yet.",
             _add_plan_arguments,
             _plan,
         ),
         Command(
             "execute",
             "start the moves of a plan",
-            "Start the moves of a plan. Prints the assignment from before, which is the way back.",
+            "Start the moves of a plan. Prints the assignment before the moves, which can be executed to undo them.",
             _add_execute_arguments,
             _execute,
         ),
         Command(
             "verify",
-            "show how far a plan is, and clean up after it",
-            "Show how far the moves of a plan are. Takes the throttle away once nothing moves any more.\n"
-            "Exit code 0: all is where the plan wants it; 7: still moving; 6: not there and not moving.",
+            "show the progress of a plan, and clean up after it",
+            "Show the progress of the moves of a plan. Removes the throttle once nothing is moving any more.\n"
+            "Exit code 0: complete; 7: still moving; 6: neither complete nor moving.",
             _add_verify_arguments,
             _verify,
         ),
         Command(
             "cancel",
             "stop the moves of a plan",
-            "Stop the moves of a plan that are under way: their partitions stay where they were.\n"
-            "Takes the throttle away.",
+            "Stop the moves of a plan that are in progress: their partitions stay where they were.\n"
+            "Removes the throttle.",
             _add_cancel_arguments,
             _cancel,
         ),

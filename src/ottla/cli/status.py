@@ -132,10 +132,10 @@ def _fields(view: ClusterView, health: Health, local: LocalCluster | None) -> di
 
 COMMAND: Final = Command(
     "status",
-    "show how well a cluster is",
-    "Shows a cluster at a glance: its brokers and their load, its controller, and the partitions that are\n"
-    "under-replicated, have too few in sync to be written, or are led by nobody. Of a cluster that `ottla up`\n"
-    "started it shows the processes too. Works with any cluster that speaks Kafka's protocol.",
+    "show the health of a cluster",
+    "Show a cluster at a glance: its brokers and their load, its controller, and the partitions that are\n"
+    "under-replicated, have too few in-sync replicas to be written, or have no leader. For a cluster that `ottla up`\n"
+    "started it also shows the processes. Works with any cluster that speaks Kafka's protocol.",
     _add_arguments,
     _run,
 )

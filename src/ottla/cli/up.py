@@ -1,4 +1,4 @@
-"""`ottla up`: a whole cluster on this machine, by one command."""
+"""`ottla up`: a whole cluster on this machine, with one command."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--brokers",
         type=int,
         metavar="N",
-        help=f"how many brokers (default: as many as there are, {BROKERS_DEFAULT} in a new directory)",
+        help=f"how many brokers (default: as before; {BROKERS_DEFAULT} in a new directory)",
     )
     parser.add_argument(
         "--zookeepers",
@@ -48,18 +48,19 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port",
         type=int,
         metavar="N",
-        help=f"the port of the first broker, the others follow (default: as before; {PORT_DEFAULT} in a new directory)",
+        help=f"the port of the first broker; the others follow (default: as before; {PORT_DEFAULT} in a new directory)",
     )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting of all brokers; repeatable, and remembered for the next start",
+        help="a setting for all brokers; repeatable, and stored for the next start",
     )
     parser.add_argument("--detach", action="store_true", help="leave it running; `ottla down` stops it")
     add_json_argument(
-        parser, "one JSON document once it is up: bootstrap servers, and address, process and log of each"
+        parser,
+        "one JSON document once the cluster is up: bootstrap servers, and address, process and log of each server",
     )
 
 
@@ -107,7 +108,7 @@ def _start(cluster: LocalCluster, options: argparse.Namespace, stopping: _Stoppi
             asyncio.run(wait_until_joined(cluster.brokers))
             stopping.is_starting = False
     except ProcessFailedError as error:
-        hint = "what this call had started is stopped again; if a port is taken, name another with --port"
+        hint = "everything that this command started has been stopped; if a port is in use, choose another with --port"
         raise CommandError(ExitCode.UNEXPECTED, str(error), hint) from error
     except (TimedOutError, ConnectionFailedError, ApiError) as error:
         raise CommandError(ExitCode.TIMED_OUT, str(error), f"look at the logs in {cluster.directory}") from error
@@ -125,7 +126,7 @@ def _start(cluster: LocalCluster, options: argparse.Namespace, stopping: _Stoppi
 
 
 async def wait_until_joined(brokers: Sequence[BrokerProcess]) -> None:
-    """Until every broker tells clients of all the others and of a controller."""
+    """Until every broker's metadata has all the others and a controller."""
     deadline = Deadline.after(JOIN_TIMEOUT_S)
     options = ClientOptions(ConnectionOptions(client_id="ottla-up"))
     for broker in brokers:
@@ -143,7 +144,7 @@ async def wait_until_joined(brokers: Sequence[BrokerProcess]) -> None:
 
 
 def _supervise(cluster: LocalCluster, stopping: threading.Event) -> bool:
-    """Tells of every process that ends. True when it is told to stop, False when no broker is left."""
+    """Reports every process that ends. True after a signal to stop, False when no broker is left."""
     told: set[ProcessIdentity] = set()
     while not stopping.wait(LOOK_S):
         for process in cluster.ended():
@@ -173,14 +174,14 @@ def stop_and_tell(cluster: LocalCluster, *, is_quiet: bool = False) -> list[str]
 COMMAND: Final = Command(
     "up",
     "run a whole cluster on this machine",
-    "Runs a cluster on this machine: ZooKeeper and brokers, each a process of its own. Waits until all of them serve,\n"
-    "shows where they are, and stays until Ctrl-C or SIGTERM; then stops everything in order. A process that dies is\n"
-    "reported with the end of its log, the others go on. With --detach it leaves the cluster running.\n"
+    "Run a cluster on this machine: ZooKeeper and brokers, each in a process of its own. The command waits until all\n"
+    "of them serve, shows their addresses, and stays until Ctrl-C or SIGTERM; then it stops everything in order. If a\n"
+    "process dies, the end of its log is shown, and the others continue. With --detach the cluster is left running.\n"
     "\n"
-    "A directory that has a cluster is started again, at the same addresses and with the same settings; what still\n"
-    "runs is left alone. --brokers with a larger number adds brokers. ZooKeeper comes with pyspark and runs on Java.\n"
-    "A single broker needs neither: it keeps the metadata itself, unless --zookeepers says otherwise. New topics get\n"
-    "three replicas, of which two must be in sync, or as many as there are brokers; --set changes that.",
+    "The cluster of an existing directory is started again, at the same addresses and with the same settings; servers\n"
+    "that still run are left running. A larger --brokers adds brokers. ZooKeeper comes with pyspark and needs Java. A\n"
+    "single broker needs neither: it keeps the metadata itself, unless --zookeepers is given. New topics get three\n"
+    "replicas, two of which must be in sync, or as many as there are brokers; --set changes that.",
     _add_arguments,
     _run,
 )

@@ -144,7 +144,7 @@ def _parse_address(text: str) -> Address:
         host, port = text, str(DEFAULT_PORT)
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{text!r} is no address of a broker; write HOST:PORT, such as 127.0.0.1:9092")
+        raise ConfigError(f"{text!r} is not the address of a broker; write HOST:PORT, such as 127.0.0.1:9092")
     return Address(host, int(port))
 
 

@@ -64,7 +64,7 @@ def parse_plan(text: str, where: str) -> dict[TopicPartition, Target]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{where}: this is no JSON: {error}") from error
+        raise ConfigError(f"{where}: this is not JSON: {error}") from error
     if isinstance(document, dict) and isinstance(document.get("proposed"), dict):
         document = document["proposed"]
     if not isinstance(document, dict) or not isinstance(document.get("partitions"), list):

@@ -161,7 +161,7 @@ def decode_broker(path: str, data: bytes, node_id: int, epoch: int) -> BrokerNod
             endpoints[name] = Endpoint(host.strip("[]"), int(port), protocols.get(name, name))
         return BrokerNode(node_id, endpoints, value.get("rack"), epoch)
     except (KeyError, ValueError, AttributeError, TypeError) as error:
-        raise MetadataError(path, f"is no broker: {error!r}") from error
+        raise MetadataError(path, f"is not a broker: {error!r}") from error
 
 
 def encode_controller(node_id: int, now_ms: int) -> bytes:
@@ -173,7 +173,7 @@ def decode_controller(path: str, data: bytes) -> int:
     try:
         return int(decode(path, data)["brokerid"])
     except (KeyError, ValueError, TypeError) as error:
-        raise MetadataError(path, f"is no controller: {error!r}") from error
+        raise MetadataError(path, f"is not a controller: {error!r}") from error
 
 
 def encode_features() -> bytes:
@@ -185,7 +185,7 @@ def decode_partitions(path: str, data: bytes) -> list[TopicPartition]:
     try:
         return [TopicPartition(str(each["topic"]), int(each["partition"])) for each in decode(path, data)["partitions"]]
     except (KeyError, ValueError, TypeError) as error:
-        raise MetadataError(path, f"is no list of partitions: {error!r}") from error
+        raise MetadataError(path, f"is not a list of partitions: {error!r}") from error
 
 
 def decode_reassignments(path: str, data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
@@ -194,7 +194,7 @@ def decode_reassignments(path: str, data: bytes) -> dict[TopicPartition, tuple[i
     try:
         replicas = [tuple(map(int, each["replicas"])) for each in decode(path, data)["partitions"]]
     except (KeyError, ValueError, TypeError) as error:
-        raise MetadataError(path, f"is no reassignment: {error!r}") from error
+        raise MetadataError(path, f"is not a reassignment: {error!r}") from error
     return dict(zip(partitions, replicas, strict=True))
 
 
@@ -207,7 +207,7 @@ def decode_log_dir_event(path: str, data: bytes) -> int:
     try:
         return int(decode(path, data)["broker"])
     except (KeyError, ValueError, TypeError) as error:
-        raise MetadataError(path, f"is no event of a log directory: {error!r}") from error
+        raise MetadataError(path, f"is not an event of a log directory: {error!r}") from error
 
 
 def encode_topic(topic: TopicState) -> bytes:
@@ -232,7 +232,7 @@ def decode_deletion(path: str, data: bytes) -> UUID:
     try:
         return parse_topic_id(decode(path, data)["topic_id"])
     except (KeyError, ValueError, TypeError) as error:
-        raise MetadataError(path, f"is no deletion: {error!r}") from error
+        raise MetadataError(path, f"is not a deletion: {error!r}") from error
 
 
 def encode_state(state: PartitionState, controller_epoch: int) -> bytes:
@@ -282,7 +282,7 @@ def decode_assignment(path: str, data: bytes) -> Assignment:
             ),
         )
     except (KeyError, ValueError, AttributeError, TypeError) as error:
-        raise MetadataError(path, f"is no topic: {error!r}") from error
+        raise MetadataError(path, f"is not a topic: {error!r}") from error
 
 
 def decode_state(path: str, data: bytes, replicas: tuple[int, ...], version: int) -> PartitionState:
@@ -297,7 +297,7 @@ def decode_state(path: str, data: bytes, replicas: tuple[int, ...], version: int
             is_recovering=value.get("leader_recovery_state", 0) == 1,
         )
     except (KeyError, ValueError, TypeError) as error:
-        raise MetadataError(path, f"is no partition state: {error!r}") from error
+        raise MetadataError(path, f"is not a partition state: {error!r}") from error
 
 
 def decode_producer_ids_end(path: str, data: bytes) -> int:
@@ -307,7 +307,7 @@ def decode_producer_ids_end(path: str, data: bytes) -> int:
     try:
         return int(decode(path, data)["block_end"]) + 1
     except (KeyError, ValueError, TypeError) as error:
-        raise MetadataError(path, f"is no block of producer ids: {error!r}") from error
+        raise MetadataError(path, f"is not a block of producer ids: {error!r}") from error
 
 
 def encode_config_change(entity_path: str) -> bytes:

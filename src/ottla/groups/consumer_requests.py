@@ -105,7 +105,7 @@ class ConsumerRequests:
         if not request.member_id and (epoch != JOIN_EPOCH or caller.api_version >= _MEMBER_NAMES_ITSELF):
             raise _invalid("the member id is empty")
         if epoch < LEAVE_STATIC_EPOCH:
-            raise _invalid(f"{epoch} is no member epoch")
+            raise _invalid(f"{epoch} is not a member epoch")
         if epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
             raise _invalid("only a member with an instance id leaves for a while")
         if epoch == JOIN_EPOCH:

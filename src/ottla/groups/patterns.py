@@ -541,7 +541,7 @@ class _Parser:
         if char == "x":
             code = self._until("}") if self._accept("{") else self._next() + self._next()
             if not code or not set(code) <= set(hexdigits) or int(code, 16) > 0x10FFFF:
-                raise self._refusal(f"\\x{code} is no character")
+                raise self._refusal(f"\\x{code} is not a character")
             return chr(int(code, 16))
         # One digit alone, unless it is 0, would be a reference back.
         if char == "0" or (char in _OCTAL and self._peek() in _OCTAL):

@@ -432,7 +432,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
 def _api_of(message: object) -> Api:
     key = message_schema_of(type(message)).key
-    assert key is not None, f"{type(message).__name__} is no request"
+    assert key is not None, f"{type(message).__name__} is not a request"
     return API_TABLE[key]
 
 

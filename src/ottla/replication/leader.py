@@ -160,7 +160,7 @@ class Leader:
             return
         # One that names our epoch may have heard of a move before we did, and asks again.
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER if current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
-        raise ApiError(code, f"broker {node_id} is no follower of this partition")
+        raise ApiError(code, f"broker {node_id} is not a follower of this partition")
 
     def record_fetch(self, node_id: int, offset: int, log_start_offset: int, now_ms: int) -> bool:
         """A follower fetches from `offset` on; whether that moved the high watermark."""

@@ -203,7 +203,7 @@ def _only_batch(view: memoryview) -> memoryview:
         (length,) = _LENGTH.unpack_from(view, end + LENGTH_AT)
         magic = view[end + MAGIC_AT] if rest_bytes > MAGIC_AT else MAGIC
         if length < LEGACY_LENGTH_MIN or magic > MAGIC:
-            raise RecordsError(ErrorCode.CORRUPT_MESSAGE, "what stands behind the batch is no batch")
+            raise RecordsError(ErrorCode.CORRUPT_MESSAGE, "the bytes after the batch are not a batch")
         if rest_bytes >= LENGTH_PREFIX + length:
             raise RecordsError(ErrorCode.INVALID_RECORD, _ONE_BATCH)
     return view[:end]

@@ -233,7 +233,7 @@ class _Opening:
         """A sealed segment has sound indexes and ends with a whole batch, at most where the next one begins."""
         try:
             if self._missing_indexes(segment) or not self._has_sound_index_end(segment):
-                self.report.note(f"{segment.path(INDEX_SUFFIX)}: does not fit its segment; made anew")
+                self.report.note(f"{segment.path(INDEX_SUFFIX)}: does not match its segment; rebuilt")
                 segment.rebuild_indexes()
                 segment.seal()
                 self.mended.append(segment)

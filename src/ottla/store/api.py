@@ -220,7 +220,7 @@ def check_path(path: str) -> None:
         return
     before, *names = path.split("/")
     if before or not names or not all(names) or "." in names or ".." in names:
-        raise InvalidPath(path, "is no path: it starts with a slash, and no name is empty, '.' or '..'")
+        raise InvalidPath(path, "is not a path: it must start with a slash, and no name may be empty, '.' or '..'")
     if found := _FORBIDDEN.search(path):
         raise InvalidPath(path, f"has the character U+{ord(found[0]):04X}, which no name may contain")
 

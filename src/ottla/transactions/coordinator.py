@@ -79,7 +79,7 @@ class TransactionShard:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def apply(self, record: CoordinatorRecord) -> None:
-        assert isinstance(record.key, TransactionLogKey), f"{type(record.key).__name__} is no key of this topic"
+        assert isinstance(record.key, TransactionLogKey), f"{type(record.key).__name__} is not a key of this topic"
         transactional_id = record.key.transactional_id
         self._unmarked.pop(transactional_id, None)
         repeatable_epoch = self._repeatable.pop(transactional_id, NO_PRODUCER_EPOCH)

@@ -128,7 +128,7 @@ def test_without_a_broker_every_command_says_where_it_looked(ottla, command):
         (("produce", "t", "--key-separator", ""), "the key separator is empty"),
         (("produce", "t", "--acks", "2"), "invalid choice: '2'"),
         (("produce", "t", "--header", "x"), "'x' is not a header; write NAME=VALUE, such as source=import"),
-        (("topics", "list", "--bootstrap-server", "host:port"), "is no address of a broker"),
+        (("topics", "list", "--bootstrap-server", "host:port"), "is not the address of a broker"),
         (("topics", "list", "--timeout", "0"), "invalid number of seconds value: '0'"),
         (("elect",), "name topics, or give --all"),
         (("elect", "t", "--all"), "name topics, or give --all"),

@@ -54,7 +54,7 @@ def test_directories_are_those_that_are_named():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "this is no JSON"),
+        ("{", "this is not JSON"),
         ("[]", "a plan is an object"),
         ('{"version": 2, "partitions": []}', "version 2"),
         ('{"partitions": []}', "has no partitions"),

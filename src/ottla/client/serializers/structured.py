@@ -30,7 +30,7 @@ json_values: Final = JsonValues()
 def dataclass_values(kind: type[Thing]) -> DataclassValues[Thing]:
     """Instances of a dataclass as JSON objects; nested ones, lists, tuples, dicts and optional ones included."""
     if not dataclasses.is_dataclass(kind):
-        raise TypeError(f"{kind.__name__} is no dataclass")
+        raise TypeError(f"{kind.__name__} is not a dataclass")
     return DataclassValues(kind)
 
 

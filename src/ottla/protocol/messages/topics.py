@@ -213,7 +213,7 @@ class ListPartitionReassignmentsTopics:
 
 @message(key=46, versions=(0, 0), flexible=0, listeners=("broker", "controller"))
 class ListPartitionReassignmentsRequest:
-    """Asks which moves of replicas are under way."""
+    """Asks which replicas are being moved."""
 
     timeout_ms: Int32 = wire(default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = wire(default=None)

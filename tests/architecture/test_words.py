@@ -1,0 +1,82 @@
+"""Documentation, help texts and messages use the words of the field: CONTRIBUTING.md has the glossary.
+
+The patterns are what readers stumbled over. Names of tests and comments are not searched.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "ottla"
+GUIDES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs" / "guide").glob("*.md")])
+REFERENCE = sorted(path for path in (ROOT / "docs" / "reference").glob("*.md") if path.name != "measured.md")
+
+# A pattern, and what to write instead.
+DIALECT = {
+    r"\bshall\b": "must, will, or the plain present",
+    r"\b(?:is|are|was|were|be|been|gets?) told\b(?! apart)": "is reported, is sent, or name who says what",
+    r"\bhears? of\b": "is notified of, learns of",
+    r"\b(?:bears?|borne)\b": "allow, tolerate",
+    r"\bwish(?:es)?\b": "request, entry",
+    r"\bdice\b": "rng, random numbers",
+    r"\bunfold\w*\b": "decompress",
+    r"\bstrangers?\b": "unknown, unrelated",
+    r"\banew\b": "again; recreated, rebuilt",
+    r"\bnobody's\b": "say what it is, not whose it is not",
+    r"\bwhat there is\b": "name the thing",
+    r"\bheld against\b": "compared with, matched against",
+    r"(?<!there )(?<!There )\bis no (?!longer|more\b|other\b)[a-z]+": "is not a …",
+    r"\b(?:a|one) (?:record|value|document) a line\b": "one … per line",
+    r"\bat most so many\b|\bas far as there are so many\b": "at most N, this many",
+    r"\bunder way\b": "in progress, in flight",
+    r"[«»]": "plain quotes",
+}
+
+
+def problems(text: str) -> list[str]:
+    plain = " ".join(text.split())
+    return [
+        f"{found[0]!r}: {instead}" for words, instead in DIALECT.items() if (found := re.search(words, plain, re.I))
+    ]
+
+
+@pytest.mark.parametrize("page", [*GUIDES, *REFERENCE], ids=lambda path: path.name)
+def test_pages_for_users(page: Path) -> None:
+    assert problems(page.read_text()) == []
+
+
+def messages(path: Path) -> Iterator[str]:
+    """The strings of a module that a user may see: all but docstrings, with a word in place of each value."""
+    tree = ast.parse(path.read_text())
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings | parts:
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "VALUE" for part in node.values)
+
+
+def test_messages_and_help_texts() -> None:
+    for path in sorted(SOURCE.rglob("*.py")):
+        if not path.is_relative_to(SOURCE / "testing"):
+            for message in messages(path):
+                assert problems(message) == [], f"{path.relative_to(SOURCE)}: {message}"
+
+
+def test_the_patterns_find_what_they_are_for() -> None:
+    assert problems("how many partitions it shall have")
+    assert problems("Packages on one line are strangers.")
+    assert problems("'x' is no setting")
+    assert problems("a broker that is not there is told at once")
+    assert problems("there is no partition 7, it is no longer here, and the two can be told apart") == []
