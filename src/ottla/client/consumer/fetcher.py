@@ -236,7 +236,7 @@ class ConsumerFetcher:
                 names = {key.topic_id: key.topic for key in positions}
                 self._take(node_id, {each.partition: each for each in asked}, names, response)
             elif error_of(response.error_code, None, "Fetch") is not None:
-                log.debug("the fetch session with broker %d begins anew: error %d", node_id, response.error_code)
+                log.debug("the fetch session with broker %d starts again: error %d", node_id, response.error_code)
         finally:
             node.task = None
             self._wake()

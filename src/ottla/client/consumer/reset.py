@@ -68,7 +68,9 @@ def parse_duration_ms(text: str) -> int:
     """An ISO 8601 duration of days, hours, minutes and seconds, as Java reads it."""
     found = _DURATION.fullmatch(text)
     if found is None or not any(found.groups()) or text.upper().endswith("T"):
-        raise SettingsError("auto_offset_reset", f"{text!r} is no duration; write PnDTnHnMn.nS, such as PT1H30M or P7D")
+        raise SettingsError(
+            "auto_offset_reset", f"{text!r} is not a duration; write PnDTnHnMn.nS, such as PT1H30M or P7D"
+        )
     parts = {name: float(value) if value else 0.0 for name, value in found.groupdict().items()}
     hours = parts["days"] * 24 + parts["hours"]
     return round(((hours * 60 + parts["minutes"]) * 60 + parts["seconds"]) * 1000)
