@@ -68,6 +68,7 @@ class Leader:
 
     __slots__ = (
         "_ends",
+        "_in_sync_count",
         "_maximal_isr",
         "epoch",
         "epoch_start_offset",
@@ -113,8 +114,11 @@ class Leader:
         self.record_end(node_id, end_offset)
 
     def _settle_isr(self) -> None:
+        # A replica that moves away is still in the ISR when the leader learns its new assignment. It fetches no more:
+        # nothing waits for it, and it does not make others safe.
         proposed = () if self.proposal is None else self.proposal.isr
-        self._maximal_isr = frozenset((*self.isr, *proposed))
+        self._maximal_isr = frozenset((*self.isr, *proposed)).intersection(self.replicas)
+        self._in_sync_count = sum(node in self.replicas for node in self.isr)
         self.is_alone = self._maximal_isr == {self.node_id}
 
     # -- clients -------------------------------------------------------------------------------------------------------
@@ -132,12 +136,12 @@ class Leader:
         if acks == -1 and not self.has_enough_in_sync(min_insync_replicas):
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(self.isr)} replicas are in sync, {min_insync_replicas} are asked for (min.insync.replicas)",
+                f"{self._in_sync_count} replicas are in sync, min.insync.replicas asks for {min_insync_replicas}",
             )
 
     def has_enough_in_sync(self, min_insync_replicas: int) -> bool:
         """Whether as many replicas are in sync as asked for; a topic cannot be asked for more than it has."""
-        return len(self.isr) >= min(min_insync_replicas, len(self.replicas))
+        return self._in_sync_count >= min(min_insync_replicas, len(self.replicas))
 
     # -- progress ------------------------------------------------------------------------------------------------------
 
@@ -194,7 +198,8 @@ class Leader:
         kept = tuple(
             node
             for node in self.isr
-            if node == self.node_id or self.followers[node].is_caught_up(end_offset, now_ms, lag_ms_max)
+            if node == self.node_id
+            or (node in self.followers and self.followers[node].is_caught_up(end_offset, now_ms, lag_ms_max))
         )
         return None if kept == self.isr else self._propose(kept)
 

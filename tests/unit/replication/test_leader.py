@@ -88,3 +88,15 @@ def test_the_first_epoch_is_one_like_any_other() -> None:
     with pytest.raises(ApiError) as caught:
         first.check_epoch(1)
     assert caught.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_a_replica_that_moves_away_is_in_sync_by_name_only() -> None:
+    led = Leader(3, epoch=5, replicas=(3, 2), isr=(1, 2, 3), end_offset=10, high_watermark=4)
+    assert led.record_end(2, 10)
+    assert led.high_watermark == 10
+    led.record_end(3, 20)
+    shrunk = led.propose_shrink(now_ms=0, lag_ms_max=1000)
+    assert shrunk is not None
+    assert shrunk.isr == (2, 3)
+    only_it = Leader(3, epoch=5, replicas=(3, 2), isr=(1, 3), end_offset=10, high_watermark=4)
+    assert not only_it.has_enough_in_sync(2)
