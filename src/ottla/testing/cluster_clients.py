@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, ElectionType, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 
@@ -29,6 +29,12 @@ def create_assigned(
     topic = NewTopic(name, len(assignment), replica_assignment=[*assignment], config=config or {})
     for future in admin.create_topics([topic]).values():
         future.result(60)
+
+
+def elect_preferred(cluster: Bootstrap, *partitions: TopicPartition) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for error in admin.elect_leaders(ElectionType.PREFERRED, [*partitions]).result(60).values():
+        assert error is None or error.code() == KafkaError.ELECTION_NOT_NEEDED, error
 
 
 def produce(producer: Producer, topic: str, values: list[bytes], partition: int = 0) -> None:

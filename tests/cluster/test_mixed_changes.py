@@ -1,0 +1,135 @@
+"""Topics and settings change in a cluster of Apache Kafka 3.9 and Ottla, through either kind and under either kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from ottla.protocol.messages.configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestAlterableConfig,
+    IncrementalAlterConfigsRequestAlterConfigsResource,
+)
+from ottla.protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from ottla.testing.apache_kafka import missing_programs
+from ottla.testing.cluster_clients import consume, create_assigned, elect_preferred, new_producer, produce
+from ottla.testing.mixed_cluster import KAFKA, OTTLA, MixedCluster
+from ottla.testing.raw_client import RawClient
+from ottla.testing.waiting import wait_until
+
+pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {missing_programs()}")
+
+TOPIC, BROKER = 2, 4  # types of resources
+SET = 0  # a kind of change
+
+
+@pytest.mark.parametrize("kinds", [(KAFKA, OTTLA, OTTLA), (OTTLA, KAFKA, OTTLA)], ids=["kafka", "ottla"])
+def test_topics_and_settings_change_under_a_controller_of_either_kind(
+    kinds: tuple[str, ...], connect: str, tmp_path: Path
+) -> None:
+    with MixedCluster(connect, tmp_path, kinds) as cluster:
+        create_assigned(cluster, "t", [1, 2], [2, 1])
+        settings_reach_both_kinds(cluster)
+        partitions_are_added(cluster)
+        replicas_move(cluster)
+        preferred_replicas_lead_again(cluster)
+        topics_go_and_come_again(cluster, tmp_path)
+
+
+def settings_reach_both_kinds(cluster: MixedCluster) -> None:
+    """Whoever is asked, both leaders of a topic reject what the new limit does not allow, and take it once it does."""
+    create_assigned(cluster, "u", [1, 2], [2, 1])
+    producer = new_producer(cluster)
+    for asked, topic, resource, setting in (
+        (1, "t", (TOPIC, "t"), "max.message.bytes"),
+        (2, "u", (BROKER, ""), "message.max.bytes"),
+        (2, "t", (TOPIC, "t"), "max.message.bytes"),
+        (1, "u", (BROKER, ""), "message.max.bytes"),
+    ):
+        for limit, is_allowed in (("2000", False), ("100000", True)):
+            alter_config(cluster, asked, *resource, setting, limit)
+            for partition in (0, 1):
+                wait_until(lambda: takes(producer, topic, partition, 5000) == is_allowed)  # noqa: B023
+
+
+def alter_config(cluster: MixedCluster, asked: int, resource_type: int, resource: str, name: str, value: str) -> None:
+    change = IncrementalAlterConfigsRequestAlterableConfig(name=name, config_operation=SET, value=value)
+    of_resource = IncrementalAlterConfigsRequestAlterConfigsResource(
+        resource_type=resource_type, resource_name=resource, configs=[change]
+    )
+    with RawClient(cluster.brokers[asked].bootstrap_servers) as client:
+        request = IncrementalAlterConfigsRequest(resources=[of_resource], validate_only=False)
+        (response,) = client.ask(request, version=1).responses
+        assert response.error_code == 0, response.error_message
+
+
+def takes(producer: Producer, topic: str, partition: int, size: int) -> bool:
+    errors: list[KafkaError | None] = []
+    producer.produce(topic, bytes(size), partition=partition, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(60) == 0
+    (error,) = errors
+    assert error is None or error.code() == KafkaError.MSG_SIZE_TOO_LARGE, error
+    return error is None
+
+
+def partitions_are_added(cluster: MixedCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for future in admin.create_partitions([NewPartitions("t", 4, [[1, 2], [2, 1]])]).values():
+        future.result(60)
+    producer = new_producer(cluster)
+    for partition in (2, 3):
+        produce(producer, "t", [b"more"], partition)
+        assert consume(cluster, "t", 1, partition) == [b"more"]
+
+
+def replicas_move(cluster: MixedCluster) -> None:
+    """Each partition goes to a broker of each kind that has nothing of it yet."""
+    wanted = {2: [3, 2], 3: [3, 1]}
+    topic = ReassignableTopic(
+        name="t",
+        partitions=[
+            ReassignablePartition(partition_index=partition, replicas=replicas)
+            for partition, replicas in wanted.items()
+        ],
+    )
+    controller = cluster.controller_id
+    assert controller is not None
+    with RawClient(cluster.brokers[controller].bootstrap_servers) as client:
+        response = client.ask(AlterPartitionReassignmentsRequest(topics=[topic]), version=0)
+        assert response.error_code == 0, response.error_message
+    for partition, replicas in wanted.items():
+        cluster.wait_for_isr("t", partition, *replicas)
+        wait_until(lambda: cluster.stored("/brokers/topics/t")["partitions"][str(partition)] == replicas)  # noqa: B023
+        produce(new_producer(cluster), "t", [b"moved"], partition)
+        assert consume(cluster, "t", 2, partition) == [b"more", b"moved"]
+
+
+def preferred_replicas_lead_again(cluster: MixedCluster) -> None:
+    cluster.brokers[2].stop()
+    assert [cluster.state("t", partition)["leader"] for partition in (0, 1)] == [1, 1]
+    cluster.brokers[2].start()
+    for partition in (0, 1):
+        cluster.wait_for_isr("t", partition, 1, 2)
+    elect_preferred(cluster, TopicPartition("t", 0), TopicPartition("t", 1))
+    assert [cluster.state("t", partition)["leader"] for partition in (0, 1)] == [1, 2]
+    for partition in (0, 1):
+        assert takes(new_producer(cluster), "t", partition, 10)
+
+
+def topics_go_and_come_again(cluster: MixedCluster, directory: Path) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for future in admin.delete_topics(["t"]).values():
+        future.result(60)
+    wait_until(lambda: cluster.stored("/brokers/topics/t") is None)
+    wait_until(lambda: not [*directory.glob("broker-*/t-[0-9]")])
+    create_assigned(cluster, "t", [1, 2], [2, 1])
+    for partition in (0, 1):
+        produce(new_producer(cluster), "t", [b"new"], partition)
+        assert consume(cluster, "t", 1, partition) == [b"new"]
