@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 from uuid import UUID
@@ -105,16 +105,21 @@ class ConfigChanges:
 
     async def _read(self, resources: Iterable[ConfigScope]) -> None:
         """Takes what the store has for these, and nothing where it has nothing."""
-        configs, changed = self._configs(), []
-        for resource in resources:
-            overrides = await self.stored(resource)
-            if overrides != configs.overrides_of(resource):
-                configs = configs.replaced(resource, overrides)
-                changed.append(resource)
-                for problem in configs.problems(resource):
-                    logger.warning("%s: %s; it has no effect", resource, problem)
-        if changed:
-            await self._apply(configs, changed)
+        resources = list(resources)
+        found = await asyncio.gather(*map(self.stored, resources))
+        known = self._configs()
+        changed = {
+            resource: overrides
+            for resource, overrides in zip(resources, found, strict=True)
+            if overrides != known.overrides_of(resource)
+        }
+        if not changed:
+            return
+        configs = known.all_replaced(changed)
+        for resource in changed:
+            for problem in configs.problems(resource):
+                logger.warning("%s: %s; it has no effect", resource, problem)
+        await self._apply(configs, changed)
 
     async def stored(self, resource: ConfigScope) -> dict[str, str]:
         """What the store has for a resource now."""
@@ -122,15 +127,15 @@ class ConfigChanges:
         node = await self._store.get(path)
         return {} if node is None or not node.data else nodes.decode_config(path, node.data)
 
-    async def learn_topic(self, name: str, topic_id: UUID) -> None:
-        """Reads the settings of a topic that is new here, however long the store cannot be reached."""
-        while self._learned.get(name) != topic_id:
+    async def learn_topics(self, topics: Mapping[str, UUID]) -> None:
+        """Reads the settings of topics that are new here, by name, however long the store cannot be reached."""
+        while new := [name for name, topic_id in topics.items() if self._learned.get(name) != topic_id]:
             try:
                 async with self._turn:
-                    await self._read([ConfigScope(ConfigResourceType.TOPIC, name)])
-                self._learned[name] = topic_id
+                    await self._read(ConfigScope(ConfigResourceType.TOPIC, name) for name in new)
+                self._learned.update(topics)
             except StoreUnavailable as error:
-                logger.info("the settings of %s cannot be read now: %s", name, error)
+                logger.info("the settings of %d topics cannot be read now: %s", len(new), error)
                 await self._store.session.changed.wait(RETRY_S)
 
     async def forget_topics(self, names: Collection[str]) -> None:
@@ -138,12 +143,12 @@ class ConfigChanges:
         if not names:
             return
         async with self._turn:
-            gone = [ConfigScope(ConfigResourceType.TOPIC, name) for name in names]
-            configs = self._configs()
-            for name, resource in zip(names, gone, strict=True):
+            for name in names:
                 self._learned.pop(name, None)
-                configs = configs.replaced(resource, {})
-            await self._apply(configs, gone)
+            gone: dict[ConfigScope, dict[str, str]] = {
+                ConfigScope(ConfigResourceType.TOPIC, name): {} for name in names
+            }
+            await self._apply(self._configs().all_replaced(gone), gone)
 
     async def purge(self) -> None:
         """Takes away notifications that everybody had time to see. Several brokers do it; one of them is first."""

@@ -132,7 +132,7 @@ class ControlRequests:
                 states[told.partition_index] = state
         if not states:
             return codes
-        await self._configs.learn_topic(topic.topic_name, topic.topic_id)
+        await self._configs.learn_topics({topic.topic_name: topic.topic_id})
         new = {told.partition_index for told in topic.partition_states if told.is_new}
         held = await self._broker.replicas.hold(topic.topic_name, topic.topic_id, states, new, self._broker.offload)
         async for index, state in self._broker.turns.over(states.items()):
@@ -201,8 +201,7 @@ class ControlRequests:
                 return UpdateMetadataResponse(error_code=refusal)
             before = self._broker.image
             image = updated(before, request)
-            for topic in new_topics(before, image):
-                await self._configs.learn_topic(topic.name, topic.topic_id)
+            await self._configs.learn_topics({topic.name: topic.topic_id for topic in new_topics(before, image)})
             gone = [topic.name for topic in image.changes_since(before).removed if topic.name not in image.topics]
             self._broker.see(image)
             await self._configs.forget_topics(gone)

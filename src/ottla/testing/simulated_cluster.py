@@ -32,7 +32,7 @@ from ottla.testing.audit import batches_of
 from ottla.testing.raw_requests import create_topic, fetch, one_batch, produce
 from ottla.testing.simulated_ensemble import EnsembleConditions, SimulatedEnsemble
 from ottla.testing.wire_client import WireClient
-from ottla.testing.world import PORT, BrokerProcess, ProcessDiedError, World
+from ottla.testing.world import PORT, BrokerProcess, ProcessDiedError, SimulatedClock, World
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -75,7 +75,7 @@ class SimulatedCluster:
         self.ensemble = world.ensemble = SimulatedEnsemble(
             world.loop,
             world.rng("ensemble"),
-            lambda: int(world.loop.time() * 1000),
+            SimulatedClock(world.loop).now_ms,
             EnsembleConditions(session_timeout_s=2.0, lag_s_max=0.1),
             world.trace,
         )

@@ -1,0 +1,207 @@
+"""What administrators ask of a cluster: moves, elections, settings, topics that come and go; on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ottla.cluster import nodes
+from ottla.cluster.image import PartitionState
+from ottla.config.dynamic import ConfigResourceType, ConfigScope
+from ottla.errors import ErrorCode
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestAlterableConfig,
+    IncrementalAlterConfigsRequestAlterConfigsResource,
+)
+from ottla.protocol.messages.replication import AllocateProducerIdsRequest
+from ottla.protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
+)
+from ottla.protocol.wire import ZERO_UUID
+from ottla.testing.raw_requests import create_topic
+from ottla.testing.simulated_cluster import SimulatedCluster
+from ottla.testing.world import World
+
+CREATE, ALTER_MOVES, LIST_MOVES, ELECT, ALTER_CONFIGS, DELETE, PRODUCER_IDS = 5, 1, 0, 2, 1, 6, 0
+NAME = TopicPartition("t", 0)
+QUARTER_OF_AN_HOUR_MS = 15 * 60_000
+LOOK_FOR_OLD_S = 65.0
+Scenario = Callable[[SimulatedCluster], Coroutine[Any, Any, None]]
+
+
+def play(scenario: Scenario, *, replicas: tuple[int, ...] = (1, 2)) -> None:
+    """Three brokers, and a topic of one partition on some of them."""
+    world = World(1)
+    cluster = SimulatedCluster(world, 3)
+
+    async def main() -> None:
+        await cluster.start()
+        await until(cluster, lambda: all(len(broker.broker.image.brokers) == 3 for broker in cluster.brokers.values()))
+        request = create_topic("t", -1, -1, assignments={0: replicas})
+        response = await cluster.asked(controller(cluster), request, CREATE, timeout_s=30)
+        assert response.topics[0].error_code == ErrorCode.NONE, response
+        await scenario(cluster)
+        await cluster.close()
+
+    world.run(main(), seconds=3000)
+
+
+async def until(cluster: SimulatedCluster, condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.05)
+
+
+def controller(cluster: SimulatedCluster) -> int:
+    return cluster.brokers[cluster.running[0]].broker.image.controller_id
+
+
+def state(cluster: SimulatedCluster, node_id: int) -> PartitionState | None:
+    return cluster.brokers[node_id].broker.image.partition(NAME)
+
+
+async def move(cluster: SimulatedCluster, replicas: list[int] | None) -> ErrorCode:
+    partition = ReassignablePartition(partition_index=0, replicas=replicas)
+    topic = ReassignableTopic(name="t", partitions=[partition])
+    request = AlterPartitionReassignmentsRequest(topics=[topic])
+    response = await cluster.asked(controller(cluster), request, ALTER_MOVES)
+    assert response.error_code == ErrorCode.NONE
+    return ErrorCode(response.responses[0].partitions[0].error_code)
+
+
+async def moves(cluster: SimulatedCluster) -> list[Any]:
+    response = await cluster.asked(controller(cluster), ListPartitionReassignmentsRequest(topics=None), LIST_MOVES)
+    return [partition for topic in response.topics for partition in topic.partitions]
+
+
+def test_a_partition_moves_to_another_broker_and_the_old_replica_goes() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        assert await move(cluster, [2, 3]) == ErrorCode.NONE
+        await until(cluster, lambda: (known := state(cluster, 1)) is not None and known.replicas == (2, 3))
+        await until(cluster, lambda: cluster.brokers[1].broker.replicas.get(NAME) is None)
+        assert await moves(cluster) == []
+        for node_id in (2, 3):
+            assert cluster.brokers[node_id].broker.replicas.get(NAME) is not None
+        assert await move(cluster, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        assert await move(cluster, [2, 9]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+    play(scenario)
+
+
+def test_a_move_to_a_broker_that_cannot_catch_up_is_listed_and_cancelled() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        cluster.world.network.cut("broker-1", "broker-3")
+        cluster.world.network.cut("broker-2", "broker-3")
+        assert await move(cluster, [2, 3]) == ErrorCode.NONE
+        (under_way,) = await moves(cluster)
+        assert (under_way.replicas, under_way.adding_replicas, under_way.removing_replicas) == ([2, 3, 1], [3], [1])
+        assert await move(cluster, None) == ErrorCode.NONE
+        assert await moves(cluster) == []
+        await until(cluster, lambda: (known := state(cluster, 1)) is not None and sorted(known.replicas) == [1, 2])
+
+    play(scenario)
+
+
+def test_the_preferred_leader_leads_again_when_it_is_asked_for() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        async def elect() -> ErrorCode:
+            partitions = [TopicPartitions(topic="t", partitions=[0])]
+            request = ElectLeadersRequest(election_type=0, topic_partitions=partitions)
+            response = await cluster.asked(controller(cluster), request, ELECT)
+            return ErrorCode(response.replica_election_results[0].partition_result[0].error_code)
+
+        assert await elect() == ErrorCode.ELECTION_NOT_NEEDED
+        await cluster.brokers[1].stop()
+        await until(cluster, lambda: (known := state(cluster, 2)) is not None and known.leader == 2)
+        assert await elect() == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        cluster.begin_start(1)
+        await until(cluster, lambda: (known := state(cluster, 2)) is not None and sorted(known.isr) == [1, 2])
+        assert await elect() in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
+        await until(cluster, lambda: (known := state(cluster, 2)) is not None and known.leader == 1)
+
+    play(scenario)
+
+
+def test_a_broker_that_was_away_when_its_replica_moved_deletes_it_when_it_is_back() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.crash(1, power_loss=False)
+        await until(cluster, lambda: 1 not in cluster.brokers[2].broker.image.brokers)
+        assert await move(cluster, [2, 3]) == ErrorCode.NONE
+        await until(cluster, lambda: (known := state(cluster, 2)) is not None and known.replicas == (2, 3))
+        cluster.begin_start(1)
+        await until(cluster, lambda: 1 in cluster.running)
+        await until(cluster, lambda: not list(cluster.brokers[1].broker.logs))
+
+    play(scenario)
+
+
+def test_settings_are_changed_by_any_broker_followed_by_all_and_their_notifications_go() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        resource = ConfigScope(ConfigResourceType.TOPIC, "t")
+        for node_id in cluster.brokers:  # one of them is the controller
+            entry = IncrementalAlterConfigsRequestAlterableConfig(
+                name="retention.ms", config_operation=0, value=str(1000 + node_id)
+            )
+            asked = IncrementalAlterConfigsRequestAlterConfigsResource(
+                resource_type=resource.type, resource_name="t", configs=[entry]
+            )
+            request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
+            response = await cluster.asked(node_id, request, ALTER_CONFIGS)
+            assert response.responses[0].error_code == ErrorCode.NONE
+
+            def is_known_to_all(node_id: int = node_id) -> bool:
+                configs = [broker.broker.configs.topic_config("t") for broker in cluster.brokers.values()]
+                return {config.retention_ms for config in configs} == {1000 + node_id}
+
+            await until(cluster, is_known_to_all)
+        await asyncio.sleep(LOOK_FOR_OLD_S)
+        assert len(cluster.ensemble.tree.children(nodes.CONFIG_CHANGES)) == 3
+        cluster.brokers[1].clock.skew_ms += QUARTER_OF_AN_HOUR_MS
+        await asyncio.sleep(LOOK_FOR_OLD_S)
+        assert cluster.ensemble.tree.children(nodes.CONFIG_CHANGES) == []
+
+    play(scenario)
+
+
+def test_a_topic_is_deleted_once_all_its_replicas_are_there() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        away = next(node_id for node_id in (1, 2) if node_id != controller(cluster))
+        await cluster.crash(away, power_loss=False)
+        await until(cluster, lambda: away not in cluster.brokers[3].broker.image.brokers)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=100)
+        deleting = asyncio.ensure_future(cluster.asked(controller(cluster), request, DELETE, timeout_s=60))
+        await asyncio.sleep(5)
+        assert cluster.ensemble.tree.entry(nodes.topic_path("t")) is not None
+        cluster.begin_start(away)
+        assert (await deleting).responses[0].error_code == ErrorCode.NONE
+        assert cluster.ensemble.tree.entry(nodes.topic_path("t")) is None
+        await until(cluster, lambda: not any(list(broker.broker.logs) for broker in cluster.brokers.values()))
+
+    play(scenario)
+
+
+def test_a_controller_gives_out_blocks_of_producer_ids_to_brokers_that_it_knows() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        member = cluster.brokers[2].broker.cluster
+        assert member is not None
+        starts = []
+        for _ in range(2):
+            request = AllocateProducerIdsRequest(broker_id=2, broker_epoch=member.membership.epoch)
+            response = await cluster.asked(controller(cluster), request, PRODUCER_IDS)
+            starts.append((response.error_code, response.producer_id_start, response.producer_id_len))
+        assert starts == [(0, 0, 1000), (0, 1000, 1000)]
+        stranger = AllocateProducerIdsRequest(broker_id=2, broker_epoch=member.membership.epoch - 1)
+        refused = await cluster.asked(controller(cluster), stranger, PRODUCER_IDS)
+        assert refused.error_code == ErrorCode.STALE_BROKER_EPOCH
+
+    play(scenario)
