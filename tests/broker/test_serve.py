@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.cli.command import ExitCode
 from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient, wait_until_read
 from ottla.testing.raw_requests import create_topic, fetch, metadata, one_batch, produce
@@ -184,3 +185,11 @@ def test_a_file_of_kafka_is_taken_and_what_is_not_honoured_is_named_once(serve: 
     for name in ("process.roles",):
         assert sum(name in line for line in warnings) == 1, err
     assert "num.partitions" not in err
+
+
+def test_a_zookeeper_that_cannot_be_reached_is_told_in_a_sentence(serve: Serve) -> None:
+    settings = ("--set", "zookeeper.connect=127.0.0.1:1", "--set", "zookeeper.connection.timeout.ms=100")
+    process = serve("--listen", "127.0.0.1:0", "--data", "data", "--log-level", "ERROR", *settings)
+    code, words = failure(process)
+    assert code == ExitCode.UNREACHABLE
+    assert words.startswith("ottla: /: no session with ZooKeeper at 127.0.0.1:1 within 0.1 s")

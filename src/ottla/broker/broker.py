@@ -16,7 +16,7 @@ import os
 import random
 import socket
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from ottla import compiled
@@ -64,9 +64,11 @@ from ottla.runtime.turns import Turns
 from ottla.storage.logs import Logs
 from ottla.store.api import Create, Put, Store
 from ottla.store.embedded import EmbeddedStore
-from ottla.store.recipes import create_if_missing, ensure_path
+from ottla.store.recipes import create_if_missing, ensure_path, until_available
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 METADATA_DIRECTORY = ".ottla-metadata"  # in the first log directory, whose lock protects it
 UNKNOWN_NODE_ID = -1
@@ -184,8 +186,10 @@ class Broker:
             self.logs.lock()
             self._check_directories()
             await self._open_metadata()
-            await self._identify()
-            self.configs = await load_configs(self.store, DynamicConfigs(self.properties, self.node_id))
+            await self._until_available(self._identify)
+            self.configs = await self._until_available(
+                lambda: load_configs(self.store, DynamicConfigs(self.properties, self.node_id))
+            )
             self.logs.load(self.clock.now_ms())
             self.producer_ids = ProducerIds(self.store, self.node_id)
             self.replicas = Replicas(self.node_id, self.logs, self.clock, self._directory_failed)
@@ -266,12 +270,18 @@ class Broker:
     async def _open_metadata(self) -> None:
         if self.is_clustered:
             self.store = self._store = await self._connect_store(self.config)
-            await ensure_path(self.store, *nodes.CLUSTER_ROOTS)
+            await self._until_available(lambda: ensure_path(self.store, *nodes.CLUSTER_ROOTS))
             return
         directory = os.path.join(self.config.log_directories[0], METADATA_DIRECTORY)
         self.disk.make_directory(directory)
         self.store = self._store = self._open_store(self.disk, directory)
         await ensure_path(self.store, *nodes.ROOTS)
+
+    async def _until_available(self, step: Callable[[], Awaitable[Result]]) -> Result:
+        """A cluster's store may be away for a while; the one of a broker that is alone is a file."""
+        return await until_available(
+            step, self.config.zookeeper_session_timeout_ms / 1000 if self.is_clustered else 0.0
+        )
 
     async def _identify(self) -> None:
         """Cluster and broker id: configured, remembered, or new; the directories must agree."""

@@ -17,6 +17,7 @@ from ottla.config.properties import Properties, parse_properties
 from ottla.descriptors import raise_limit
 from ottla.net.server import open_listener
 from ottla.runtime.garbage import collect_rarely
+from ottla.store.api import StoreUnavailable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,8 +61,12 @@ def run(options: argparse.Namespace) -> ExitCode:
         )
         for endpoint in config.endpoints
     ]
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(properties, sockets))
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(_serve(properties, sockets))
+    except StoreUnavailable as error:
+        code = ExitCode.UNREACHABLE if config.zookeeper_connect else ExitCode.UNEXPECTED
+        raise CommandError(code, str(error)) from error
 
 
 def _properties(options: argparse.Namespace) -> Properties:

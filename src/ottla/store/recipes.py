@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
-from ottla.store.api import ROOT, Create, NodeExists, NoNode, Put, Store, parent_of
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from ottla.store.api import ROOT, Create, NodeExists, NoNode, Put, Store, StoreUnavailable, parent_of
+
+Result = TypeVar("Result")
+
+RETRY_S: Final = 0.1
+
+
+async def until_available(step: Callable[[], Awaitable[Result]], timeout_s: float) -> Result:
+    """What `step` returns, which must be one that can be done twice: it is repeated while the store is unavailable.
+
+    An ensemble that elects a leader breaks connections, and what was under way may have been done or not.
+    """
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while True:
+        try:
+            return await step()
+        except StoreUnavailable:
+            if asyncio.get_running_loop().time() >= deadline:
+                raise
+            await asyncio.sleep(RETRY_S)
 
 
 async def put_or_create(store: Store, path: str, data: bytes) -> None:

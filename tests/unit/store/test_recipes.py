@@ -2,9 +2,16 @@ from typing import Any
 
 import pytest
 
-from ottla.store.api import Create, Delete, Node, NodeExists, Operation, Result
+from ottla.store.api import Create, Delete, Node, NodeExists, Operation, Result, StoreUnavailable
 from ottla.store.memory import MemoryStore
-from ottla.store.recipes import create_if_missing, create_with_parents, ensure_path, put_or_create
+from ottla.store.recipes import (
+    create_if_missing,
+    create_with_parents,
+    ensure_path,
+    put_or_create,
+    until_available,
+)
+from ottla.testing import loop
 
 
 class Contended(MemoryStore):
@@ -57,3 +64,23 @@ def test_put_or_create_wins_in_any_case(store: Contended, run: Any) -> None:
 def test_paths_are_there_after_they_were_ensured(store: Contended, run: Any) -> None:
     run(ensure_path(store, "/brokers/ids", "/brokers/topics", "/brokers/ids"))
     assert run(store.children("/brokers")) == ["ids", "topics"]
+
+
+@pytest.mark.parametrize(("lost", "timeout_s", "is_done"), [(0, 0.0, True), (3, 10.0, True), (1, 0.0, False)])
+def test_a_step_is_repeated_while_the_store_is_away_but_not_for_ever(
+    lost: int, timeout_s: float, is_done: bool
+) -> None:
+    store = MemoryStore()
+    answers = [StoreUnavailable("/", "lost")] * lost
+
+    async def step() -> str:
+        await create_if_missing(store, "/a")
+        if answers:
+            raise answers.pop()  # it was done, and nobody knows
+        return "done"
+
+    if is_done:
+        assert loop.run(until_available(step, timeout_s)) == "done"
+    else:
+        with pytest.raises(StoreUnavailable):
+            loop.run(until_available(step, timeout_s))
