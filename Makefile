@@ -79,8 +79,8 @@ crash: $(STAMP) ## Stop the disk at every step and recover
 sim: $(STAMP) ## Run the broker in a simulated world; SEEDS=n for more runs
 	OTTLA_SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -n $(WORKERS) tests/sim
 
-chaos: $(STAMP) ## Kill, fill and mistreat a broker under load
-	$(BIN)/python -m pytest tests/chaos
+chaos: $(STAMP) ## Kill, fill and mistreat brokers under load; SECONDS=n for how long clusters are mistreated
+	OTTLA_CHAOS_SECONDS=$(SECONDS) $(BIN)/python -m pytest tests/chaos
 
 mixed: $(STAMP) java ## Run Apache Kafka 3.9 and Ottla in one cluster, and replace all brokers of one kind by the other
 	$(BIN)/python -m pytest tests/cluster/test_mixed*.py
