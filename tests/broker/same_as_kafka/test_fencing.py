@@ -92,6 +92,22 @@ def fenced_after_an_end(side: FencingSide) -> None:
             side.describe(producer.transactional_id)
 
 
+def ended(side: FencingSide, name: str, topic: str, ends: tuple[int, ...], *, commit: bool = True) -> RawProducer:
+    """A producer after an introduction of its own and a transaction of each of these versions."""
+    producer = side.producer(name)
+    producer.epoch = side.init(name, producer_id=producer.producer_id, producer_epoch=0).producer_epoch
+    sequence = 0
+    for version in ends:
+        producer.version = version
+        if version == 1:
+            side.add(producer, topic, 0)
+        side.produce(producer, topic, sequence, version=12 if version == 2 else 11)
+        producer.end(commit=commit)
+        side.rest(producer)
+        sequence = 0 if version == 2 else sequence + 1
+    return producer
+
+
 @conversations.add
 def introductions_with_earlier_epochs(side: FencingSide) -> None:
     """Ends of both versions in turn, and after each the epochs of before ask for a new one."""
@@ -100,17 +116,7 @@ def introductions_with_earlier_epochs(side: FencingSide) -> None:
         for commit in (True, False):
             for behind in (0, 1, 2, 3):
                 name = f"tx-{'-'.join(map(str, ends))}-{commit}-{behind}"
-                producer = side.producer(name)
-                producer.epoch = side.init(name, producer_id=producer.producer_id, producer_epoch=0).producer_epoch
-                sequence = 0
-                for version in ends:
-                    producer.version = version
-                    if version == 1:
-                        side.add(producer, topic, 0)
-                    side.produce(producer, topic, sequence, version=12 if version == 2 else 11)
-                    producer.end(commit=commit)
-                    side.rest(producer)
-                    sequence = 0 if version == 2 else sequence + 1
+                producer = ended(side, name, topic, ends, commit=commit)
                 if behind <= producer.epoch:
                     known = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch - behind}
                     side.init(name, **known)
@@ -124,17 +130,7 @@ def introductions_while_a_transaction_is_open(side: FencingSide) -> None:
     for ends in ((), (2,), (1,), (2, 1)):
         for behind in (1, 0):
             name = f"tx-{'-'.join(map(str, ends))}-{behind}"
-            producer = side.producer(name)
-            producer.epoch = side.init(name, producer_id=producer.producer_id, producer_epoch=0).producer_epoch
-            sequence = 0
-            for version in ends:
-                producer.version = version
-                if version == 1:
-                    side.add(producer, topic, 0)
-                side.produce(producer, topic, sequence, version=12 if version == 2 else 11)
-                producer.end(commit=True)
-                side.rest(producer)
-                sequence = 0 if version == 2 else sequence + 1
+            producer = ended(side, name, topic, ends)
             side.add(producer, topic, 0)
             known = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch - behind}
             side.init(name, **known, waits=False)

@@ -45,6 +45,16 @@ def codes(answer: TxnOffsetCommitResponse) -> Counter[int]:
     return Counter(one.error_code for topic in answer.topics for one in topic.partitions)
 
 
+async def begun(scene: Scene, request: TxnOffsetCommitRequest) -> asyncio.Future[TxnOffsetCommitResponse]:
+    """The answer to come, once the first piece is written and others have their turn."""
+    partition = scene.partition("__consumer_offsets")
+    client = await scene.connect()
+    answer = asyncio.ensure_future(client.call(request, 5))
+    while not partition.log.producers.is_in_transaction(request.producer_id):
+        await partition.moved.wait()
+    return answer
+
+
 def test_every_piece_of_a_refused_commit_in_a_transaction_tells_the_same_reason() -> None:
     """Nothing of it is written, so no transaction is open here when the next piece is looked at."""
 
@@ -73,10 +83,7 @@ def test_a_marker_between_two_pieces_ends_the_commit() -> None:
     async def play(scene: Scene) -> None:
         request = await large_commit(scene)
         partition = scene.partition("__consumer_offsets")
-        client = await scene.connect()
-        answer = asyncio.ensure_future(client.call(request, 5))
-        while not partition.log.producers.is_in_transaction(request.producer_id):
-            await partition.moved.wait()
+        answer = await begun(scene, request)
         marker = EndTransactionMarker(commit=False, coordinator_epoch=0)
         producer = request.producer_id, request.producer_epoch
         partition.append_marker(*producer, marker, raises_epoch=False, now_ms=scene.broker.clock.now_ms())
@@ -93,11 +100,7 @@ def test_a_topic_that_is_deleted_between_two_pieces_gets_no_more_offsets() -> No
 
     async def play(scene: Scene) -> None:
         request = await large_commit(scene)
-        partition = scene.partition("__consumer_offsets")
-        client = await scene.connect()
-        answer = asyncio.ensure_future(client.call(request, 5))
-        while not partition.log.producers.is_in_transaction(request.producer_id):
-            await partition.moved.wait()
+        answer = await begun(scene, request)
         scene.broker.publish(scene.broker.image.with_topics([], [TOPIC]))
         told = codes(await answer)
         assert told[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] >= COUNT - 2 * COMMITTED_AT_ONCE_MAX
