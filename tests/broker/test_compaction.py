@@ -13,6 +13,7 @@ from ottla.errors import StorageError
 from ottla.ids import TopicPartition
 from ottla.records import batch
 from ottla.storage import cleaner
+from ottla.storage.cleaning_job import CleaningJob, CleaningResult
 from ottla.storage.logs import Logs
 from ottla.store.embedded import EmbeddedStore
 from ottla.testing.broker import Broker
@@ -78,7 +79,7 @@ def test_a_disk_that_fails_under_the_cleaner_takes_its_directory_offline(
     assert "cannot read: Input/output error" in caplog.text
 
 
-def fail_as_a_disk(job: cleaner.CleaningJob, disk: object) -> None:
+def fail_as_a_disk(job: CleaningJob, disk: object) -> None:
     raise StorageError(job.directory, "cannot read: Input/output error")
 
 
@@ -93,7 +94,7 @@ def test_a_fault_of_ours_in_one_log_holds_nobody_up(
         assert "broken-0 could not be compacted: AssertionError" in caplog.text
 
 
-def fail_for_one(job: cleaner.CleaningJob, disk: RealDisk) -> cleaner.CleaningResult:
+def fail_for_one(job: CleaningJob, disk: RealDisk) -> CleaningResult:
     assert "broken" not in job.directory, "a fault of ours"
     return cleaner.run_job(job, disk)  # the one that the other process knows
 

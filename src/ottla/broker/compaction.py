@@ -23,7 +23,7 @@ from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
 from ottla.runtime.tasks import Tasks
 from ottla.storage import cleaner
-from ottla.storage.cleaner import CleaningJob
+from ottla.storage.cleaning_job import CleaningJob
 from ottla.storage.log import Log
 from ottla.storage.logs import Logs
 

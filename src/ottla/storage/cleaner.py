@@ -20,19 +20,26 @@ from __future__ import annotations
 import heapq
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config import LogConfig
 from ottla.disk import Disk, RealDisk
 from ottla.errors import CorruptFileError, OttlaError
-from ottla.ids import NO_TIMESTAMP
 from ottla.records import batch, codec, control
 from ottla.records.batch import BatchHeader
 from ottla.records.codec import KeyOffsetMap
 from ottla.records.layout import Compression
+from ottla.storage.cleaned_output import CleanedOutput
+from ottla.storage.cleaning_job import (
+    DEDUPE_BUFFER_BYTES,
+    CleanedGroup,
+    CleaningJob,
+    CleaningResult,
+    LastOfProducer,
+    SegmentRange,
+)
 from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction, TransactionIndex
 from ottla.storage.log import Log
 from ottla.storage.segment import (
@@ -47,63 +54,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 READ_BYTES = 4 * 1024 * 1024
-WRITE_BYTES = 1024 * 1024
-SEGMENT_BYTES_MAX = 2**31 - 1
-DEDUPE_BUFFER_BYTES = 128 * 1024 * 1024
-
-
-class LastOfProducer(NamedTuple):
-    """The batch that must stay of a producer: the one that ends at `last_offset`, or else its last marker."""
-
-    last_offset: int | None
-    epoch: int
-
-
-class SegmentRange(NamedTuple):
-    base_offset: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class CleaningJob:
-    """All that a compaction has to know, as values."""
-
-    directory: str
-    segments: tuple[SegmentRange, ...]
-    log_start_offset: int
-    first_dirty_offset: int
-    end_offset: int  # the first offset that must not be looked at
-    truncation_count: int  # the log's when the job was planned
-    now_ms: int
-    delete_retention_ms: int
-    segment_bytes: int
-    index_bytes_max: int
-    index_interval_bytes: int
-    aborted: tuple[AbortedTransaction, ...] = ()  # those that ended behind these segments
-    last_of_producers: Mapping[int, LastOfProducer] = field(default_factory=dict)
-    dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
-    bytes_per_second_max: float = float("inf")
-
-
-class CleanedGroup(NamedTuple):
-    """These old segments became these new ones, perhaps none."""
-
-    old: tuple[SegmentRange, ...]
-    new: tuple[SegmentRange, ...]
-
-
-@dataclass(slots=True)
-class CleaningResult:
-    """What a job did. `end_offset` is where the log is dirty from now on."""
-
-    end_offset: int
-    truncation_count: int
-    groups: list[CleanedGroup] = field(default_factory=list)
-    bytes_read: int = 0
-    bytes_written: int = 0
-    records_read: int = 0
-    records_kept: int = 0
-    keys: int = 0
 
 
 class Cleanable(NamedTuple):
@@ -283,7 +233,7 @@ class _Run:
         groups = list(self._groups())
         for group in groups:
             old = emptied + group.segments
-            new = _Output(self.job, self.disk, old[0].base_offset)
+            new = CleanedOutput(self.job, self.disk, old[0].base_offset)
             last = self._clean_group(group.segments, transactions, new)
             if new.is_empty and group is not groups[-1]:
                 emptied = old  # they lend their base offset to what comes next
@@ -301,7 +251,7 @@ class _Run:
             yield from TransactionIndex(self.disk, path).entries()
 
     def _clean_group(
-        self, segments: tuple[SegmentRange, ...], transactions: _Transactions, new: _Output
+        self, segments: tuple[SegmentRange, ...], transactions: _Transactions, new: CleanedOutput
     ) -> BatchHeader:
         """Reads the segments of a group and writes what stays of them; the last batch that was read."""
         last: BatchHeader | None = None
@@ -390,7 +340,7 @@ class _Run:
 
     # -- one batch -----------------------------------------------------------------------------------------------------
 
-    def _clean(self, header: BatchHeader, data: memoryview, transactions: _Transactions, new: _Output) -> None:
+    def _clean(self, header: BatchHeader, data: memoryview, transactions: _Transactions, new: CleanedOutput) -> None:
         self.result.records_read += header.record_count
         if header.is_control:
             self._clean_control(header, data, transactions, new)
@@ -402,7 +352,7 @@ class _Run:
         else:
             self._clean_records(header, data, new)
 
-    def _keep(self, header: BatchHeader, data: Buffer, new: _Output) -> None:
+    def _keep(self, header: BatchHeader, data: Buffer, new: CleanedOutput) -> None:
         new.add(header, data)
         self.result.records_kept += header.record_count
 
@@ -414,14 +364,16 @@ class _Run:
             return header.is_control and header.producer_epoch == last.epoch
         return header.last_offset == last.last_offset
 
-    def _keep_empty_if_last(self, header: BatchHeader, new: _Output) -> None:
+    def _keep_empty_if_last(self, header: BatchHeader, new: CleanedOutput) -> None:
         if self._is_last_of_producer(header):
             empty = batch.rebuild(
                 header, b"", record_count=0, max_timestamp=header.max_timestamp, compression=Compression.NONE
             )
             new.add(batch.read_header(empty), empty)
 
-    def _clean_control(self, header: BatchHeader, data: memoryview, transactions: _Transactions, new: _Output) -> None:
+    def _clean_control(
+        self, header: BatchHeader, data: memoryview, transactions: _Transactions, new: CleanedOutput
+    ) -> None:
         marker = control.read_marker(data) if header.record_count else None
         if marker is None:
             # Already emptied: it stays as long as it is the last that is known of its producer.
@@ -438,7 +390,7 @@ class _Run:
         else:
             self._keep(header, data, new)
 
-    def _keep_with_horizon(self, header: BatchHeader, data: memoryview, new: _Output) -> None:
+    def _keep_with_horizon(self, header: BatchHeader, data: memoryview, new: CleanedOutput) -> None:
         """Starts the clock of a marker that nothing needs any more: it goes `delete.retention.ms` from now."""
         horizon_ms = self.job.now_ms + self.job.delete_retention_ms
         columns = batch.decode(data)
@@ -457,7 +409,7 @@ class _Run:
         )
         self._keep(batch.read_header(rebuilt), rebuilt, new)
 
-    def _clean_records(self, header: BatchHeader, data: memoryview, new: _Output) -> None:
+    def _clean_records(self, header: BatchHeader, data: memoryview, new: CleanedOutput) -> None:
         records = batch.records_of(data)
         horizon_ms = header.delete_horizon_ms
         drop_tombstones = horizon_ms is not None and horizon_ms <= self.job.now_ms
@@ -488,93 +440,6 @@ class _Run:
             delete_horizon_ms=horizon_ms,
         )
         self._keep(batch.read_header(rebuilt), rebuilt, new)
-
-
-class _Output:
-    """The compacted segments of one group, written in large pieces."""
-
-    def __init__(self, job: CleaningJob, disk: Disk, base_offset: int) -> None:
-        self._job = job
-        self._disk = disk
-        self._end_offset = base_offset
-        self._segment: Segment | None = None
-        self._buffer = bytearray()
-        self._done: list[SegmentRange] = []
-        self._aborted: list[AbortedTransaction] = []
-
-    @property
-    def is_empty(self) -> bool:
-        return self._segment is None
-
-    def reach(self, end_offset: int, last: BatchHeader) -> None:
-        """Ends where the next segment begins, behind `last`: with an empty batch if that one did not stay."""
-        if self._end_offset < end_offset:
-            of_nobody = last._replace(
-                base_offset=end_offset - 1,
-                last_offset_delta=0,
-                attributes=0,
-                base_timestamp=NO_TIMESTAMP,
-                producer_id=-1,
-                producer_epoch=-1,
-                base_sequence=-1,
-            )
-            empty = batch.rebuild(of_nobody, b"", record_count=0, max_timestamp=NO_TIMESTAMP)
-            self.add(batch.read_header(empty), empty)
-
-    def add(self, header: BatchHeader, data: Buffer) -> None:
-        segment = self._segment_for(header)
-        self._end_offset = header.end_offset
-        segment.note_headed(header, segment.size_bytes + len(self._buffer))
-        self._buffer += data
-        for aborted in self._aborted:
-            segment.transaction_index.append(aborted)
-        self._aborted.clear()
-        if len(self._buffer) >= WRITE_BYTES:
-            self._write(segment)
-
-    def add_aborted(self, aborted: AbortedTransaction) -> None:
-        """Goes into the segment of its marker, which is about to be added."""
-        self._aborted.append(aborted)
-
-    def _segment_for(self, header: BatchHeader) -> Segment:
-        segment = self._segment
-        if segment is not None and (
-            segment.size_bytes + len(self._buffer) + header.size_bytes > SEGMENT_BYTES_MAX
-            or header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-            or segment.index_bytes_needed > self._job.index_bytes_max
-        ):
-            # Rewritten timestamps may need more bytes than the old ones, so even a group can outgrow a segment.
-            self._seal(segment)
-            segment = None
-        if segment is None:
-            is_in_reach = header.last_offset - self._end_offset <= RELATIVE_OFFSET_MAX
-            segment = self._segment = Segment.create(
-                self._disk,
-                self._job.directory,
-                self._end_offset if is_in_reach else header.base_offset,
-                index_interval_bytes=self._job.index_interval_bytes,
-                created_ms=self._job.now_ms,
-                suffix=CLEANED_SUFFIX,
-            )
-        return segment
-
-    def _write(self, segment: Segment) -> None:
-        if self._buffer:
-            segment.write(self._buffer)
-            self._buffer = bytearray()
-
-    def _seal(self, segment: Segment) -> None:
-        self._write(segment)
-        segment.seal()
-        segment.file.sync()
-        segment.sync_indexes()
-        self._done.append(SegmentRange(segment.base_offset, segment.size_bytes))
-        segment.close()
-
-    def finish(self) -> tuple[SegmentRange, ...]:
-        if self._segment is not None:
-            self._seal(self._segment)
-        return tuple(self._done)
 
 
 def _with_next(segments: tuple[SegmentRange, ...], end_offset: int) -> Iterator[tuple[SegmentRange, int]]:

@@ -19,7 +19,7 @@ from ottla.errors import CorruptFileError, LockHeldError, OutOfDescriptorsError,
 from ottla.ids import TopicPartition
 from ottla.storage import checkpoints
 from ottla.storage.clean_mark import LastStop, last_stop, leave_mark, take_mark_away
-from ottla.storage.cleaner import CleaningResult
+from ottla.storage.cleaning_job import CleaningResult
 from ottla.storage.directory_checkpoints import Checkpointed
 from ottla.storage.directory_names import DELETE_SUFFIX, STRAY_SUFFIX, is_deleted, partition_of, set_aside_name
 from ottla.storage.log import Log

@@ -24,7 +24,7 @@ from ottla.ids import TopicPartition
 from ottla.records import batch, control
 from ottla.storage import checkpoints, cleaner
 from ottla.storage.clean_mark import CLEAN_SHUTDOWN_FILE
-from ottla.storage.cleaner import CleaningJob
+from ottla.storage.cleaning_job import CleaningJob
 from ottla.storage.log import Log
 from ottla.storage.logs import Logs
 from ottla.testing.audit import audit, batches_of

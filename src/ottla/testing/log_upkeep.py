@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ottla.ids import TopicPartition
 from ottla.storage import cleaner
-from ottla.storage.cleaner import CleaningResult
+from ottla.storage.cleaning_job import CleaningResult
 from ottla.storage.log import Log
 from ottla.storage.logs import Logs
 

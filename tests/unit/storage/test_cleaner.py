@@ -13,8 +13,8 @@ import pytest
 from ottla.errors import CorruptFileError, OttlaError
 from ottla.records import batch
 from ottla.records.batch import Compression
-from ottla.storage import cleaner
-from ottla.storage.cleaner import CleaningJob, CleaningResult, SegmentRange
+from ottla.storage import cleaned_output, cleaner
+from ottla.storage.cleaning_job import CleaningJob, CleaningResult, SegmentRange
 from ottla.storage.index import AbortedTransaction
 from ottla.testing.audit import batches_of
 from ottla.testing.log_upkeep import unlink_due_segments
@@ -557,7 +557,7 @@ def test_a_damaged_segment_is_not_compacted(home) -> None:
 
 def test_a_batch_larger_than_a_piece_is_read_whole(home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleaner, "READ_BYTES", 100)
-    monkeypatch.setattr(cleaner, "WRITE_BYTES", 100)
+    monkeypatch.setattr(cleaned_output, "WRITE_BYTES", 100)
     log = compacted(home)
     home.put(log, (b"a", b"1" * 1000), (b"b", b"2" * 1000))
     home.put(log, (b"a", b"3"))

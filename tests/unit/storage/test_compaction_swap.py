@@ -8,7 +8,7 @@ from ottla.config import LogConfig
 from ottla.ids import TopicPartition
 from ottla.records import batch
 from ottla.storage import cleaner
-from ottla.storage.cleaner import CleaningResult
+from ottla.storage.cleaning_job import CleaningResult
 from ottla.storage.log import Log
 from ottla.storage.recovery import open_log
 from ottla.testing.audit import audit, batches_of

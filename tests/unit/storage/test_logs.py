@@ -16,7 +16,7 @@ from ottla.errors import ApiError, CorruptFileError, LockHeldError, StorageError
 from ottla.ids import TopicPartition
 from ottla.records import batch
 from ottla.storage import checkpoints
-from ottla.storage.cleaner import CleaningResult
+from ottla.storage.cleaning_job import CleaningResult
 from ottla.storage.directory_names import DELETE_SUFFIX, partition_of, set_aside_name
 from ottla.storage.logs import Logs
 from ottla.testing.disk import EVERY_FATE, DiskStopped, Fate, SimulatedDisk
