@@ -180,3 +180,37 @@ def test_the_blocking_producer_does_the_same(broker, topic_name):
         producer.begin_transaction()
         producer.send(topic_name, b"open when it is closed")
     assert asyncio.run(committed(broker, topic_name)) == [b"kept"]
+
+
+def test_a_loop_of_reading_and_writing_commits_what_it_has_read(broker, new_topic, version):
+    source, target = new_topic(partitions=2)[0], new_topic(partitions=2)[0]
+    group = f"group-{source}"
+
+    async def main():
+        async with aio.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            for number in range(20):
+                await producer.send(source, b"%d" % number, partition=number % 2)
+        async with (
+            aio.Consumer(
+                source,
+                bootstrap_servers=broker.bootstrap_servers,
+                group_id=group,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+            ) as consumer,
+            producer_of(broker, f"id-{source}") as producer,
+        ):
+            copied = 0
+            while copied < 20:
+                polled = await consumer.poll(10)
+                async with producer.transaction() as t:
+                    for records in polled.values():
+                        for record in records:
+                            t.send(target, record.value)
+                            copied += 1
+                    await t.commit_offsets(consumer)
+        assert sorted(map(int, await committed(broker, target))) == list(range(20))
+        for partition in range(2):
+            assert await committed_offset(broker, group, TopicPartition(source, partition)) == 10
+
+    asyncio.run(main())

@@ -10,10 +10,10 @@ does the rest. It is the asyncio producer on a loop of its own, so names, settin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from ottla.client.blocking import LoopThread
 from ottla.client.producer import producer as asynchronous
@@ -197,13 +197,13 @@ class Producer(Generic[Key, Value]):
         self._thread.wait(self._core.abort_transaction())
 
     @contextmanager
-    def transaction(self) -> Iterator[Self]:
+    def transaction(self) -> Iterator[OpenTransaction[Key, Value]]:
         """`with producer.transaction():` begins one; it is committed at the end, or aborted by an error."""
         self._core._lifetime.check()
         transaction = self._core.transaction()
         self._thread.wait(transaction.__aenter__())
         try:
-            yield self
+            yield OpenTransaction(self)
         except BaseException as error:
             self._thread.wait(transaction.__aexit__(type(error), error, None))
             raise
@@ -217,3 +217,45 @@ class Producer(Generic[Key, Value]):
             self._thread.wait(self._core.close(timeout_s))
         finally:
             self._thread.stop()
+
+
+class ReadingConsumer(Protocol):
+    """What is needed of `ottla.Consumer`."""
+
+    def assignment(self) -> Iterable[TopicPartition]: ...
+    def position(self, partition: TopicPartition, /) -> int: ...
+    def group_metadata(self) -> ConsumerGroupMetadata: ...
+
+
+class OpenTransaction(Generic[Key, Value]):
+    """A transaction of a producer, inside of its `with` block."""
+
+    def __init__(self, producer: Producer[Key, Value]) -> None:
+        self._producer = producer
+
+    def send(
+        self,
+        topic: str,
+        value: Value | None = None,
+        key: Key | None = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: HeadersLike | None = None,
+        on_delivery: Callback | None = None,
+    ) -> RecordFuture:
+        """As `Producer.send`."""
+        return self._producer.send(
+            topic, value, key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
+        )
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: ConsumerGroupMetadata | str
+    ) -> None:
+        """As `Producer.send_offsets_to_transaction`."""
+        self._producer.send_offsets_to_transaction(offsets, group)
+
+    def commit_offsets(self, consumer: ReadingConsumer) -> None:
+        """Commits, with the transaction, everything that the consumer has handed out: its positions."""
+        positions = {partition: consumer.position(partition) for partition in consumer.assignment()}
+        self.send_offsets(positions, consumer.group_metadata())

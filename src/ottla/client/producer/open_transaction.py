@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from ottla.client.errors import AbortableError
 from ottla.client.producer.deliveries import Callback, RecordFuture
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+
+
+class ReadingConsumer(Protocol):
+    """What is needed of `ottla.aio.Consumer`."""
+
+    def assignment(self) -> Iterable[TopicPartition]: ...
+    async def position(self, partition: TopicPartition, /) -> int: ...
+    def group_metadata(self) -> ConsumerGroupMetadata: ...
 
 
 class OpenTransaction(Generic[Key, Value]):
@@ -65,3 +73,8 @@ class OpenTransaction(Generic[Key, Value]):
     ) -> None:
         """As `Producer.send_offsets_to_transaction`."""
         await self._producer.send_offsets_to_transaction(offsets, group)
+
+    async def commit_offsets(self, consumer: ReadingConsumer) -> None:
+        """Commits, with the transaction, everything that the consumer has handed out: its positions."""
+        positions = {partition: await consumer.position(partition) for partition in consumer.assignment()}
+        await self.send_offsets(positions, consumer.group_metadata())
