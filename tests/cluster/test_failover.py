@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from ottla.hashing import partition_of_coordinator
 from ottla.testing.cluster import Cluster
 from ottla.testing.cluster_clients import consume, create_topic, new_producer, produce
 from ottla.testing.waiting import wait_until
@@ -55,3 +58,52 @@ def test_brokers_restart_one_after_the_other_and_no_write_fails(connect: str) ->
             for partition in range(3):
                 cluster.wait_for_isr("t", partition, 1, 2, 3)
         assert consume(cluster, "t", len(values)) == values
+
+
+def test_groups_and_transactions_go_on_where_their_partition_is_led_then(connect: str) -> None:
+    settings = {**SHORT_SESSIONS, "min.insync.replicas": "1", "transaction.state.log.min.isr": "1"}
+    with Cluster(connect, settings=settings, in_process=False) as cluster:
+        create_topic(cluster, "t")
+        producer = new_producer(cluster, **{"transactional.id": "tx"})
+        producer.init_transactions(60)
+        consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "group.id": "g",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.subscribe(["t"])
+        group = ("__consumer_offsets", partition_of_coordinator("g", 3))
+        transaction = ("__transaction_state", partition_of_coordinator("tx", 3))
+        for number, coordinated in enumerate((group, transaction)):
+            producer.begin_transaction()
+            producer.produce("t", b"%d" % number, partition=0)
+            producer.flush(60)
+            producer.commit_transaction(60)
+            found = []
+            while not found:
+                found = [message for message in consumer.consume(1, 60) if message.error() is None]
+            assert found[0].value() == b"%d" % number
+            consumer.commit(asynchronous=False)
+            coordinator = cluster.state(*coordinated)["leader"]
+            cluster.brokers[coordinator].kill()
+            wait_until(lambda: cluster.state(*coordinated)["leader"] != coordinator)  # noqa: B023 (called at once)
+        producer.begin_transaction()
+        producer.produce("t", b"last", partition=0)
+        producer.flush(60)
+        producer.commit_transaction(60)
+        wait_until(lambda: committed_offset(consumer) == 3)  # behind the second record; a marker lies between
+        consumer.close()
+        assert consume(cluster, "t", 3) == [b"0", b"1", b"last"]
+
+
+def committed_offset(consumer: Consumer) -> int | None:
+    """What the group has committed; None where the client asked a broker that is no longer its coordinator."""
+    try:
+        (committed,) = consumer.committed([TopicPartition("t", 0)], 60)
+    except KafkaException:
+        return None
+    offset: int = committed.offset
+    return offset

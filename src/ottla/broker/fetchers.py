@@ -243,15 +243,17 @@ class _Fetcher:
         bytes_max = self._settings().fetch_bytes_max
         for key, partition in wanted.items():
             follower = partition.follower
-            assert follower is not None
-            positions[key] = follower.position._replace(bytes_max=bytes_max)
+            if follower is not None and self.partitions.get(partition.name) is partition:
+                positions[key] = follower.position._replace(bytes_max=bytes_max)
+        if not positions:
+            return  # all have left while the connection was made
         response = await self._ask(connection, positions)
         if not self._session.answered(response):
             if response.error_code not in SESSION_ERRORS:
                 raise ApiError(ErrorCode(response.error_code), f"broker {self._leader_id} rejects fetches")
             return
         keys: dict[tuple[object, int], FetchKey] = {}
-        for key in wanted:
+        for key in positions:
             keys[key.topic, key.partition] = keys[key.topic_id, key.partition] = key
         for topic in response.responses:
             name = topic.topic if topic.topic_id == ZERO_UUID else topic.topic_id
