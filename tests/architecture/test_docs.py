@@ -175,6 +175,13 @@ def test_every_toml_snippet_parses(page: Path) -> None:
         tomllib.loads(block)
 
 
+def test_every_decision_has_its_own_number() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    for page in pages:
+        assert page.read_text().startswith(f"# {int(page.name[:4])}. "), page.name
+
+
 def test_there_is_something_to_check() -> None:
     """The patterns above find what they look for: a page that is written in another way would pass unread."""
     assert any("#" in link for page in PAGES for link in LINK.findall(page.read_text()))
