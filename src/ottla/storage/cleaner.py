@@ -460,6 +460,7 @@ def commit(log: Log, result: CleaningResult, now_ms: int) -> bool:
         for group in result.groups
         for old in group.old
     )
+    _drop_strays(log, result)
     for group in result.groups:
         cleaned = [
             Segment(
@@ -479,3 +480,14 @@ def commit(log: Log, result: CleaningResult, now_ms: int) -> bool:
             for segment in cleaned:
                 segment.unlink()
     return is_valid
+
+
+def _drop_strays(log: Log, result: CleaningResult) -> None:
+    """Removes what a job of a deleted log of the same name wrote here by path.
+
+    A `.cleaned` file in front of a `.swap` tells recovery that the swap is incomplete.
+    """
+    own = {file_name(new.base_offset, "") for group in result.groups for new in group.new}
+    for name in log.disk.list_directory(log.directory):
+        if name.endswith(CLEANED_SUFFIX) and name.partition(".")[0] not in own:
+            log.disk.unlink(os.path.join(log.directory, name))

@@ -507,6 +507,20 @@ def test_a_truncation_is_noticed_even_if_the_log_grew_back_to_the_same_size(home
     assert home.values(log) == [b"3", b"4"]
 
 
+def test_what_a_job_of_a_deleted_log_of_the_same_name_left_here_goes_before_segments_are_swapped(home) -> None:
+    """In front of a swap that a crash cuts off, recovery would take it for a part of that one, and undo it."""
+    log = compacted(home)
+    home.put(log, (b"a", b"1"), (b"a", b"2"))
+    seal(home, log)
+    home.put(log, (b"a", b"3"))
+    seal(home, log)
+    result = cleaner.run_job(job_of(home, log))
+    for ending in (".log", ".index", ".timeindex"):
+        Path(home.path(f"{1:020}{ending}.cleaned")).write_bytes(b"of another log")
+    assert cleaner.commit(log, result, home.now_ms)
+    assert home.files(".cleaned") == []
+
+
 def test_retention_meanwhile_makes_the_result_void(home) -> None:
     log = compacted(home, cleanup_policy=("compact", "delete"))
     home.put(log, (b"a", b"1"))
