@@ -21,8 +21,12 @@ def test_timers_fire_in_the_order_of_their_times_and_the_clock_shows_them() -> N
     async def main() -> list[tuple[str, float]]:
         loop = asyncio.get_running_loop()
         seen: list[tuple[str, float]] = []
+
+        def fire(name: str) -> None:
+            seen.append((name, loop.time()))
+
         for name, delay in [("c", 3.0), ("a", 1.0), ("b", 2.5)]:
-            loop.call_later(delay, lambda name=name: seen.append((name, loop.time())))
+            loop.call_later(delay, fire, name)
         await asyncio.sleep(10)
         return seen
 

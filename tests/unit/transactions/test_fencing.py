@@ -7,6 +7,7 @@ is one of the few that are meant, or is refused and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -93,7 +94,7 @@ def test_an_end_is_for_who_has_the_transaction(
         else:
             assert unchanged(driver, end) == expected, f"{own.epoch - epoch} behind"
         stranger = presented._replace(producer_id=own.producer_id + 1000)
-        assert unchanged(driver, lambda d=driver, s=stranger: d.end(s, commit=commit, version=version)) == UNKNOWN
+        assert unchanged(driver, partial(driver.end, stranger, commit=commit, version=version)) == UNKNOWN
 
 
 @pytest.mark.parametrize("made_by", VERSIONS)
@@ -107,12 +108,12 @@ def test_partitions_are_added_and_verified_for_who_has_the_transaction(
         presented = own._replace(epoch=epoch)
         if epoch != own.epoch or state in PREPARED:
             expected = FENCED if epoch != own.epoch else CONCURRENT
-            assert unchanged(driver, lambda d=driver, p=presented: d.add(p, 5)) == expected
-            assert unchanged(driver, lambda d=driver, p=presented: d.verify(p, 0)) == expected
+            assert unchanged(driver, partial(driver.add, presented, 5)) == expected
+            assert unchanged(driver, partial(driver.verify, presented, 0)) == expected
         else:
             assert driver.add(presented, 5) is None
         stranger = presented._replace(producer_id=own.producer_id + 1000)
-        assert unchanged(driver, lambda d=driver, s=stranger: d.add(s, 6)) == UNKNOWN
+        assert unchanged(driver, partial(driver.add, stranger, 6)) == UNKNOWN
 
 
 @pytest.mark.parametrize("made_by", VERSIONS)
@@ -131,7 +132,7 @@ def test_an_introduction_with_an_earlier_epoch_is_for_who_had_the_last(
         elif epoch == own.epoch - 1 and was_raised_by_itself:
             assert driver.init(expected=presented) == own
         else:
-            assert unchanged(driver, lambda d=driver, p=presented: d.init(expected=p)) == FENCED
+            assert unchanged(driver, partial(driver.init, expected=presented)) == FENCED
 
 
 @pytest.mark.parametrize("ends", [(2, 1), (2, 1, 1), (1, 2), (2, 2, 1)])
