@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +15,7 @@ import pytest
 from ottla.client.consumer.blocking import Consumer as BlockingConsumer
 from ottla.client.consumer.consumer import Consumer
 from ottla.client.consumer.errors import NoOffsetForPartitionError, RecordDeserializationError, WakeupError
+from ottla.client.consumer.interceptors import ConsumerInterceptor
 from ottla.client.consumer.listeners import RebalanceListener
 from ottla.client.errors import ClosedError, ConcurrentUseError, UsageError
 from ottla.client.values import ConsumerRecord, OffsetAndMetadata
@@ -252,6 +253,52 @@ def test_a_consumer_seeks_pauses_and_looks_up_offsets(consumer_of: Make, topic_o
             assert await consumer.partitions_for(topic) == [0, 1]
 
     asyncio.run(scenario())
+
+
+def test_a_partition_that_is_paused_in_the_middle_of_an_iteration_gives_nothing_out(
+    consumer_of: Make, topic_of: Topic
+) -> None:
+    topic = topic_of(10)
+    partition = TopicPartition(topic, 0)
+
+    async def scenario() -> None:
+        async with consumer_of() as consumer:
+            consumer.assign([partition])
+            assert [record.offset for record in await read(consumer, 3)] == [0, 1, 2]
+            consumer.pause(partition)
+            assert await consumer.poll(0.1) == {}
+            consumer.resume(partition)
+            assert [record.offset for record in await read(consumer, 7)] == [3, 4, 5, 6, 7, 8, 9]
+
+    asyncio.run(scenario())
+
+
+def test_hooks_see_what_is_given_out_and_what_is_committed(consumer_of: Make, topic_of: Topic, group: str) -> None:
+    topic = topic_of(4)
+    partition = TopicPartition(topic, 0)
+
+    class Hook(ConsumerInterceptor):
+        def __init__(self) -> None:
+            self.seen: list[object] = []
+
+        def on_consume(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
+            self.seen.append(len(records))
+            return [record for record in records if record.offset != 1]
+
+        def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+            self.seen.append(offsets[partition].offset)
+
+        def close(self) -> None:
+            self.seen.append("closed")
+
+    hook = Hook()
+
+    async def scenario() -> None:
+        async with consumer_of(topic, group_id=group, interceptors=[hook]) as consumer:
+            assert [record.offset for record in await read(consumer, 3)] == [0, 2, 3]
+
+    asyncio.run(scenario())
+    assert hook.seen == [4, 4, "closed"]
 
 
 def test_without_a_policy_a_partition_without_a_start_is_an_error(consumer_of: Make, topic_of: Topic) -> None:

@@ -8,25 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from struct import Struct
 from typing import Final, TypeVar
 
 from ottla.client.admin import by_topic
+from ottla.client.consumer.assignors.wire import decode_assignment
+from ottla.client.consumer.commits import (
+    COMMIT_VERSION_MAX,
+    FETCH_VERSION_MAX,
+    NO_OFFSET,
+    Identity,
+    commit_request,
+)
 from ottla.client.coordinators import CoordinatorType, ask_coordinator, find_coordinator
 from ottla.client.metadata import Cluster
 from ottla.client.retrying import error_of, retrying
+from ottla.client.values import OffsetAndMetadata
 from ottla.errors import ApiError, ErrorCode, ProtocolError
 from ottla.ids import TopicPartition
-from ottla.protocol.codec import decode
 from ottla.protocol.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from ottla.protocol.messages.embedded import ConsumerProtocolAssignment
 from ottla.protocol.messages.group_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
@@ -40,15 +43,9 @@ from ottla.protocol.messages.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from ottla.protocol.schema import message_schema_of
 
 Answer = TypeVar("Answer")
 
-_VERSION: Final = Struct(">h")
-
-COMMIT_VERSION_MAX: Final = 9  # later ones have ids of topics in place of names
-FETCH_VERSION_MAX: Final = 7  # later ones ask for several groups at once
-NO_OFFSET: Final = -1
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 DEAD: Final = "Dead"
@@ -198,13 +195,10 @@ def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:
     """What a consumer of a classic group is assigned; None where the bytes are in words of the members' own."""
     if not assignment:
         return ()
-    (version,) = _VERSION.unpack_from(assignment)
-    last = message_schema_of(ConsumerProtocolAssignment).versions.last
     try:
-        found = decode(ConsumerProtocolAssignment, assignment, max(0, min(version, last)), _VERSION.size)
+        return tuple(decode_assignment(assignment))
     except ProtocolError:
         return None
-    return tuple(TopicPartition(each.topic, number) for each in found.assigned_partitions for number in each.partitions)
 
 
 # -- offsets -----------------------------------------------------------------------------------------------------------
@@ -244,22 +238,8 @@ async def committed_offsets(
 
 async def commit_offsets(cluster: Cluster, name: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Makes these the committed offsets of a group without members; ApiError if it has some, or one is refused."""
-    request = OffsetCommitRequest(
-        group_id=name,
-        topics=[
-            OffsetCommitRequestTopic(
-                name=topic,
-                partitions=[
-                    OffsetCommitRequestPartition(
-                        partition_index=number,
-                        committed_offset=offsets[TopicPartition(topic, number)],
-                        committed_metadata="",
-                    )
-                    for number in numbers
-                ],
-            )
-            for topic, numbers in by_topic(offsets).items()
-        ],
+    request = commit_request(
+        name, Identity(), {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
     )
     response = await _ask(cluster, name, request, OffsetCommitResponse, _commit_codes, version_max=COMMIT_VERSION_MAX)
     for topic in response.topics:

@@ -70,8 +70,8 @@ class Lane(Enum):
 
     GENERAL = auto()
     FETCH = auto()  # a Fetch waits for records
-    COORDINATOR = auto()  # a JoinGroup waits for other members
-    HEARTBEAT = auto()
+    COORDINATOR = auto()  # heartbeats and commits
+    JOIN = auto()  # a JoinGroup waits for other members
 
 
 @dataclass(frozen=True, slots=True)

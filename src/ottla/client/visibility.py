@@ -33,9 +33,9 @@ class Located(NamedTuple):
     position: int
 
 
-def whole_batches(data: Buffer) -> list[Located]:
+def whole_batches(data: Buffer, *, checks_crcs: bool = True) -> list[Located]:
     """The batches of an answer. Its end may cut one off, which comes again with the next; anything else is damage."""
-    found = batch.scan(data)
+    found = batch.scan(data, check_crc=checks_crcs)
     if found.ended is ScanEnd.BAD:
         raise RecordsError(ErrorCode.CORRUPT_MESSAGE, f"the broker sent damaged records: {found.problem}")
     if found.ended is ScanEnd.LEGACY:

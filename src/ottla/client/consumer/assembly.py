@@ -11,6 +11,7 @@ from ottla.client.consumer.coordinator import Coordinator
 from ottla.client.consumer.cursor import Cursor
 from ottla.client.consumer.fetched import Reader
 from ottla.client.consumer.fetcher import ConsumerFetcher, FetchLimits
+from ottla.client.consumer.interceptors import Interceptors
 from ottla.client.consumer.listeners import Listeners
 from ottla.client.consumer.membership.classic_runner import ClassicRunner
 from ottla.client.consumer.membership.consumer_runner import ConsumerRunner
@@ -31,10 +32,13 @@ def parts_of(settings: ConsumerSettings, door: Door | None, clock: Clock, rng: r
     cluster = cluster_of(settings, client_id_of(settings), door, rng)
     pauses = cluster.options.pauses
     moved = Signal()
+    interceptors = Interceptors(settings.interceptors)
     group = None
     if settings.group_id is not None:
         coordinator = Coordinator(cluster, settings.group_id)
-        commits = Commits(settings.group_id, coordinator, pauses, settings.request_timeout_s, moved.fire)
+        commits = Commits(
+            settings.group_id, coordinator, pauses, settings.request_timeout_s, moved.fire, interceptors.on_commit
+        )
         auto = AutoCommit(settings.auto_commit_interval_s) if settings.enable_auto_commit else None
         group = GroupParts(settings.group_id, coordinator, commits, auto)
     return Parts(
@@ -44,6 +48,7 @@ def parts_of(settings: ConsumerSettings, door: Door | None, clock: Clock, rng: r
         positions=Positions(parse_reset(settings.auto_offset_reset)),
         listeners=Listeners(),
         cursor=Cursor(),
+        interceptors=interceptors,
         moved=moved,
         pauses=pauses,
         clock=clock,
@@ -61,6 +66,7 @@ def fetcher_of(parts: Parts) -> ConsumerFetcher:
         max_bytes=settings.fetch_max_bytes,
         partition_max_bytes=settings.max_partition_fetch_bytes,
         rack=settings.client_rack,
+        checks_crcs=settings.check_crcs,
         retry_s=settings.retry_backoff_s,
         replica_max_age_s=settings.metadata_max_age_s,
     )

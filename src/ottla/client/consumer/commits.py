@@ -20,8 +20,8 @@ from ottla.client.consumer.coordinator import Coordinator
 from ottla.client.consumer.errors import CommitFailedError, CommitInRebalanceError
 from ottla.client.consumer.positions import NO_EPOCH, Position
 from ottla.client.retrying import Deadline, Pauses, error_of, is_passing
-from ottla.client.values import OffsetAndMetadata
-from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.client.values import ConsumerRecord, OffsetAndMetadata
+from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -133,6 +133,23 @@ def as_offsets(positions: Mapping[TopicPartition, Position]) -> dict[TopicPartit
     }
 
 
+def offsets_meant(what: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What a user wants committed: offsets by partition, or a record or records as the last that are done."""
+    if isinstance(what, ConsumerRecord):
+        what = [what]
+    if isinstance(what, Mapping):
+        return {
+            TopicPartition(*partition): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+            for partition, offset in what.items()
+        }
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    for record in what:
+        partition = record.topic_partition
+        if partition not in found or record.offset >= found[partition].offset:
+            found[partition] = OffsetAndMetadata(record.offset + 1, leader_epoch=record.leader_epoch)
+    return found
+
+
 class Committer(Protocol):
     """What tells who commits, and hears that it is no longer a member."""
 
@@ -150,14 +167,15 @@ class Commits:
         coordinator: Coordinator,
         pauses: Pauses,
         request_timeout_s: float,
-        on_commit: Callable[[], None] = lambda: None,
+        on_end: Callable[[], None],
+        on_commit: Callable[[Offsets], None],
     ) -> None:
         self.committer: Committer | None = None
         self._group_id = group_id
         self._coordinator = coordinator
         self._pauses = pauses
         self._request_timeout_s = request_timeout_s
-        self._on_commit = on_commit
+        self._on_end, self._on_commit = on_end, on_commit
         self._waiting: deque[tuple[asyncio.Task[None], Offsets, CommitCallback | None]] = deque()
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}  # by this consumer, as far as it knows
 
@@ -166,22 +184,35 @@ class Commits:
 
     # -- committing ----------------------------------------------------------------------------------------------------
 
-    async def commit(self, offsets: Offsets, deadline: Deadline, *, follows_epochs: bool = False) -> None:
-        """Commits, trying again what may pass. `follows_epochs`: with a newer member epoch as well."""
+    async def commit(self, offsets: Offsets, deadline: Deadline, *, persists: bool = False) -> None:
+        """Commits, trying again what may pass.
+
+        `persists`: through a rebalance as well, in the generation or epoch that comes of it. That is for what the
+        member holds until it says otherwise: nobody else can have read on.
+        """
         if not offsets:
             return
         pauses = iter(self._pauses)
         while True:
+            identity = self._identity()
             try:
-                await self._attempt(offsets, deadline.left_s, follows_epochs=follows_epochs)
+                await self._attempt(offsets, identity, deadline.left_s)
                 return
-            except (ApiError, OttlaError) as error:
-                if isinstance(error, CommitFailedError | CommitInRebalanceError) or not is_passing(error):
+            except CommitInRebalanceError as error:
+                if not persists:
                     raise
-                await deadline.pause(next(pauses), error)
+                reason: OttlaError = error
+            except CommitFailedError as error:
+                if not persists or identity == self._identity():
+                    raise
+                reason = error
+            except OttlaError as error:
+                if not is_passing(error):
+                    raise
+                reason = error
+            await deadline.pause(next(pauses), reason)
 
-    async def _attempt(self, offsets: Offsets, left_s: float, *, follows_epochs: bool = False) -> None:
-        identity = self._identity()
+    async def _attempt(self, offsets: Offsets, identity: Identity, left_s: float) -> None:
         request = commit_request(self._group_id, identity, offsets)
         response = await self._coordinator.ask(
             request,
@@ -192,6 +223,7 @@ class Commits:
         answered = answer_of(response)
         if answered.outcome is Outcome.DONE:
             self.committed.update(offsets)
+            self._on_commit(offsets)
             return
         error = error_of(answered.code, None, f"committing the offset of {answered.partition}")
         assert error is not None, "what is not done has a code"
@@ -202,8 +234,6 @@ class Commits:
                 self._coordinator.note(error)
             case Outcome.REBALANCING:
                 raise CommitInRebalanceError(f"{error}; poll, then commit again") from error
-            case Outcome.OUTDATED if follows_epochs and self._identity() != identity:
-                error = ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error))  # again, with the new epoch
             case Outcome.OUTDATED | Outcome.NOT_A_MEMBER:
                 raise CommitFailedError(
                     f"{error}: the group has given the partitions to others; poll to join it again, and see that "
@@ -213,9 +243,9 @@ class Commits:
 
     def start(self, offsets: Offsets, callback: CommitCallback | None = None) -> None:
         """Commits in the background, once. Its callback is called from `call_callbacks`."""
-        work = self._attempt(dict(offsets), self._request_timeout_s) if offsets else _nothing()
+        work = self._attempt(dict(offsets), self._identity(), self._request_timeout_s) if offsets else _nothing()
         task = asyncio.get_running_loop().create_task(work, name="ottla-commit")
-        task.add_done_callback(lambda done: self._on_commit())
+        task.add_done_callback(lambda done: self._on_end())
         self._waiting.append((task, offsets, callback))
 
     async def call_callbacks(self) -> None:

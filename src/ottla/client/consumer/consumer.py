@@ -16,7 +16,6 @@ import random
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
 from types import TracebackType
@@ -24,9 +23,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, o
 
 from ottla.client.admin import Isolation, OffsetSpec, list_offsets
 from ottla.client.consumer.assembly import parts_of
-from ottla.client.consumer.commits import CommitCallback, Commits, as_offsets
+from ottla.client.consumer.batches import Batch
+from ottla.client.consumer.commits import CommitCallback, Commits, as_offsets, offsets_meant
 from ottla.client.consumer.cursor import Hold
-from ottla.client.consumer.fetched import Records
+from ottla.client.consumer.fetched import Records, Taken, by_partition
 from ottla.client.consumer.listeners import CallbackListener, RebalanceListener
 from ottla.client.consumer.parts import GroupParts
 from ottla.client.consumer.poller import Poller
@@ -59,30 +59,6 @@ CLOSE_TIMEOUT_S: Final = 30.0
 
 log = logging.getLogger("ottla.client.consumer")
 _numbers = count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Batch(Generic[Key, Value]):
-    """Records of one partition that were taken together."""
-
-    partition: TopicPartition
-    records: list[ConsumerRecord[Key, Value]]
-    _consumer: Consumer[Key, Value]
-
-    def __iter__(self) -> Iterator[ConsumerRecord[Key, Value]]:
-        return iter(self.records)
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    @property
-    def next_offset(self) -> OffsetAndMetadata:
-        """What is committed when all of it is done."""
-        last = self.records[-1]
-        return OffsetAndMetadata(last.offset + 1, leader_epoch=last.leader_epoch)
-
-    async def commit(self) -> None:
-        await self._consumer.commit({self.partition: self.next_offset})
 
 
 class Consumer(Generic[Key, Value]):
@@ -158,6 +134,7 @@ class Consumer(Generic[Key, Value]):
         rng = rng or random.Random()
         self._lifetime = Lifetime("consumer")
         self._parts = parts_of(self.settings, door, clock or SystemClock(), rng)
+        self._interceptors = self._parts.interceptors
         self._poller = Poller(self._parts)
         self._membership = self._poller.membership
         self._in_use = False
@@ -206,10 +183,11 @@ class Consumer(Generic[Key, Value]):
         finally:
             await self._poller.stop()
             await parts.cluster.close()
+            self._interceptors.close()
 
     async def _commit_on_close(self, commits: Commits, deadline: Deadline) -> None:
         try:
-            await commits.commit(self._poller.uncommitted(), deadline, follows_epochs=True)
+            await commits.commit(self._poller.uncommitted(), deadline, persists=True)
         except OttlaError as error:
             log.warning("[group %s] the commit on close failed: %s", self.settings.group_id, error)
 
@@ -296,9 +274,10 @@ class Consumer(Generic[Key, Value]):
         self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord[Key, Value]]]:
         """Records by partition, as soon as there are some; none where there are none in this time."""
+        limit = self.settings.max_poll_records if max_records is None else max_records
         by_partition: dict[TopicPartition, list[ConsumerRecord[Key, Value]]] = {}
-        for record in await self.take(timeout_s, max_records):
-            by_partition.setdefault(record.topic_partition, []).append(record)
+        for taken in await self._poll(timeout_s, lambda: self._take(limit)) or ():
+            by_partition.setdefault(taken.partition, []).extend(taken.records)
         return by_partition
 
     async def take(
@@ -337,10 +316,17 @@ class Consumer(Generic[Key, Value]):
 
         await process(self, handler, concurrency, order)
 
-    def _take_records(self, limit: int) -> Records:
+    def _take(self, limit: int) -> list[Taken]:
+        """What is here, by partition; positions that only moved are left out."""
         if self._parts.cursor.unread_count:  # of an iteration that was left
-            return self._parts.cursor.take(limit)
-        taken = self._poller.fetcher.take(limit)
+            return by_partition(self._parts.cursor.take(limit))
+        found = self._poller.fetcher.take(limit)
+        if self._interceptors:
+            found = [taken._replace(records=self._interceptors.on_consume(taken.records)) for taken in found]
+        return [taken for taken in found if taken.records]
+
+    def _take_records(self, limit: int) -> Records:
+        taken = self._take(limit)
         if len(taken) == 1:
             return taken[0].records
         return [record for each in taken for record in each.records]
@@ -414,23 +400,7 @@ class Consumer(Generic[Key, Value]):
         self._group("commit_async()").commits.start(self._offsets(what), callback)
 
     def _offsets(self, what: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-        if what is None:
-            return as_offsets(self._parts.consumed())
-        if isinstance(what, ConsumerRecord):
-            what = [what]
-        if isinstance(what, Mapping):
-            return {
-                TopicPartition(*partition): offset
-                if isinstance(offset, OffsetAndMetadata)
-                else OffsetAndMetadata(offset)
-                for partition, offset in what.items()
-            }
-        found: dict[TopicPartition, OffsetAndMetadata] = {}
-        for record in what:
-            partition = record.topic_partition
-            if partition not in found or record.offset >= found[partition].offset:
-                found[partition] = OffsetAndMetadata(record.offset + 1, leader_epoch=record.leader_epoch)
-        return found
+        return as_offsets(self._parts.consumed()) if what is None else offsets_meant(what)
 
     def _group(self, what: str) -> GroupParts:
         self._lifetime.check()
@@ -518,6 +488,10 @@ class Consumer(Generic[Key, Value]):
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hands nothing out of these until they are resumed; what is there is kept."""
+        # What an iteration has ahead is not given out either: it is read again when the partition is resumed.
+        for partition, position in self._parts.cursor.put_back(partitions).items():
+            self._parts.positions.state(partition).seek(position)
+            self._poller.fetcher.drop([partition])
         for partition in partitions:
             self._parts.positions.state(partition).is_paused = True
 

@@ -1,7 +1,7 @@
-"""The coordinator of a consumer's group: who it is, on a connection of its own.
+"""The coordinator of a consumer's group: who it is, on connections of its own.
 
 A JoinGroup may wait for minutes, and a broker answers the requests of a connection one after the other. So neither
-fetches nor heartbeats share a connection with it: `Lane` tells them apart.
+fetches nor heartbeats nor commits share a connection with it: `Lane` tells them apart.
 """
 
 from __future__ import annotations

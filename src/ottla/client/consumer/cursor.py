@@ -72,9 +72,14 @@ class Cursor:
         self.fill(left[limit:])
         return left[:limit]
 
+    def put_back(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
+        """Takes out what is left of these; where each of them has to be read from again."""
+        unread = self.unread()
+        self.fill([record for record in unread if record.topic_partition not in partitions])
+        return {each: position for each, position in first_offsets(unread).items() if each in partitions}
+
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         """These were sought elsewhere or given up."""
         if self.hold is not None:
             self.hold.forget(partitions)
-        if self.unread_count:
-            self.fill([record for record in self.unread() if record.topic_partition not in partitions])
+        self.put_back(partitions)

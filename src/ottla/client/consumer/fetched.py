@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ottla.client.consumer.errors import RecordDeserializationError
-from ottla.client.consumer.positions import Position
+from ottla.client.consumer.positions import NO_EPOCH, Position
 from ottla.client.fetching import FetchedBatch
 from ottla.client.serializers.base import BadRecordPolicy, Context, Load
 from ottla.client.values import ConsumerRecord
@@ -46,8 +46,16 @@ class Taken(NamedTuple):
 class Answer:
     """What a Fetch brought for a partition, from `start_offset` on."""
 
-    def __init__(self, partition: TopicPartition, start_offset: int, data: memoryview, found: PartitionData) -> None:
-        located = whole_batches(data)
+    def __init__(
+        self,
+        partition: TopicPartition,
+        start_offset: int,
+        data: memoryview,
+        found: PartitionData,
+        *,
+        checks_crcs: bool = True,
+    ) -> None:
+        located = whole_batches(data, checks_crcs=checks_crcs)
         aborted = [Aborted(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()]
         self.partition = partition
         self.start_offset = start_offset
@@ -61,6 +69,7 @@ class Answer:
             if header.end_offset > start_offset
         )
         self._decoded: Records = []
+        self._decoded_at = 0  # of which so many were taken
         self._decoded_of: FetchedBatch | None = None
         self._bad: RecordDeserializationError | None = None
 
@@ -96,8 +105,10 @@ class Answer:
                     raise self._bad
                 self._decode(reader)
                 continue
-            piece = self._decoded[: records_max - len(taken)]
-            self._decoded = self._decoded[len(piece) :]
+            piece = self._decoded[self._decoded_at : self._decoded_at + records_max - len(taken)]
+            self._decoded_at += len(piece)
+            if self._decoded_at == len(self._decoded):
+                self._decoded = []
             taken = taken + piece if taken else piece
             self._move_past(piece[-1])
         if not self._has_more and self.end is not None:
@@ -135,7 +146,7 @@ class Answer:
         records = records_of(fetched)
         if not reader.is_plain:
             records = self._deserialized(records, reader)
-        self._decoded = records
+        self._decoded, self._decoded_at = records, 0
         if not records and self._bad is None:
             self._position = Position(header.end_offset, header.leader_epoch)
 
@@ -194,10 +205,23 @@ def deserialized(record: ConsumerRecord[Any, Any], reader: Reader) -> ConsumerRe
     return record._replace(key=key, value=value)
 
 
+def by_partition(records: Iterable[ConsumerRecord[Any, Any]]) -> list[Taken]:
+    """Records that were given out together, as they were taken."""
+    found: dict[TopicPartition, Records] = {}
+    for record in records:
+        found.setdefault(record.topic_partition, []).append(record)
+    return [
+        Taken(partition, mine, Position(mine[-1].offset + 1, _epoch(mine[-1]))) for partition, mine in found.items()
+    ]
+
+
+def _epoch(record: ConsumerRecord[Any, Any]) -> int:
+    return NO_EPOCH if record.leader_epoch is None else record.leader_epoch
+
+
 def first_offsets(records: Iterable[ConsumerRecord[Any, Any]]) -> dict[TopicPartition, Position]:
     """The first record of each partition, as the position before it."""
     found: dict[TopicPartition, Position] = {}
     for record in records:
-        epoch = -1 if record.leader_epoch is None else record.leader_epoch
-        found.setdefault(record.topic_partition, Position(record.offset, epoch))
+        found.setdefault(record.topic_partition, Position(record.offset, _epoch(record)))
     return found

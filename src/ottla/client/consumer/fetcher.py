@@ -57,6 +57,7 @@ class FetchLimits:
     max_bytes: int = 50 * 1024 * 1024
     partition_max_bytes: int = 1024 * 1024
     rack: str = ""
+    checks_crcs: bool = True
     retry_s: float = 0.1
     replica_max_age_s: float = 300.0  # a preferred replica is asked about again after that
 
@@ -315,7 +316,7 @@ class ConsumerFetcher:
             return
         assert isinstance(data, memoryview), "records of an answer are views of its buffer"
         try:
-            answer = Answer(wanted.partition, wanted.offset, data, found)
+            answer = Answer(wanted.partition, wanted.offset, data, found, checks_crcs=self._limits.checks_crcs)
         except OttlaError as error:
             self._failure = self._failure or error
             self.partitions_in_trouble[wanted.partition] = now + self._limits.retry_s

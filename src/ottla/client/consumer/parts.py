@@ -9,6 +9,7 @@ from random import Random
 from ottla.client.consumer.commits import AutoCommit, Commits
 from ottla.client.consumer.coordinator import Coordinator
 from ottla.client.consumer.cursor import Cursor
+from ottla.client.consumer.interceptors import Interceptors
 from ottla.client.consumer.listeners import Listeners
 from ottla.client.consumer.positions import Position, Positions
 from ottla.client.consumer.subscription import Subscription
@@ -38,6 +39,7 @@ class Parts:
     positions: Positions
     listeners: Listeners
     cursor: Cursor
+    interceptors: Interceptors
     moved: Signal  # something happened: look again
     pauses: Pauses
     clock: Clock

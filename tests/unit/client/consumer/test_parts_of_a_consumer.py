@@ -18,6 +18,7 @@ from ottla.client.consumer.commits import (
 )
 from ottla.client.consumer.cursor import Cursor
 from ottla.client.consumer.fetched import Answer, Reader
+from ottla.client.consumer.interceptors import ConsumerInterceptor, Interceptors
 from ottla.client.consumer.positions import Position
 from ottla.client.consumer.processing import Prefix, lane_of
 from ottla.client.consumer.subscription import BrokerPattern, Pattern, Subscription, checked_topics
@@ -100,6 +101,29 @@ def test_what_an_iteration_has_not_given_out_is_unread() -> None:
     assert [each.offset for each in cursor.take(1)] == [1]
     assert [each.offset for each in cursor.iterator] == [2]
     assert cursor.unread() == []
+
+
+def test_what_is_put_back_is_read_again_from_its_first_record() -> None:
+    cursor = Cursor()
+    next(cursor.fill([record(0), record(1), record(5, 1)]))
+    assert cursor.put_back([P0]) == {P0: Position(1, 4)}
+    assert [each.partition for each in cursor.unread()] == [1]
+
+
+def test_a_hook_may_change_what_is_given_out_and_its_failures_hurt_nobody() -> None:
+    class Upper(ConsumerInterceptor):
+        def on_consume(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
+            return [each._replace(value=each.value.upper()) for each in records]
+
+    class Broken(ConsumerInterceptor):
+        def on_consume(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
+            raise LookupError
+
+    hooks = Interceptors([Broken(), Upper()])
+    assert [each.value for each in hooks.on_consume([record(0)])] == [b"V"]
+    hooks.on_commit({P0: OffsetAndMetadata(1)})
+    hooks.close()
+    assert not Interceptors([])
 
 
 # -- commits -----------------------------------------------------------------------------------------------------------

@@ -278,7 +278,7 @@ class ClassicRunner:
         request = member.join_request(self._parts.subscription.topics, self._parts.positions, self._reason)
         timeout_s = max(self._parts.settings.request_timeout_s, member.options.max_poll_interval_s + JOIN_SLACK_S)
         await coordinator.find()
-        joined = await coordinator.ask(request, JoinGroupResponse, timeout_s=timeout_s)
+        joined = await coordinator.ask(request, JoinGroupResponse, lane=Lane.JOIN, timeout_s=timeout_s)
         step = member.joined(joined, self._parts.now())
         if step is not Step.GO_ON:
             return step, joined.error_code
@@ -288,7 +288,7 @@ class ClassicRunner:
         if member.group_members:
             assignments = member.assignments(await self._topics_of_group())
         sync = member.sync_request(assignments)
-        synced = await coordinator.ask(sync, SyncGroupResponse, timeout_s=timeout_s)
+        synced = await coordinator.ask(sync, SyncGroupResponse, lane=Lane.JOIN, timeout_s=timeout_s)
         return member.synced(synced, self._parts.now()), synced.error_code
 
     async def _topics_of_group(self) -> dict[str, list[frozenset[str]]]:
@@ -335,7 +335,7 @@ class ClassicRunner:
             request = member.heartbeat_request()
             try:
                 response = await self._group.coordinator.ask(
-                    request, HeartbeatResponse, lane=Lane.HEARTBEAT, timeout_s=self._heartbeat_timeout_s
+                    request, HeartbeatResponse, timeout_s=self._heartbeat_timeout_s
                 )
             except (ApiError, ConnectionFailedError) as error:
                 log.debug("[group %s] a heartbeat failed: %s", self._group.group_id, error)
@@ -380,9 +380,7 @@ class ClassicRunner:
     async def _send_leave(self, request: object, deadline: Deadline) -> None:
         try:
             async with asyncio.timeout_at(deadline.at):
-                await self._group.coordinator.ask(
-                    request, LeaveGroupResponse, lane=Lane.HEARTBEAT, timeout_s=max(0.001, deadline.left_s)
-                )
+                await self._group.coordinator.ask(request, LeaveGroupResponse, timeout_s=max(0.001, deadline.left_s))
         except (OttlaError, TimeoutError) as error:
             log.info("[group %s] could not say that it leaves: %s", self._group.group_id, error)
 

@@ -23,7 +23,6 @@ from ottla.client.consumer.membership.runner import UNPOLLED
 from ottla.client.consumer.parts import GroupParts, Parts
 from ottla.client.consumer.subscription import BrokerPattern
 from ottla.client.consumer.topic_watch import TopicWatch
-from ottla.client.metadata import Lane
 from ottla.client.retrying import Deadline, error_of, is_passing
 from ottla.client.values import ConsumerGroupMetadata
 from ottla.errors import ApiError, OttlaError
@@ -196,7 +195,7 @@ class ConsumerRunner:
         try:
             deadline = Deadline.after(self._member.options.max_poll_interval_s)
             await parts.cursor.release(going)
-            await self._group.commits.commit(as_offsets(parts.consumed()), deadline, follows_epochs=True)
+            await self._group.commits.commit(as_offsets(parts.consumed()), deadline, persists=True)
         except OttlaError as error:
             log.warning("[group %s] the commit before a rebalance failed: %s", self._group.group_id, error)
         finally:
@@ -223,7 +222,6 @@ class ConsumerRunner:
                 response = await self._group.coordinator.ask(
                     member.request(),
                     ConsumerGroupHeartbeatResponse,
-                    lane=Lane.HEARTBEAT,
                     timeout_s=parts.settings.request_timeout_s,
                 )
             except (ApiError, ConnectionFailedError) as error:
@@ -260,7 +258,6 @@ class ConsumerRunner:
                 await self._group.coordinator.ask(
                     request,
                     ConsumerGroupHeartbeatResponse,
-                    lane=Lane.HEARTBEAT,
                     timeout_s=max(0.001, deadline.left_s),
                 )
         except (OttlaError, TimeoutError) as error:
