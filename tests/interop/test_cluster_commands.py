@@ -1,4 +1,4 @@
-"""The commands about brokers and where partitions are, against a cluster of two brokers of Apache Kafka."""
+"""The commands about brokers and where partitions are, against two brokers of Apache Kafka and two of ours."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from confluent_kafka import Producer
 
 from ottla.cli.command import ExitCode
 from ottla.cli.main import main
+from ottla.local_cluster.broker import BrokerProcess
+from ottla.local_cluster.zookeeper import ZooKeeperEnsemble
+from ottla.net.ports import free_ports
 from ottla.testing.apache_kafka import ApacheKafka, KafkaBroker
 from ottla.testing.waiting import wait_until
 
@@ -36,35 +40,84 @@ Tool = Callable[..., Result]
 
 
 @dataclass(frozen=True)
-class Kafkas:
-    brokers: list[KafkaBroker]
+class Server:
+    bootstrap: str
+    start: Callable[[], object]
+    stop: Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Brokers:
+    servers: list[Server]
     second_directory: Path  # of the first broker
+    is_ours: bool
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(broker.bootstrap for broker in self.brokers)
+        return ",".join(server.bootstrap for server in self.servers)
 
 
-@pytest.fixture(scope="module")
-def kafkas(newest_kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafkas]:
-    home = tmp_path_factory.mktemp("kafkas")
-    second_directory = home / "1" / "data2"
-    settings = {"broker.rack": "a", "log.dirs": f"{home / '1' / 'data'},{second_directory}"}
-    first = KafkaBroker(newest_kafka, home / "1", settings)
-    second = KafkaBroker(newest_kafka, home / "2", {"broker.rack": "b"}, node_id=2, first=first)
+@pytest.fixture(scope="module", params=["apache", "ottla"])
+def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    home = tmp_path_factory.mktemp("brokers")
+    if request.param == "apache":
+        yield from _brokers_of_kafka(request.getfixturevalue("newest_kafka"), home)
+    else:
+        yield from _our_brokers(home)
+
+
+def _directories(home: Path) -> str:
+    return f"{home / '1' / 'data'},{home / '1' / 'data2'}"
+
+
+def _brokers_of_kafka(kafka: ApacheKafka, home: Path) -> Iterator[Brokers]:
+    first = KafkaBroker(kafka, home / "1", {"broker.rack": "a", "log.dirs": _directories(home)})
+    second = KafkaBroker(kafka, home / "2", {"broker.rack": "b"}, node_id=2, first=first)
     try:
         with ThreadPoolExecutor() as threads:
             list(threads.map(KafkaBroker.start, (first, second)))
-        yield Kafkas([first, second], second_directory)
+        servers = [Server(broker.bootstrap, broker.start, broker.stop) for broker in (first, second)]
+        yield Brokers(servers, home / "1" / "data2", is_ours=False)
     finally:
         for broker in (second, first):
             broker.kill()
 
 
+def _our_brokers(home: Path) -> Iterator[Brokers]:
+    ensemble = ZooKeeperEnsemble(home / "zookeeper")
+    ensemble.start()
+    settings = {"zookeeper.session.timeout.ms": "3000", "auto.create.topics.enable": "false"}
+    first_port, second_port = free_ports(2)
+    both = [
+        BrokerProcess(
+            1,
+            home / "1",
+            first_port,
+            {**settings, "broker.rack": "a", "log.dirs": _directories(home)},
+            ensemble.connect,
+        ),
+        BrokerProcess(2, home / "2", second_port, {**settings, "broker.rack": "b"}, ensemble.connect),
+    ]
+
+    def start(broker: BrokerProcess) -> None:
+        broker.launch()
+        broker.wait_ready()
+
+    try:
+        for broker in both:
+            start(broker)
+        servers = [Server(broker.address, partial(start, broker), broker.stop) for broker in both]
+        yield Brokers(servers, home / "1" / "data2", is_ours=True)
+    finally:
+        for broker in both:
+            broker.kill()
+        ensemble.kill()
+
+
 @pytest.fixture
-def ottla(kafkas: Kafkas, capsys: pytest.CaptureFixture[str]) -> Tool:
+def ottla(brokers: Brokers, capsys: pytest.CaptureFixture[str]) -> Tool:
     def run(*arguments: object) -> Result:
-        code = main([*map(str, arguments), "--bootstrap-server", kafkas.bootstrap])
+        code = main([*map(str, arguments), "--bootstrap-server", brokers.bootstrap])
         captured = capsys.readouterr()
         return Result(code, captured.out, captured.err)
 
@@ -107,19 +160,19 @@ def plan_file(path: Path, topic: str, *replicas: list[int]) -> Path:
     return path
 
 
-def test_brokers_are_shown_with_what_they_carry(ottla, kafkas):
+def test_brokers_are_shown_with_what_they_carry(ottla, brokers):
     new_topic(ottla, "1:2,1:2")
     first, second = ottla("brokers", "--json").documents
     assert (first["broker"], first["rack"], second["broker"], second["rack"]) == (1, "a", 2, "b")
-    assert f"{second['host']}:{second['port']}" == kafkas.brokers[1].bootstrap
+    assert f"{second['host']}:{second['port']}" == brokers.servers[1].bootstrap
     assert first["leaders"] >= 2
     assert second["replicas"] >= 2
     assert first["out_of_sync"] == second["out_of_sync"] == 0
     lines = ottla("brokers").out.splitlines()
-    assert lines[0].startswith(f"broker 1  {kafkas.brokers[0].bootstrap}  rack a  ")
+    assert lines[0].startswith(f"broker 1  {brokers.servers[0].bootstrap}  rack a  ")
 
 
-def test_a_plan_is_executed_with_a_throttle_and_verified_by_both_tools(ottla, kafkas, newest_kafka, tmp_path):
+def test_a_plan_is_executed_with_a_throttle_and_verified_by_both_tools(ottla, brokers, newest_kafka, tmp_path):
     topic = new_topic(ottla, "1,1,1,1")
     planned = ottla("reassign", "plan", topic, "--brokers", "1,2")
     assert "copied" in planned.err
@@ -144,16 +197,16 @@ def test_a_plan_is_executed_with_a_throttle_and_verified_by_both_tools(ottla, ka
     assert throttles(ottla, topic) == set()
     assert {each["partition"]: each["replicas"] for each in partitions_of(ottla, topic)}.items() >= wanted.items()
 
-    arguments = ["--bootstrap-server", kafkas.bootstrap, "--verify", "--reassignment-json-file", str(file)]
+    arguments = ["--bootstrap-server", brokers.bootstrap, "--verify", "--reassignment-json-file", str(file)]
     main_class = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
     command = newest_kafka.java(main_class, "128m", arguments, {"defaultLogLevel": "error"})
     theirs = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert theirs.stdout.count("is completed.") == len(wanted)
 
 
-def test_what_is_under_way_is_shown_and_cancelled(ottla, kafkas, tmp_path):
+def test_what_is_under_way_is_shown_and_cancelled(ottla, brokers, tmp_path):
     topic = new_topic(ottla, "1", "--config", "compression.type=uncompressed")
-    producer = Producer({"bootstrap.servers": kafkas.bootstrap})
+    producer = Producer({"bootstrap.servers": brokers.bootstrap})
     for _ in range(20):
         producer.produce(topic, bytes(100_000))
     assert producer.flush(60) == 0
@@ -193,25 +246,27 @@ def test_the_preferred_leader_is_elected(ottla, tmp_path):
     assert "no election is needed" in refused.out
 
 
-def test_a_replica_moves_to_another_directory(ottla, kafkas):
+def test_a_replica_moves_to_another_directory(ottla, brokers):
     topic = new_topic(ottla, "1,1")
-    moved = ottla("log-dirs", "move", f"{topic}:1", "--broker", 1, "--to", kafkas.second_directory)
+    moved = ottla("log-dirs", "move", f"{topic}:1", "--broker", 1, "--to", brokers.second_directory)
+    if brokers.is_ours and "does not have AlterReplicaLogDirs" in moved.err:
+        pytest.skip("our broker does not move replicas between directories yet")
     assert moved.code == ExitCode.OK
 
     def paths() -> dict[int, str]:
         directories = ottla("log-dirs", "describe", "--broker", 1, "--topic", topic, "--json").documents
         return {each["partition"]: path["path"] for path in directories for each in path["replicas"]}
 
-    wait_until(lambda: paths()[1] == str(kafkas.second_directory))
+    wait_until(lambda: paths()[1] == str(brokers.second_directory))
     refused = ottla("log-dirs", "move", topic, "--broker", 1, "--to", "/nowhere")
     assert refused.code == ExitCode.REFUSED
     assert "LOG_DIR_NOT_FOUND" in refused.err
 
 
-def test_what_a_lost_broker_leaves_behind_is_told(ottla, kafkas):
+def test_what_a_lost_broker_leaves_behind_is_told(ottla, brokers):
     both, alone = new_topic(ottla, "1:2"), new_topic(ottla, "2")
     strict = new_topic(ottla, "1:2", "--config", "min.insync.replicas=2")
-    kafkas.brokers[1].stop()
+    brokers.servers[1].stop()
     try:
 
         def described(*flags: str) -> set[str]:
@@ -231,4 +286,4 @@ def test_what_a_lost_broker_leaves_behind_is_told(ottla, kafkas):
         assert refused.code == ExitCode.REFUSED
         assert "--without 2" in refused.err
     finally:
-        kafkas.brokers[1].start()
+        brokers.servers[1].start()
