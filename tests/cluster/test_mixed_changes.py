@@ -13,6 +13,7 @@ from ottla.protocol.messages.configs import (
     IncrementalAlterConfigsRequestAlterableConfig,
     IncrementalAlterConfigsRequestAlterConfigsResource,
 )
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -83,10 +84,18 @@ def partitions_are_added(cluster: MixedCluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     for future in admin.create_partitions([NewPartitions("t", 4, [[1, 2], [2, 1]])]).values():
         future.result(60)
+    for node_id in cluster.brokers:  # the client may ask any of them, and takes no partition for an answer
+        wait_until(lambda: partition_count(cluster, node_id, "t") == 4)  # noqa: B023
     producer = new_producer(cluster)
     for partition in (2, 3):
         produce(producer, "t", [b"more"], partition)
         assert consume(cluster, "t", 1, partition) == [b"more"]
+
+
+def partition_count(cluster: MixedCluster, node_id: int, topic: str) -> int:
+    with RawClient(cluster.brokers[node_id].bootstrap_servers) as client:
+        (found,) = client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), version=12).topics
+        return len(found.partitions)
 
 
 def replicas_move(cluster: MixedCluster) -> None:
