@@ -53,7 +53,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
                 print(f"{partition}  leader {leader} stays: no election is needed")
         if options.all and not outcomes and not options.json:
             print("no election is needed")
-        return remote.tell_failures(failures)
+        return remote.report_failures(failures)
 
     return remote.run(options, work)
 

@@ -80,7 +80,7 @@ def _describe(options: argparse.Namespace) -> ExitCode:
                 lines = _member_lines(described) if options.members else _progress_lines(described, progress)
                 for line in lines:
                     print(f"  {line}")
-        return remote.tell_failures(failures)
+        return remote.report_failures(failures)
 
     return remote.run(options, work)
 
@@ -219,7 +219,7 @@ def _delete(options: argparse.Namespace) -> ExitCode:
                 print(json_line({"group": name, "deleted": error is None}))
             elif error is None:
                 print(f"deleted {name}")
-        return remote.tell_failures(failures)
+        return remote.report_failures(failures)
 
     return remote.run(options, work)
 

@@ -115,7 +115,7 @@ def _move(options: argparse.Namespace) -> ExitCode:
                 print(json_line(fields))
             elif error is None:
                 print(f"{partition}  moves to {options.to} of broker {options.broker}")
-        return remote.tell_failures(error for error in outcomes.values() if error is not None)
+        return remote.report_failures(error for error in outcomes.values() if error is not None)
 
     return remote.run(options, work)
 

@@ -165,7 +165,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
             count = count_text(len(plan) - len(started.errors), "partition moves", "partitions move")
             _report(f"{count}; `ottla reassign verify` shows their progress")
         if started.errors:
-            return remote.tell_failures(started.errors.values())
+            return remote.report_failures(started.errors.values())
         return await _follow(cluster, plan, options, keep_throttle=False) if options.wait else ExitCode.OK
 
     return remote.run(options, work)
@@ -287,7 +287,7 @@ def _cancel(options: argparse.Namespace) -> ExitCode:
             print("no partition of this plan is moving")
         if not options.keep_throttle and not await admin.list_reassignments(cluster):
             await reassigning.remove_throttle(cluster, {partition.topic for partition in plan})
-        return remote.tell_failures(error for error in outcomes.values() if error is not None)
+        return remote.report_failures(error for error in outcomes.values() if error is not None)
 
     return remote.run(options, work)
 

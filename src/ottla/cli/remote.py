@@ -132,7 +132,7 @@ def run(options: argparse.Namespace, work: Callable[[Cluster], Awaitable[ExitCod
         raise command_error(error, options) from error
 
 
-def tell_failures(errors: Iterable[ApiError]) -> ExitCode:
+def report_failures(errors: Iterable[ApiError]) -> ExitCode:
     """Reports all failures but the last, which ends the command with its exit code."""
     found = list(errors)
     for error in found[:-1]:

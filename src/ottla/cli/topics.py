@@ -185,7 +185,7 @@ def _describe(options: argparse.Namespace) -> ExitCode:
             if partitions:
                 configs = await admin.describe_configs(cluster, ConfigResource(ResourceType.TOPIC, name))
                 show_topic(topic, partitions, [each for each in configs if each.source in NOT_DEFAULT], options.json)
-        return remote.tell_failures(view.errors.values())
+        return remote.report_failures(view.errors.values())
 
     return remote.run(options, work)
 
@@ -306,7 +306,7 @@ def _delete(options: argparse.Namespace) -> ExitCode:
                 print(json_line({"topic": name, "deleted": error is None}))
             elif error is None:
                 print(f"deleted {name}")
-        return remote.tell_failures(failures)
+        return remote.report_failures(failures)
 
     return remote.run(options, work)
 

@@ -128,7 +128,7 @@ def _describe(options: argparse.Namespace) -> ExitCode:
                 print(json_line(_description_fields(described)))
             else:
                 _show(described)
-        return remote.tell_failures(failures)
+        return remote.report_failures(failures)
 
     return remote.run(options, work)
 

@@ -27,7 +27,7 @@ from ottla.records.layout import CONTROL_BIT, MAGIC, TRANSACTIONAL_BIT
 from ottla.storage.producer_state import ProducerStates
 from ottla.transactions.coordinator import RETRY_MS, DueMarkers, TransactionShard
 from ottla.transactions.settings import TransactionSettings
-from ottla.transactions.state import AT_REST, LAST_CLIENT_EPOCH, ProducerIdAndEpoch, Transaction, TransactionState
+from ottla.transactions.state import IDLE, LAST_CLIENT_EPOCH, ProducerIdAndEpoch, Transaction, TransactionState
 
 ASKED = "asked"
 LOST = object()  # in place of an answer
@@ -273,7 +273,7 @@ class World:
     def use_up_epochs(self) -> None:
         """Brings a transactional id at rest close to the end of its epochs: the log says so."""
         transaction = self.shard.transaction(self.rng.choice(self.clients).transactional_id)
-        if transaction is not None and transaction.state in AT_REST and transaction.producer_epoch < 100:
+        if transaction is not None and transaction.state in IDLE and transaction.producer_epoch < 100:
             value = transaction.record().value
             assert value is not None
             value.producer_epoch = LAST_CLIENT_EPOCH - self.rng.randrange(3)  # type: ignore[attr-defined]
@@ -310,9 +310,9 @@ class World:
             self.let_time_pass(61_000)
             self.write_some_markers(share=1.0)
             transactions = self._known()
-            if all(transaction.state in AT_REST for transaction in transactions):
+            if all(transaction.state in IDLE for transaction in transactions):
                 return
-        raise AssertionError(f"these never end: {[one for one in transactions if one.state not in AT_REST]}")
+        raise AssertionError(f"these never end: {[one for one in transactions if one.state not in IDLE]}")
 
     def _known(self, shard: TransactionShard | None = None) -> list[Transaction]:
         shard = shard or self.shard

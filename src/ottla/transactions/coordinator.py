@@ -30,8 +30,8 @@ from ottla.protocol.messages.transactions import (
 from ottla.timers import Timers
 from ottla.transactions.settings import TransactionSettings
 from ottla.transactions.state import (
-    AT_REST,
     FIRST_VERSION_WITH_BUMPS,
+    IDLE,
     NO_PRODUCER,
     NO_PRODUCER_EPOCH,
     NO_TIMEOUT_MS,
@@ -157,7 +157,7 @@ class TransactionShard:
 
     def _set_timer(self, transaction: Transaction, not_before_ms: int = 0) -> None:
         allowed_ms = transaction.allowed_ms
-        if transaction.state in AT_REST:
+        if transaction.state in IDLE:
             allowed_ms = self._settings().transactional_id_expiration_ms
         transactional_id = transaction.transactional_id
         if allowed_ms is None:

@@ -48,7 +48,7 @@ STATES_BY_TITLE = {state.title: state for state in TransactionState}
 PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 # Nothing is open: a new transaction may begin, and a silent transactional id may be forgotten.
-AT_REST = (TransactionState.EMPTY, *COMPLETE)
+IDLE = (TransactionState.EMPTY, *COMPLETE)
 
 
 class ProducerIdAndEpoch(NamedTuple):
