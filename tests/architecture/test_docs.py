@@ -3,11 +3,13 @@
 That snippets also run is tested where their broker or their Spark is: tests/broker, tests/spark, tests/unit/cli.
 """
 
+import argparse
 import ast
 import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -92,7 +94,7 @@ def without_environment(command: list[str]) -> list[str]:
 
 @every_page
 def test_every_command_exists_with_its_options(page: Path) -> None:
-    parser = make_parser()
+    parser = command_line()
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for command in map(without_environment, shell_commands(page)):
         match command:
@@ -109,16 +111,24 @@ def test_every_command_exists_with_its_options(page: Path) -> None:
 @every_page
 def test_every_command_in_the_text_exists(page: Path) -> None:
     """`ottla topics list` in a sentence: words and long options are known, values may be left out."""
-    known = {word for command in walk_commands() for word in command}
+    known = known_words()
     for code in re.findall(r"`ottla ([^`]+)`", BLOCK.sub("", page.read_text())):
         first, *others = code.split()
         assert first in known, code
         assert {word for word in others if word.startswith("--")} <= known, code
 
 
-def walk_commands() -> Iterator[set[str]]:
-    for command in syntax_of(make_parser()).walk():
-        yield {command.name, *(flag for argument in command.arguments for flag in argument.flags)}
+@cache
+def command_line() -> argparse.ArgumentParser:
+    return make_parser()
+
+
+@cache
+def known_words() -> frozenset[str]:
+    """The names of all commands, and all options."""
+    commands = list(syntax_of(command_line()).walk())
+    options = {flag for command in commands for argument in command.arguments for flag in argument.flags}
+    return frozenset({command.name for command in commands} | options)
 
 
 @every_page
@@ -130,14 +140,10 @@ def test_every_make_target_and_variable_in_the_text_exists(page: Path) -> None:
         assert name in sources(), f"{name} is read nowhere"
 
 
+@cache
 def sources() -> str:
-    if not _sources:
-        paths = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), ROOT / "setup.py"]
-        _sources.append("\n".join(path.read_text() for path in paths if path != Path(__file__)))
-    return _sources[0]
-
-
-_sources: list[str] = []
+    paths = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), ROOT / "setup.py"]
+    return "\n".join(path.read_text() for path in paths if path != Path(__file__))
 
 
 @every_page
