@@ -23,6 +23,7 @@ from ottla import compiled
 from ottla.broker.cluster_member import ClusterMember
 from ottla.broker.compaction import Compaction
 from ottla.broker.controller import Controller, finish_deletions, load_configs, load_topics, take_office
+from ottla.broker.disk_failures import DiskFailures
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.handlers import CLUSTER_HANDLERS, HANDLERS
@@ -144,6 +145,7 @@ class Broker:
         self.cluster: ClusterMember | None = None  # where there is one
         self.is_stopping = False
         self._on_failure = on_failure
+        self._failures = DiskFailures()
         self.image = ClusterImage(cluster_id="")
         self.image_changed = Signal()
         handlers = {**HANDLERS, **(CLUSTER_HANDLERS if self.is_clustered else {})}
@@ -192,7 +194,7 @@ class Broker:
             )
             self.logs.load(self.clock.now_ms())
             self.producer_ids = ProducerIds(self.store, self.node_id)
-            self.replicas = Replicas(self.node_id, self.logs, self.clock, self._directory_failed)
+            self.replicas = Replicas(self.node_id, self.logs, self.clock, self._failures)
             self.replicas.load_high_watermarks()
             if self.is_clustered:
                 self.cluster = ClusterMember(self, self.store, self._itself(), self._door)
@@ -203,6 +205,7 @@ class Broker:
         except BaseException:
             await self._give_up()
             raise
+        self._tasks.start("disk failures", self._act_on_failures())
         self._tasks.every("notifications", lambda: NOTIFICATIONS_CHECK_S, self.controller.purge_notifications)
         if self.cluster is None:
             self._tasks.every("delayed partitions", lambda: DELAYED_RETRY_S, self._take_in_delayed)
@@ -431,12 +434,20 @@ class Broker:
         async for partition in self.turns.over(partitions):
             partition.log.config = self.configs.topic_config(partition.name.topic)
 
-    def _directory_failed(self, lost: list[TopicPartition]) -> None:
-        """A log directory is offline. Without the last one there is nothing to do: whoever runs the broker ends it."""
-        if not self.is_stopping:
-            if self.logs.failure is not None:
-                self._on_failure()
-            self.in_background("lost replicas", self.controller.replicas_lost(self.node_id, lost))
+    async def _act_on_failures(self) -> None:
+        """Directories whose disk failed go offline, and the controller hears which partitions went with them.
+
+        Without the last one there is nothing to do: whoever runs the broker ends it.
+        """
+        while True:
+            await self._failures.wait()
+            for log, error in self._failures.take_met():
+                self.replicas.directory_failed(log, error)
+            lost = self._failures.take_lost()
+            if lost and not self.is_stopping:
+                if self.logs.failure is not None:
+                    self._on_failure()
+                self.in_background("lost replicas", self.controller.replicas_lost(self.node_id, lost))
 
     def in_background(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
         """Goes on with work that nobody waits for."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from ottla.broker.disk_failures import DiskFailures
 from ottla.errors import ApiError, ErrorCode, OutOfDescriptorsError, StorageError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.fetch import PartitionData
@@ -54,10 +55,10 @@ class Partition:
     """One replica of a partition, as long as it is on this broker."""
 
     __slots__ = (
+        "_failures",
         "_followed_high_watermark",
         "_follower",
         "_leader",
-        "_on_disk_failure",
         "_truncate",
         "is_gone",
         "leader_epoch",
@@ -72,14 +73,14 @@ class Partition:
         name: TopicPartition,
         topic_id: UUID,
         log: Log,
-        on_disk_failure: Callable[[Log, StorageError], None],
+        failures: DiskFailures,
         truncate: Callable[[TopicPartition, int, int], None],
     ) -> None:
         """`truncate` cuts the log at an offset, at a time, and makes that durable with all that depends on it."""
         self.name = name
         self.topic_id = topic_id
         self.log = log
-        self._on_disk_failure = on_disk_failure
+        self._failures = failures
         self.moved = Signal()
         # At most one of them: the role.
         self._leader: Leader | None = None
@@ -363,7 +364,7 @@ class Partition:
         return self.log.log_start_offset
 
     def disk_failure(self, error: StorageError) -> ApiError:
-        """Takes the log's directory offline; what the client is told is enough to look elsewhere, nothing of our paths.
+        """Records what takes the log's directory offline; clients hear enough to look elsewhere, nothing of our paths.
 
         A damaged file is no failing disk: the other partitions of the directory are as good as before. Nor is a full
         table of open files: the client tries again.
@@ -372,7 +373,8 @@ class Partition:
             logger.warning("%s: %s", self.name, error)
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the broker has too many files open; try again")
         if error.is_disk_failure:
-            self._on_disk_failure(self.log, error)
+            self._failures.record(self.log, error)
+            self.leave()
         else:
             logger.error("%s: %s", self.name, error)
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the broker's disk failed; its log says how")

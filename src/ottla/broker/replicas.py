@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from uuid import UUID
 
+from ottla.broker.disk_failures import DiskFailures
 from ottla.broker.partition import Partition
 from ottla.cluster.image import ClusterImage, PartitionState, TopicState
 from ottla.errors import ApiError, ErrorCode, OutOfDescriptorsError, StorageError
@@ -33,18 +34,13 @@ LOGS_MADE_AT_ONCE = 4  # they wait for the disk, not for each other
 
 
 class Replicas:
-    """Owns the partition objects; the logs are `Logs`', the assignment is the image's.
+    """Owns the partition objects; the logs are `Logs`', the assignment is the image's."""
 
-    `on_directory_failed` is told which partitions went with a directory.
-    """
-
-    def __init__(
-        self, node_id: int, logs: Logs, clock: Clock, on_directory_failed: Callable[[list[TopicPartition]], None]
-    ) -> None:
+    def __init__(self, node_id: int, logs: Logs, clock: Clock, failures: DiskFailures) -> None:
         self._node_id = node_id
         self._logs = logs
         self._clock = clock
-        self._on_directory_failed = on_directory_failed
+        self._failures = failures
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._image: ClusterImage | None = None
         self._high_watermarks: dict[TopicPartition, int] = {}
@@ -224,7 +220,7 @@ class Replicas:
                 self._check_may_be_made(name)
             log = self._logs.create(name, now_ms=self._clock.now_ms(), topic_id=topic_id)
             self._logs.claim(name, topic_id)
-            partition = self._partitions[name] = Partition(name, topic_id, log, self.directory_failed, self._truncate)
+            partition = self._partitions[name] = Partition(name, topic_id, log, self._failures, self._truncate)
         return partition
 
     def _truncate(self, name: TopicPartition, offset: int, now_ms: int) -> None:
@@ -382,7 +378,7 @@ class Replicas:
             if partition is not None:
                 self._offline[name] = partition.topic_id
                 partition.leave()
-        self._on_directory_failed(lost)
+        self._failures.record_lost(lost)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """What is known to be committed, for the checkpoint."""

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from ottla.broker.disk_failures import DiskFailures
 from ottla.broker.partition import Partition
 from ottla.config import LogConfig
 from ottla.ids import TopicPartition
@@ -34,7 +35,7 @@ def partition_on(disk: SimulatedDisk) -> Partition:
         NAME,
         UUID(int=1),
         log,
-        on_disk_failure=lambda log, error: pytest.fail(str(error)),
+        failures=DiskFailures(),
         truncate=lambda name, offset, now_ms: log.truncate_to(offset, now_ms=now_ms),
     )
 

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from ottla.broker.disk_failures import DiskFailures
 from ottla.broker.replicas import Replicas
 from ottla.cluster.image import ClusterImage, PartitionState, TopicState
 from ottla.config import LogConfig
@@ -67,10 +68,10 @@ class Machine:
     def __init__(self, disk: SimulatedDisk | None = None) -> None:
         self.disk = SimulatedDisk() if disk is None else disk
         self.clock = Clock()
-        self.lost: list[TopicPartition] = []
+        self.failures = DiskFailures()
         self.logs = Logs(self.disk, ROOTS, lambda topic: LogConfig(), rng=random.Random(1))
         self.logs.open(self.clock.time_ms)
-        self.replicas = Replicas(NODE, self.logs, self.clock, self.lost.extend)
+        self.replicas = Replicas(NODE, self.logs, self.clock, self.failures)
         self.replicas.load_high_watermarks()
         self.image = EMPTY
 
@@ -270,12 +271,33 @@ def test_a_disk_that_fails_takes_its_partitions_and_spares_the_others(machine: M
     partition = machine.replicas.find(*name)
     machine.replicas.directory_failed(log, StorageError(log.directory, "cannot write: Input/output error"))
     assert partition.is_gone
-    assert sorted(machine.lost) == sorted(machine.replicas.offline)
-    assert len(machine.lost) == 2
+    lost = machine.failures.take_lost()
+    assert sorted(lost) == sorted(machine.replicas.offline)
+    assert len(lost) == 2
     assert machine.refusal(*name) is ErrorCode.KAFKA_STORAGE_ERROR
     assert len(machine.replicas) == 2
     machine.change(topic("t", 4, epoch=1))
     assert machine.refusal(*name) is ErrorCode.KAFKA_STORAGE_ERROR, "another log would begin anew"
+
+
+def test_a_failure_in_the_middle_of_an_append_is_recorded_and_changes_nothing_but_its_partition(
+    machine: Machine,
+) -> None:
+    machine.change(topic("t", 4))
+    broken = machine.logs.directories[0]
+    name, other, *_ = broken.logs
+    machine.disk.fail("/one*", "write", errno.EIO)
+    partition = machine.replicas.find(*name)
+    with pytest.raises(ApiError) as refusal:
+        machine.produce(*name)
+    assert refusal.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert not partition.is_leader, "nothing more is written there"
+    assert broken.is_online, "the task takes it offline, in a turn of its own"
+    assert machine.replicas.find(*other).is_leader
+    ((log, error),) = machine.failures.take_met()
+    machine.replicas.directory_failed(log, error)
+    assert not broken.is_online
+    assert set(machine.failures.take_lost()) == {name, other}
 
 
 def test_a_log_that_is_deleted_already_takes_nobody_with_it(machine: Machine) -> None:
@@ -284,7 +306,7 @@ def test_a_log_that_is_deleted_already_takes_nobody_with_it(machine: Machine) ->
     machine.change(removed=("t",))
     machine.change(topic("t", number=3))
     machine.replicas.directory_failed(log, StorageError(log.directory, "is not there"))
-    assert machine.lost == []
+    assert machine.failures.take_lost() == []
     assert len(machine.replicas) == 2
 
 
