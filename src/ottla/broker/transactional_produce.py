@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.partition import Partition
-from ottla.broker.verification import as_told_to, verify
+from ottla.broker.verification import code_for_writer, verify
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest
@@ -104,7 +104,7 @@ class TransactionChecks:
         for key, name in self.asked.items():
             verdict = verdicts[name]
             if verdict:
-                code = _as_told_to_producer(verdict, self._version)
+                code = _code_for_producer(verdict, self._version)
                 self.refusals[key] = ApiError(code, f"its coordinator rejected {name}: {verdict.name}")
 
     def check_verdict(self, entry: PartitionProduceData) -> None:
@@ -145,8 +145,8 @@ def _producers_of(request: ProduceRequest) -> set[ProducerIdAndEpoch]:
     return {ProducerIdAndEpoch(header.producer_id, header.producer_epoch) for header in headers}
 
 
-def _as_told_to_producer(verdict: ErrorCode, version: int) -> ErrorCode:
+def _code_for_producer(verdict: ErrorCode, version: int) -> ErrorCode:
     is_older = version < FIRST_VERSION_2_VERSION
     if verdict in _WAITED_FOR or (is_older and verdict == ErrorCode.CONCURRENT_TRANSACTIONS):
         return ErrorCode.NOT_ENOUGH_REPLICAS
-    return as_told_to(verdict, knows_abortable=version >= FIRST_ABORTABLE_VERSION)
+    return code_for_writer(verdict, knows_abortable=version >= FIRST_ABORTABLE_VERSION)

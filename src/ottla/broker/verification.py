@@ -52,7 +52,7 @@ async def verify(
     return verdicts
 
 
-def as_told_to(code: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
+def code_for_writer(code: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
     """A verdict of the coordinator in the words of whoever writes records or offsets."""
     match code:
         case ErrorCode.PRODUCER_FENCED:  # fatal at the coordinator; a writer may still abort and go on

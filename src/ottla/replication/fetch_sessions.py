@@ -40,14 +40,14 @@ class WantedKey(NamedTuple):
     partition: int
 
 
-class Told(NamedTuple):
-    """What the reader was last told of a partition; an incremental answer leaves it out unless it changed."""
+class Reported(NamedTuple):
+    """What was last reported of a partition; an incremental answer leaves it out unless it changed."""
 
     high_watermark: int
     log_start_offset: int
 
 
-NOTHING_TOLD = Told(-1, -1)
+NOTHING_REPORTED = Reported(-1, -1)
 
 
 # What topics are called, by their ids, at one moment.
@@ -56,13 +56,13 @@ NO_NAMES: Final[Names] = MappingProxyType({})
 
 
 class _Wanted:
-    __slots__ = ("entry", "name", "told")
+    __slots__ = ("entry", "name", "reported")
 
     def __init__(self, entry: FetchPartition, name: str | None) -> None:
         self.entry = entry
         # What the topic was called when the reader named it by id; None if nobody knew the id.
         self.name = name
-        self.told = NOTHING_TOLD
+        self.reported = NOTHING_REPORTED
 
 
 class FetchSession:
@@ -132,20 +132,20 @@ class FetchPlan:
         wanted = None if self._session is None else self._session.partitions.get(key)
         return self._names.get(key.topic_id) if wanted is None else wanted.name
 
-    def must_tell(self, key: WantedKey, told: Told, *, has_records: bool, has_trouble: bool) -> bool:
-        """Whether the answer carries this partition, asked in the order of the answer."""
+    def note_reported(self, key: WantedKey, reported: Reported, *, has_records: bool, has_trouble: bool) -> bool:
+        """Notes what a partition has to report, in the order of the answer; whether the answer carries it."""
         if self._session is None:
             return True
         wanted = self._session.partitions.get(key)
         if wanted is None:  # forgotten while the request waited
             return not self._is_incremental
-        is_told = has_records or has_trouble or not self._is_incremental or told != wanted.told
-        wanted.told = told
+        is_reported = has_records or has_trouble or not self._is_incremental or reported != wanted.reported
+        wanted.reported = reported
         if has_records or not self._is_incremental:
             # Whoever got something goes to the end of the row, so that no partition starves. The first row is that of
             # the first answer.
             self._session.partitions.move_to_end(key)
-        return is_told
+        return is_reported
 
 
 class FetchSessions:

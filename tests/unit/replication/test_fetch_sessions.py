@@ -9,7 +9,14 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.replication.fetch_sessions import EPOCH_MAX, EVICTION_MS, NOTHING_TOLD, FetchPlan, FetchSessions, Told
+from ottla.replication.fetch_sessions import (
+    EPOCH_MAX,
+    EVICTION_MS,
+    NOTHING_REPORTED,
+    FetchPlan,
+    FetchSessions,
+    Reported,
+)
 from ottla.testing.raw_requests import fetch
 from ottla.testing.steps import finished
 
@@ -120,22 +127,22 @@ def test_only_news_are_told_and_each_once() -> None:
     cache = sessions()
     plan = opened(cache)
     first, second = (key for key, _ in plan.wanted)
-    assert plan.must_tell(first, Told(0, 0), **QUIET), "a full answer tells everything"
-    assert plan.must_tell(second, Told(0, 0), **QUIET)
+    assert plan.note_reported(first, Reported(0, 0), **QUIET), "a full answer tells everything"
+    assert plan.note_reported(second, Reported(0, 0), **QUIET)
     plan = more(cache, plan.session_id, 1)
-    assert not plan.must_tell(first, Told(0, 0), **QUIET)
-    assert plan.must_tell(second, Told(7, 0), **QUIET), "the high watermark moved"
+    assert not plan.note_reported(first, Reported(0, 0), **QUIET)
+    assert plan.note_reported(second, Reported(7, 0), **QUIET), "the high watermark moved"
     plan = more(cache, plan.session_id, 2)
-    assert not plan.must_tell(second, Told(7, 0), **QUIET)
-    assert plan.must_tell(second, Told(7, 3), **QUIET), "the log start moved"
-    assert plan.must_tell(first, Told(0, 0), **RECORDS)
+    assert not plan.note_reported(second, Reported(7, 0), **QUIET)
+    assert plan.note_reported(second, Reported(7, 3), **QUIET), "the log start moved"
+    assert plan.note_reported(first, Reported(0, 0), **RECORDS)
 
 
 def test_whoever_got_something_goes_to_the_end_of_the_row() -> None:
     cache = sessions()
     plan = opened(cache, (0, 1, 2))
     plan = more(cache, plan.session_id, 1)
-    plan.must_tell(plan.wanted[0][0], Told(1, 0), **RECORDS)
+    plan.note_reported(plan.wanted[0][0], Reported(1, 0), **RECORDS)
     assert indexes(more(cache, plan.session_id, 2)) == [1, 2, 0]
 
 
@@ -144,7 +151,7 @@ def test_whoever_got_an_error_is_told_and_keeps_its_place() -> None:
     plan = opened(cache, (0, 1, 2))
     plan = more(cache, plan.session_id, 1)
     for _ in range(2):
-        assert plan.must_tell(plan.wanted[0][0], NOTHING_TOLD, **TROUBLE)
+        assert plan.note_reported(plan.wanted[0][0], NOTHING_REPORTED, **TROUBLE)
     assert indexes(more(cache, plan.session_id, 2)) == [0, 1, 2]
 
 
@@ -153,7 +160,7 @@ def test_the_first_row_is_that_of_the_first_answer() -> None:
     plan = opened(cache, (0, 1, 2))
     keys = [key for key, _ in plan.wanted]
     for key in (keys[1], keys[2], keys[0]):
-        assert plan.must_tell(key, Told(1, 0), **QUIET)
+        assert plan.note_reported(key, Reported(1, 0), **QUIET)
     assert indexes(more(cache, plan.session_id, 1)) == [1, 2, 0]
 
 
@@ -162,7 +169,7 @@ def test_what_a_request_names_and_forgets_is_answered_once_without_a_session() -
     session = opened(cache).session_id
     plan = more(cache, session, 1, partitions=(5,), forgotten=(0, 1, 5))
     assert (plan.session_id, indexes(plan), len(cache)) == (0, [5], 0)
-    assert plan.must_tell(plan.wanted[0][0], Told(0, 0), **QUIET)
+    assert plan.note_reported(plan.wanted[0][0], Reported(0, 0), **QUIET)
 
 
 def test_what_the_first_request_of_a_session_forgets_is_not_heard() -> None:

@@ -18,7 +18,7 @@ from ottla.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from ottla.replication.fetch_sessions import FetchPlan, Told, WantedKey
+from ottla.replication.fetch_sessions import FetchPlan, Reported, WantedKey
 from ottla.replication.leader import NO_EPOCH
 from ottla.runtime.signal import Signal, Watch
 from ottla.runtime.turns import STEP, Pace, Steps
@@ -201,7 +201,7 @@ class _Reading:
         if self._follower_id is not None:
             self._check_is_broker()
             leader.check_follower(self._follower_id, entry.current_leader_epoch)
-        if entry.last_fetched_epoch >= 0 and self._has_diverged(partition, entry, data):
+        if entry.last_fetched_epoch >= 0 and self._note_divergence(partition, entry, data):
             return data
         if self._follower_id is not None:
             self._note_follower(partition, entry, self._follower_id)
@@ -260,8 +260,8 @@ class _Reading:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Fetch {version} cannot carry batches of format 2")
 
     @staticmethod
-    def _has_diverged(partition: Partition, entry: FetchPartition, data: PartitionData) -> bool:
-        """The reader's last epoch ended earlier here than where it reads: it must go back (KIP-595)."""
+    def _note_divergence(partition: Partition, entry: FetchPartition, data: PartitionData) -> bool:
+        """Reports that the reader's last epoch ended earlier here than where it reads: it must go back (KIP-595)."""
         epoch, end_offset = partition.log.epochs.end_of(entry.last_fetched_epoch, partition.log.end_offset)
         if epoch < 0:
             raise ApiError(
@@ -281,9 +281,9 @@ class _Reading:
         for number, (key, data) in enumerate(self._in_order(), 1):
             if pace is not None and number % STEP == 0 and pace.is_spent:
                 await pace.give_way()
-            told = Told(data.high_watermark, data.log_start_offset)
+            reported = Reported(data.high_watermark, data.log_start_offset)
             has_trouble = bool(data.error_code) or data.diverging_epoch is not None
-            if not self._plan.must_tell(key, told, has_records=data.records != b"", has_trouble=has_trouble):
+            if not self._plan.note_reported(key, reported, has_records=data.records != b"", has_trouble=has_trouble):
                 continue
             if data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
                 self._name_leader(key, data, leaders)

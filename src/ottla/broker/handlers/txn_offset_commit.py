@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.group_requests import caller_of, commits_in_pieces, partition_count, topics_of_pieces
-from ottla.broker.verification import as_told_to, verify
+from ottla.broker.verification import code_for_writer, verify
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.machine import GroupMachine
 from ottla.ids import NO_SEQUENCE, TopicPartition
@@ -73,7 +73,7 @@ async def _commit(
                 *producer, NO_SEQUENCE, starts_at_zero=False, now_ms=broker.clock.now_ms()
             )
             verdicts = await verify(broker, request.transactional_id, producer, [name], adds=adds)
-            code = as_told_to(verdicts[name], knows_abortable=context.version >= FIRST_ABORTABLE_VERSION)
+            code = code_for_writer(verdicts[name], knows_abortable=context.version >= FIRST_ABORTABLE_VERSION)
             if code:
                 return _refused(request, code)
             broker.replicas.find(*name).log.producers.check_verified(*producer, NO_SEQUENCE, verification)
