@@ -170,7 +170,7 @@ class ConsumerFetcher:
 
     def send(self, now: float) -> None:
         """A request to every broker that has none under way and nothing that waits to be begun."""
-        if self._closing:
+        if self._closing or (not self._is_free(now) and self._nodes):
             return
         waiting = {node_id for node_id, answer in self._answers if not answer.is_started}
         wanted: dict[int, dict[FetchKey, FetchPosition]] = {}
@@ -201,6 +201,16 @@ class ConsumerFetcher:
             part = node.session.next_request(positions)
             work = self._fetch(node_id, node, part, positions, asked[node_id])
             node.task = asyncio.get_running_loop().create_task(work, name=f"ottla-fetch-{node_id}")
+
+    def _is_free(self, now: float) -> bool:
+        """Whether a broker could be asked: most polls find all of them busy, and need not look at each partition."""
+        waiting = {node_id for node_id, answer in self._answers if not answer.is_started}
+        known = self._cluster.known_nodes()
+        return any(
+            node_id not in self._nodes
+            or (self._nodes[node_id].task is None and node_id not in waiting and self._nodes[node_id].not_before <= now)
+            for node_id in known
+        )
 
     def next_look(self, now: float) -> float | None:
         """When something that rests after a failure may be asked for again."""

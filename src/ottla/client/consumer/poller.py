@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ottla.client.consumer.assembly import fetcher_of, membership_of
 from ottla.client.consumer.commits import as_offsets
@@ -24,6 +24,8 @@ from ottla.ids import TopicPartition
 
 Found = TypeVar("Found")
 
+LOOK_EVERY_S: Final = 1.0  # at least
+
 log = logging.getLogger("ottla.client.consumer")
 
 
@@ -35,6 +37,8 @@ class Poller:
         self.fetcher = fetcher_of(parts)
         self.membership = membership_of(parts, self.topics)
         self._is_woken = False
+        self._looked_at_count = -1
+        self._look_again_at = 0.0
 
     def wake(self) -> None:
         """The poll that waits, or the next one, raises WakeupError."""
@@ -64,11 +68,7 @@ class Poller:
                 await self.membership.advance()
                 parts.listeners.raise_failure()
             now = parts.now()
-            if self.fetcher.moved_leaders:
-                self.fetcher.moved_leaders = False
-                self.topics.note_leaders()
-            self.topics.look(now)
-            self._finder.look(now)
+            self._look(now)
             found = take()
             self.fetcher.send(now)
             if found:
@@ -77,6 +77,19 @@ class Poller:
                 return None
             if moved.count == seen:
                 await moved.wait(self._until(now, deadline) - now)
+
+    def _look(self, now: float) -> None:
+        """Asks for what is missing. Where nothing has happened since the last look, there is nothing new to see."""
+        moved = self._parts.moved
+        if moved.count == self._looked_at_count and now < self._look_again_at:
+            return
+        if self.fetcher.moved_leaders:
+            self.fetcher.moved_leaders = False
+            self.topics.note_leaders()
+        self.topics.look(now)
+        self._finder.look(now)
+        self._looked_at_count = moved.count
+        self._look_again_at = self._until(now, now + LOOK_EVERY_S)
 
     def _until(self, now: float, deadline: float) -> float:
         looks = (self.topics.next_look(now), self._parts.positions.next_look(now), self.fetcher.next_look(now))

@@ -201,6 +201,7 @@ def test_what_nobody_may_see_moves_the_position_all_the_same() -> None:
     found = answer(
         batch_at(0, 3, **transaction) + marker, 0, aborted=[AbortedTransaction(producer_id=9, first_offset=0)]
     )
+    assert not found.is_done(), "its reader has yet to move past it"
     taken = found.take(100, Reader())
     assert taken.records == []
     assert taken.position == Position(4, 4)
