@@ -215,6 +215,13 @@ class Accumulator:
             queue.open = None
             self._enter(queue, batch)
 
+    def next_sticky(self, name: str) -> int:
+        """Another partition for each batch without keys that is full already."""
+        with self.lock:
+            topic = self.topic(name)
+            topic.sticky.switch(topic.partition_count, topic.available)
+            return topic.sticky.partition
+
     def _enter(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         queue.batches.append(batch)
         self.incomplete[batch] = None

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from ottla.client.blocking import LoopThread
+from ottla.client.metrics import MetricName
 from ottla.client.producer import producer as asynchronous
 from ottla.client.producer.columns import ColumnsFuture
 from ottla.client.producer.deliveries import Callback, RecordFuture
@@ -117,6 +118,10 @@ class Producer(Generic[Key, Value]):
     @property
     def client_id(self) -> str:
         return self._core.client_id
+
+    def metrics(self) -> dict[MetricName, float]:
+        """Numbers under Kafka's names, as they are now."""
+        return self._core.metrics()
 
     def __enter__(self) -> Self:
         return self

@@ -37,6 +37,10 @@ class MemoryPool:
     def has_waiters(self) -> bool:
         return bool(self._waiters)
 
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiters)
+
     def try_take(self, size_bytes: int) -> bool:
         """Takes room where there is some and nobody was there before."""
         if self._waiters or size_bytes > self.available_bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.client.producer.accumulator import AccumulatorOptions
+from ottla.client.producer.columns import BATCH_BYTES_DEFAULT
 from ottla.client.producer.sender import SenderOptions
 from ottla.client.refreshing import RefreshOptions
 from ottla.client.settings import ProducerSettings
@@ -57,3 +58,10 @@ def _level(settings: ProducerSettings, compression: Compression) -> int | None:
     if compression is Compression.LZ4:
         return None if settings.compression_lz4_level == 9 else settings.compression_lz4_level
     return settings.compression_zstd_level if compression is Compression.ZSTD else None
+
+
+def columns_bytes_max(settings: ProducerSettings) -> int:
+    """Of a batch of columns: large ones are what columns are for, unless the user wants otherwise."""
+    if settings.is_given("batch_size"):
+        return max(1, settings.batch_size)
+    return min(BATCH_BYTES_DEFAULT, settings.max_request_size)

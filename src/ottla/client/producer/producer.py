@@ -29,17 +29,19 @@ from ottla.client.errors import (
 )
 from ottla.client.lifetime import Lifetime
 from ottla.client.metadata import Topic
+from ottla.client.metrics import MetricName, Metrics
 from ottla.client.partitioning import Records
 from ottla.client.producer.accumulator import Accumulator, TopicQueues
 from ottla.client.producer.batch import ProducerBatch
-from ottla.client.producer.columns import BATCH_BYTES_DEFAULT, ColumnsFuture, columns_of, pieces_of
+from ottla.client.producer.columns import ColumnsFuture, columns_of, pieces_of
 from ottla.client.producer.deliveries import Callback, Delivery, RecordFuture, settled
 from ottla.client.producer.interceptors import Interceptors
 from ottla.client.producer.memory import MemoryPool
 from ottla.client.producer.open_transaction import OpenTransaction
-from ottla.client.producer.options import accumulator_options, refresh_options, sender_options
+from ottla.client.producer.options import accumulator_options, columns_bytes_max, refresh_options, sender_options
 from ottla.client.producer.partitioners import Murmur2, partition_by_murmur2, partitioner_of
 from ottla.client.producer.preparation import Preparation, PreparedRecord
+from ottla.client.producer.producer_metrics import ProducerMetrics
 from ottla.client.producer.sender import Sender, TransactionView
 from ottla.client.producer.sequences import Sequences
 from ottla.client.producer.transactions import Transactions
@@ -150,7 +152,9 @@ class Producer(Generic[Key, Value]):
         self._hashes_keys = isinstance(self._partitioner, Murmur2)
         self._rng = random.Random()
         self._cluster = cluster_of(self.settings, self.client_id, door)
-        self._accumulator = Accumulator(accumulator_options(self.settings), self._pool(), self._rng)
+        self._accumulator = Accumulator(
+            accumulator_options(self.settings), MemoryPool(self.settings.buffer_memory), self._rng
+        )
         self._refresher = Refresher(self._cluster, refresh_options(self.settings), self._learn)
         self._sequences = (
             Sequences(is_transactional=self.settings.transactional_id is not None)
@@ -158,6 +162,13 @@ class Producer(Generic[Key, Value]):
             else None
         )
         self._transactions = self._make_transactions()
+        self._metrics = Metrics(
+            self.client_id,
+            lambda: 0.0 if self._loop is None else self._loop.time(),
+            self.settings.metrics_sample_window_s,
+            self.settings.metrics_num_samples,
+            self.settings.metric_reporters,
+        )
         self._sender = Sender(
             self._cluster,
             self._accumulator,
@@ -166,6 +177,7 @@ class Producer(Generic[Key, Value]):
             sender_options(self.settings),
             self._rng,
             self._transactions or TransactionView(),
+            ProducerMetrics(self._metrics, self._accumulator),
         )
         self._lines: dict[str, deque[_Waiting]] = {}
         self._line_tasks: dict[str, asyncio.Task[None]] = {}
@@ -173,9 +185,6 @@ class Producer(Generic[Key, Value]):
         self._columns_turn = asyncio.Lock()  # one call's batches stand together
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-
-    def _pool(self) -> MemoryPool:
-        return MemoryPool(self.settings.buffer_memory)
 
     def _make_transactions(self) -> Transactions | None:
         if self.settings.transactional_id is None:
@@ -206,6 +215,7 @@ class Producer(Generic[Key, Value]):
         self._lifetime.check()
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
+            self._metrics.start()
             self._spawn(self._refresher.run())
             self._spawn(self._sender.run())
 
@@ -257,6 +267,11 @@ class Producer(Generic[Key, Value]):
         self._drop_lines(lambda: ClosedError("the producer was closed before the record was sent"))
         await self._cluster.close()
         self._interceptors.close()
+        self._metrics.close()
+
+    def metrics(self) -> dict[MetricName, float]:
+        """Numbers under Kafka's names, as they are now."""
+        return self._metrics.values()
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
@@ -480,11 +495,16 @@ class Producer(Generic[Key, Value]):
             found = await self._refresher.topic(topic, deadline)
             self._learn_topic(found)
             pieces = pieces_of(
-                found, records, partition, self._partitioner, self._columns_bytes_max, self.settings.max_request_size
+                found,
+                records,
+                partition,
+                self._partitioner,
+                columns_bytes_max(self.settings),
+                self.settings.max_request_size,
             )
             batches = []
             for piece in pieces:
-                number = self._sticky_partition(topic) if piece.partition is None else piece.partition
+                number = self._accumulator.next_sticky(topic) if piece.partition is None else piece.partition
                 reserved = min(piece.size_bytes, self.settings.buffer_memory)
                 await self._take_room(reserved, deadline)
                 now = asyncio.get_running_loop().time()
@@ -496,20 +516,6 @@ class Producer(Generic[Key, Value]):
                 self._sender.wake()
                 batches.append(batch)
         return ColumnsFuture(batches)
-
-    @property
-    def _columns_bytes_max(self) -> int:
-        """Large batches are what columns are for, unless the user wants otherwise."""
-        if self.settings.is_given("batch_size"):
-            return max(1, self.settings.batch_size)
-        return min(BATCH_BYTES_DEFAULT, self.settings.max_request_size)
-
-    def _sticky_partition(self, name: str) -> int:
-        """Another one for each batch."""
-        with self._accumulator.lock:
-            topic = self._accumulator.topic(name)
-            topic.sticky.switch(topic.partition_count, topic.available)
-            return topic.sticky.partition
 
     # -- transactions --------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from ottla.client.errors import ClosedError, DeliveryTimeoutError, TransactionAb
 from ottla.client.metadata import Cluster, Node
 from ottla.client.producer.accumulator import Accumulator, Leader
 from ottla.client.producer.batch import ProducerBatch
+from ottla.client.producer.producer_metrics import ProducerMetrics
 from ottla.client.producer.sequences import Identity, Remedy, Sequences
 from ottla.client.refreshing import Refresher
 from ottla.client.retrying import JITTER, error_of
@@ -101,6 +102,7 @@ class Sender:
         options: SenderOptions,
         rng: random.Random,
         transaction: TransactionView,
+        metrics: ProducerMetrics,
     ) -> None:
         self.failure: BaseException | None = None  # fatal: the producer is of no use any more
         self._cluster = cluster
@@ -110,6 +112,7 @@ class Sender:
         self._options = options
         self._rng = rng
         self._transaction = transaction
+        self._metrics = metrics
         self._channels: dict[int, _Channel] = {}
         self._aside: set[ProducerBatch] = set()  # in no queue and not on the wire: see `Sequences`
         self._tasks: set[asyncio.Task[None]] = set()
@@ -257,8 +260,10 @@ class Sender:
         channel.batches.update(batches)
         outcome: ProduceResponse | OttlaError | None = None
         request = None
+        sent_at = asyncio.get_running_loop().time()
         try:
             request, version_max = self._request(batches)
+            self._metrics.sent(batches, sent_at)
             if self._options.acks == 0:
                 await connection.send(request, version_max=version_max)
             else:
@@ -271,6 +276,8 @@ class Sender:
                 channel.is_writing = False
                 self.wake()
                 outcome = await answer
+                now = asyncio.get_running_loop().time()
+                self._metrics.answered(sent_at, now, outcome.throttle_time_ms)
         except (ConnectionFailedError, ApiError) as error:
             outcome = error
         finally:
@@ -381,6 +388,7 @@ class Sender:
 
     def _split(self, batch: ProducerBatch) -> None:
         pieces = batch.split(self._options.batch_size)
+        self._metrics.split(asyncio.get_running_loop().time())
         log.info(
             "%s: a batch of %d bytes is too large and is sent in %d", batch.partition, batch.size_bytes, len(pieces)
         )
@@ -416,6 +424,7 @@ class Sender:
             pause_s = self._backoff_s(batch.attempts, self._options.retry_backoff_s, self._options.retry_backoff_max_s)
             batch.attempts += 1
             batch.retry_after = now + pause_s
+            self._metrics.retried(batch, now)
             log.debug("%s: %s; tried again in %.3f s", batch.partition, error, pause_s)
             self._accumulator.put_back(batch)
         else:
@@ -432,6 +441,7 @@ class Sender:
         if self._sequences is not None:
             self._sequences.gave_up(batch, is_in_log_perhaps=is_in_log_perhaps)
         if not batch.delivery.is_done:
+            self._metrics.failed(batch, asyncio.get_running_loop().time())
             batch.delivery.failed(error, record_errors)
             if isinstance(error, OttlaError):
                 self._transaction.produce_failed(error)
@@ -449,6 +459,7 @@ class Sender:
             for batch in under_way:
                 if batch.deadline <= now and not batch.delivery.is_done:
                     error = DeliveryTimeoutError(timeout_s, None, f"{batch.partition}: {batch.record_count} records")
+                    self._metrics.failed(batch, now)
                     batch.deadline = math.inf  # its answer, or the lack of one, ends the rest
                     batch.delivery.failed(error)
                     self._transaction.produce_failed(error)

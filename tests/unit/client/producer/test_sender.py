@@ -364,3 +364,22 @@ def test_interceptors_see_records_and_what_became_of_them(cluster, caplog):
         assert "on_send of Broken failed" in caplog.text
 
     run(main())
+
+
+def test_numbers_tell_what_was_sent_tried_again_and_lost(cluster):
+    async def main():
+        cluster.plan = [None, ErrorCode.NOT_ENOUGH_REPLICAS, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+        async with producer_of(cluster, linger_s=0) as producer:
+            for number in range(3):
+                producer.send(TOPIC, b"%d" % number)
+                await producer.flush()
+            found = {name.name: value for name, value in producer.metrics().items() if name.group == "producer-metrics"}
+            of_topic = {name.name for name in producer.metrics() if ("topic", TOPIC) in name.tags}
+        assert found["record-send-total"] == 4
+        assert found["record-retry-total"] == 1
+        assert found["record-error-total"] == 1
+        assert found["buffer-available-bytes"] == found["buffer-total-bytes"] == 32 * 1024 * 1024
+        assert found["batch-size-avg"] > 60
+        assert {"record-send-total", "byte-total", "record-retry-rate"} <= of_topic
+
+    run(main())
