@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from ottla.testing.apache_kafka import missing_programs
 from ottla.testing.cluster_clients import consume, create_topic, new_producer
@@ -51,16 +51,22 @@ class Load:
 def test_every_broker_is_replaced_in_place_and_back_and_no_write_fails(connect: str, tmp_path: Path) -> None:
     with MixedCluster(connect, tmp_path, [KAFKA, KAFKA, KAFKA]) as cluster:
         create_topic(cluster, "t", partitions=3)
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g"})
+        consumer.commit(offsets=[TopicPartition("t", 0, 7)], asynchronous=False)
         loads = [Load(cluster, "t", partition) for partition in range(3)]
         try:
             for kind in (OTTLA, KAFKA):
                 for node_id in (1, 2, 3):
                     cluster.replace(node_id, kind)
-                    for partition in range(3):
-                        cluster.wait_for_isr("t", partition, 1, 2, 3)
+                    for topic, count in (("t", 3), ("__consumer_offsets", 2)):
+                        for partition in range(count):
+                            cluster.wait_for_isr(topic, partition, 1, 2, 3)
+                    (committed,) = consumer.committed([TopicPartition("t", 0)], 60)
+                    assert committed.offset == 7
         finally:
             for load in loads:
                 load.end()
+            consumer.close()
         for partition, load in enumerate(loads):
             assert load.failures == []
             assert consume(cluster, "t", len(load.acknowledged), partition) == load.acknowledged
