@@ -11,7 +11,11 @@ from ottla.testing.apache_kafka import missing_programs
 from ottla.testing.cluster_clients import create_assigned, new_producer
 from ottla.testing.mixed_cluster import KAFKA, OTTLA, MixedCluster
 
-pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {missing_programs()}")
+pytestmark = [
+    pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {missing_programs()}"),
+    # One run of five has been seen to wait for the offsets of a transaction for ever: docs/guide/migration.md.
+    pytest.mark.long,
+]
 
 # The survivor of two brokers is alone in sync.
 SETTINGS = {
