@@ -380,7 +380,7 @@ def test_a_line_at_a_time_arrives_at_once(tool):
 
 
 def test_places_to_start_and_to_end(tool):
-    name = tool.new_topic()
+    name = tool.new_topic("--config", "retention.ms=-1")  # the times below are of 1970
     times = b"".join(b'{"value": "%d", "timestamp": %d}\n' % (number, 1000 * number) for number in range(1, 11))
     assert tool("produce", name, "--json-lines", stdin=times).code == OK
     for options, values in (

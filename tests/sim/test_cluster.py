@@ -45,7 +45,7 @@ def the_watermark_does_not_wait_for_followers(patch: pytest.MonkeyPatch) -> None
 
 
 def histories_that_part_are_not_noticed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fetch._Reading, "_has_diverged", staticmethod(lambda partition, entry, data: False))
+    patch.setattr(fetch._Reading, "_note_divergence", staticmethod(lambda partition, entry, data: False))
 
 
 def anybody_may_lead(patch: pytest.MonkeyPatch) -> None:

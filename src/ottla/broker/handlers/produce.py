@@ -74,14 +74,14 @@ class Unchecked(NamedTuple):
 
 async def handle(broker: Broker, request: ProduceRequest, context: Context) -> ProduceResponse | None:
     names_no_transaction = request.transactional_id is None
-    has_transaction = has_transactional_batches(request)
-    if names_no_transaction and has_transaction:
+    if names_no_transaction and has_transactional_batches(request):
         return _all_refused(request)
     topics = request.topic_data
     if len(topics) > 1 or (topics and len(topics[0].partition_data) > 1):
         request.topic_data = _named_once(topics)
     checks = None
-    if has_transaction:
+    # Looked at again: where a partition stood twice, the entry with such a batch may have gone.
+    if not names_no_transaction and has_transactional_batches(request):
         checks = TransactionChecks(broker, request, context.version)
         if checks.asked:
             _keep_records(request, context)
