@@ -246,3 +246,12 @@ def test_every_bad_record_is_named_on_the_short_way_too(broker: Any) -> None:
     (told,) = broker.ask(produce("t", bad), 9).responses[0].partition_responses
     assert told.error_code == ErrorCode.INVALID_RECORD
     assert [error.batch_index for error in told.record_errors] == [0, 2]
+
+
+def test_the_last_entry_of_a_partition_says_whether_it_is_of_a_transaction(broker: Any) -> None:
+    broker.new_topic("t")
+    of_transaction = one_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    request = produce_to_many("t", [(0, of_transaction), (0, one_batch(b"b"))])
+    request.transactional_id = "tx"
+    answers = broker.ask(request, 9).responses[0].partition_responses
+    assert [(each.index, each.error_code, each.base_offset) for each in answers] == [(0, ErrorCode.NONE, 0)]
