@@ -26,7 +26,7 @@ class Clock:
 
 
 def is_open(client: Blocking) -> bool:
-    return client._thread.is_alive()
+    return client._thread.is_running
 
 
 def named(number: int) -> ClientOptions:
