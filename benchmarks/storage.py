@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from types import SimpleNamespace
 from typing import Any
 
 import floor
@@ -178,10 +179,6 @@ def produce_cost(directory: str, disk: RealDisk, count: int = 20_000) -> float:
 def dispatch_cost(directory: str, count: int = 20_000) -> dict[str, float]:
     """The same request through the broker's dispatcher, system call of the append included: at first, and repeated."""
 
-    class Peer:
-        listener_name = "PLAINTEXT"
-        session = None
-
     async def measure() -> dict[str, float]:
         broker = Broker({"log.dirs": os.path.join(directory, "broker"), "listeners": "PLAINTEXT://127.0.0.1:0"})
         await broker.start()
@@ -189,11 +186,11 @@ def dispatch_cost(directory: str, count: int = 20_000) -> dict[str, float]:
         records = bytes(batch.build(None, [bytes(100)], broker.clock.now_ms()))
         frame = memoryview(bytearray(produce_frame(records)))
         base_offset = base_offset_in(frame, records)
-        peer: Any = Peer()
+        peer: Any = SimpleNamespace(session=broker.sessions.open("PLAINTEXT", "127.0.0.1"))
 
         def first() -> None:
             for _ in range(count // 4):
-                peer.session = None
+                peer.session = broker.sessions.open("PLAINTEXT", "127.0.0.1")
                 frame[base_offset] = BASE_OFFSET_AS_SENT
                 broker.dispatcher(peer, frame)
 
