@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from ottla.config.broker import BrokerConfig
+from ottla.config.properties import Properties
 from ottla.errors import ConfigError
 
 FILE_NAME: Final = "cluster.json"
@@ -75,7 +77,11 @@ def decide_layout(
     for what, count in (("brokers", wanted.brokers), ("zookeepers", wanted.zookeepers)):
         if count is not None and count < (1 if what == "brokers" else 0):
             raise ConfigError(f"--{what} {count}: there must be at least one")
-    return _new(wanted, free_ports) if existing is None else _changed(existing, wanted, is_running=is_running)
+    layout = _new(wanted, free_ports) if existing is None else _changed(existing, wanted, is_running=is_running)
+    if wanted.settings:
+        # Before they are stored: brokers that do not start with them would not start the next time either.
+        BrokerConfig.load(Properties({}).overridden(layout.broker_settings(), "--set"))
+    return layout
 
 
 def _new(wanted: Wanted, free_ports: Callable[[int], list[int]]) -> Layout:

@@ -11,7 +11,7 @@ from ottla.local_cluster.layout import BrokerPlace, Layout, Wanted, decide_layou
 from ottla.local_cluster.process import ProcessIdentity
 from ottla.local_cluster.running import Running, read_running, write_running
 
-EXISTING = Layout((BrokerPlace(1, 9092), BrokerPlace(2, 9093)), (20001, 20002, 20003), {"a": "1"})
+EXISTING = Layout((BrokerPlace(1, 9092), BrokerPlace(2, 9093)), (20001, 20002, 20003), {"num.partitions": "2"})
 
 
 def ports(count: int) -> list[int]:
@@ -36,8 +36,10 @@ def test_the_ports_of_zookeeper_are_not_those_of_brokers():
 
 def test_a_cluster_that_exists_stays_as_it_is_and_takes_more():
     assert decide_layout(EXISTING, Wanted(), ports) == EXISTING
-    grown = decide_layout(EXISTING, Wanted(brokers=3, zookeepers=1, port=9092, settings={"b": "2"}), ports)
-    assert grown == Layout((*EXISTING.brokers, BrokerPlace(3, 9094)), EXISTING.zookeeper_ports, {"a": "1", "b": "2"})
+    more = {"log.retention.hours": "2"}
+    grown = decide_layout(EXISTING, Wanted(brokers=3, zookeepers=1, port=9092, settings=more), ports)
+    brokers = (*EXISTING.brokers, BrokerPlace(3, 9094))
+    assert grown == Layout(brokers, EXISTING.zookeeper_ports, {**EXISTING.settings, **more})
 
 
 def test_the_ports_move_only_where_that_is_asked_for_and_nothing_runs():
@@ -55,6 +57,8 @@ def test_the_ports_move_only_where_that_is_asked_for_and_nothing_runs():
         (None, Wanted(brokers=3, zookeepers=0), "3 brokers need a ZooKeeper between them"),
         (None, Wanted(brokers=3, port=65_534), "between 1 and 65535"),
         (None, Wanted(port=0), "between 1 and 65535"),
+        (None, Wanted(settings={"no.such": "1"}), "--set: no.such: unknown setting"),
+        (EXISTING, Wanted(settings={"num.partitions": "x"}), "must be a whole number"),
         (EXISTING, Wanted(brokers=1), "this cluster has 2"),
         (EXISTING, Wanted(zookeepers=3), "their number cannot change"),
         (Layout((BrokerPlace(1, 9092),)), Wanted(brokers=2), "cannot grow"),
