@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from ottla.testing.broker import Broker
 from ottla.testing.waiting import wait_until
@@ -41,7 +42,9 @@ class InZooKeeper:
         client = KazooClient(self.connect)
         client.start()
         try:
-            return json.loads(client.get(path)[0]) if client.exists(path) else None
+            return json.loads(client.get(path)[0])
+        except NoNodeError:
+            return None
         finally:
             client.stop()
             client.close()
