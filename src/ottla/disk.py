@@ -1,4 +1,4 @@
-"""The door to the disk: the few operations by which the log and the metadata store touch files.
+"""The interface to the disk: the few operations by which the log and the metadata store touch files.
 
 Everything above it speaks to a `Disk`, so that a test can stop the world at any write, rename, truncate or sync. The
 rules that they rely on, and that a simulated disk keeps as well:

@@ -1,4 +1,4 @@
-"""Wall time enters through one door: what is not a timestamp for others is counted by a clock that nobody sets."""
+"""Wall time enters through one module: what is not a timestamp for others is counted by a clock that nobody sets."""
 
 import ast
 from pathlib import Path
@@ -7,7 +7,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "ottla"
 
 WALL_CLOCKS = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow")}
 MAY_LOOK = {
-    "runtime/clock.py",  # the door itself
+    "runtime/clock.py",  # the module itself
     "cli/produce.py",  # these three stamp records, like any client
     "spark/writing.py",
     "testing/side_by_side/transactions.py",
@@ -25,6 +25,6 @@ def wall_clocks_read(path: Path) -> set[str]:
     }
 
 
-def test_only_the_door_looks_at_the_wall_clock() -> None:
+def test_only_these_modules_read_the_wall_clock() -> None:
     found = {str(path.relative_to(SOURCE)) for path in sorted(SOURCE.rglob("*.py")) if wall_clocks_read(path)}
     assert found == MAY_LOOK

@@ -24,7 +24,7 @@ from ottla.net.client import ConnectionFailedError
 from ottla.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from ottla.testing.raw_requests import one_batch, produce
 from ottla.testing.seeds import portion_id, portions
-from ottla.testing.simulated_door import simulated_door
+from ottla.testing.simulated_connector import simulated_connector
 from ottla.testing.wire_client import WireClient
 from ottla.testing.world import World
 
@@ -110,7 +110,7 @@ class Scene:
             bootstrap_servers=f"{host}:{port}",
             group_id=GROUP,
             auto_offset_reset="earliest",
-            door=simulated_door(self.world.network.host(name)),
+            connector=simulated_connector(self.world.network.host(name)),
             rng=Random(f"{self.world.seed}/{name}"),
             request_timeout_s=3.0,
             max_poll_records=self.rng.choice([1, 3, 50]),

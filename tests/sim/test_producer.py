@@ -16,7 +16,7 @@ from ottla.aio import Producer
 from ottla.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from ottla.records import batch
 from ottla.testing.seeds import portion_id, portions
-from ottla.testing.simulated_door import simulated_door
+from ottla.testing.simulated_connector import simulated_connector
 from ottla.testing.wire_client import WireClient
 from ottla.testing.world import EPOCH_MS, BrokerProcess, World
 
@@ -69,7 +69,7 @@ async def scenario(world: World, seed: int) -> None:
     host, port = process.address
     producer: Producer[bytes, bytes] = Producer(
         bootstrap_servers=f"{host}:{port}",
-        door=simulated_door(world.network.host("client")),
+        connector=simulated_connector(world.network.host("client")),
         linger_s=rng.choice([0.0, 0.005, 0.1]),
         batch_size=rng.choice([0, 200, 16384]),
         buffer_memory=rng.choice([2_000, 32 * 1024 * 1024]),

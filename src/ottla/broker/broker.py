@@ -53,7 +53,7 @@ from ottla.descriptors import DescriptorTable
 from ottla.disk import Disk, RealDisk
 from ottla.errors import ConfigError, StorageError
 from ottla.ids import TopicPartition
-from ottla.net.client import Door, tcp_door
+from ottla.net.client import Connector, connect_tcp
 from ottla.net.server import Bind, Server, ServerLimits, open_listener
 from ottla.protocol.wire import ZERO_UUID
 from ottla.replication.fetch_sessions import FetchSessions
@@ -122,12 +122,12 @@ class Broker:
         bind: Bind | None = None,
         open_store: Callable[[Disk, str], Store] = EmbeddedStore,
         connect_store: Callable[[BrokerConfig], Awaitable[Store]] = connect_zookeeper,
-        door: Door = tcp_door,
+        connector: Connector = connect_tcp,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_failure` is called once no log directory works any more; `logs.failure` says why.
 
-        `connect_store` and `door` are the ways to the cluster's store and to other brokers, where there is a cluster.
+        In a cluster, `connect_store` reaches the metadata store and `connector` the other brokers.
         """
         BrokerConfig.load(properties)  # refuses what cannot be, before anything is touched
         self.configs = DynamicConfigs(properties, UNKNOWN_NODE_ID)
@@ -141,7 +141,7 @@ class Broker:
         self._bind = bind
         self._open_store = open_store
         self._connect_store = connect_store
-        self._door = door
+        self._connector = connector
         self.cluster: ClusterMember | None = None  # where there is one
         self.is_stopping = False
         self._on_failure = on_failure
@@ -197,7 +197,7 @@ class Broker:
             self.replicas = Replicas(self.node_id, self.logs, self.clock, self._failures)
             self.replicas.load_high_watermarks()
             if self.is_clustered:
-                self.cluster = ClusterMember(self, self.store, self._itself(), self._door)
+                self.cluster = ClusterMember(self, self.store, self._itself(), self._connector)
                 self.controller = self.cluster.metadata
             else:
                 await self._take_office()

@@ -13,10 +13,10 @@ from ottla.net.client import (
     BrokerConnection,
     ConnectionFailedError,
     ConnectionOptions,
-    Door,
+    Connector,
     UnsupportedByBrokerError,
     connect,
-    tcp_door,
+    connect_tcp,
 )
 
 Answer = TypeVar("Answer")
@@ -31,12 +31,12 @@ class BrokerConnections:
         listener_name: str,
         image: Callable[[], ClusterImage],
         request_timeout_s: float,
-        door: Door = tcp_door,
+        connector: Connector = connect_tcp,
     ) -> None:
         self._listener_name = listener_name
         self._image = image
         self._options = ConnectionOptions(client_id=client_id, request_timeout_s=request_timeout_s)
-        self._door = door
+        self._connector = connector
         self._connections: dict[int, BrokerConnection] = {}
         self._connecting: dict[int, asyncio.Lock] = {}
 
@@ -60,7 +60,7 @@ class BrokerConnections:
                 return known
             if known is not None:
                 known.abort()
-            connection = self._connections[node_id] = await connect(address, self._options, self._door)
+            connection = self._connections[node_id] = await connect(address, self._options, self._connector)
             return connection
 
     def _address_of(self, node_id: int) -> Address:

@@ -28,7 +28,7 @@ from ottla.config.dynamic import DynamicConfigs
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
-from ottla.net.client import Door
+from ottla.net.client import Connector
 from ottla.protocol.messages.replication import ControlledShutdownRequest, ControlledShutdownResponse
 from ottla.runtime.tasks import Tasks
 from ottla.store.api import SessionState, Store, StoreError
@@ -45,7 +45,7 @@ RETRY_S: Final = 0.2
 class ClusterMember:
     """Of one broker, from its start to its end."""
 
-    def __init__(self, broker: Broker, store: Store, itself: BrokerNode, door: Door) -> None:
+    def __init__(self, broker: Broker, store: Store, itself: BrokerNode, connector: Connector) -> None:
         """`itself`: as it registers; its epoch is not known yet."""
         self._broker = broker
         self._store = store
@@ -58,7 +58,7 @@ class ClusterMember:
             lambda: broker.config.num_replica_fetchers,
             lambda: self.membership.epoch,
             broker.clock,
-            door,
+            connector,
         )
         started_with = DynamicConfigs(broker.properties, broker.node_id)
         self.config_changes = ConfigChanges(
@@ -71,7 +71,11 @@ class ClusterMember:
             broker.node_id,
             store,
             lambda: ControlChannels(
-                broker.node_id, listener, self.control.handle, broker.config.controller_socket_timeout_ms / MS, door
+                broker.node_id,
+                listener,
+                self.control.handle,
+                broker.config.controller_socket_timeout_ms / MS,
+                connector,
             ),
             _Settings(broker),
             broker.rng,
@@ -84,10 +88,10 @@ class ClusterMember:
             lambda: broker.image,
             self.controller_requests.handle,
             config.request_timeout_ms / MS,
-            door,
+            connector,
         )
         self.others = BrokerConnections(
-            f"broker-{broker.node_id}", listener, lambda: broker.image, config.request_timeout_ms / MS, door
+            f"broker-{broker.node_id}", listener, lambda: broker.image, config.request_timeout_ms / MS, connector
         )
         self._in_sync = IsrChanges(broker.node_id, lambda: self.membership.epoch, self._controller_client)
         self.metadata = ClusterMetadata(

@@ -21,9 +21,9 @@ from ottla.net.client import (
     BrokerConnection,
     ConnectionFailedError,
     ConnectionOptions,
-    Door,
+    Connector,
     connect,
-    tcp_door,
+    connect_tcp,
 )
 from ottla.protocol.messages.replication import (
     LeaderAndIsrRequest,
@@ -56,13 +56,13 @@ class ControlChannels:
         listener_name: str,
         handle_locally: HandleLocally,
         request_timeout_s: float,
-        door: Door = tcp_door,
+        connector: Connector = connect_tcp,
     ) -> None:
         self._node_id = node_id
         self._listener_name = listener_name
         self._handle_locally = handle_locally
         self._options = ConnectionOptions(client_id=str(node_id), request_timeout_s=request_timeout_s)
-        self._door = door
+        self._connector = connector
         self._channels: dict[int, _Channel] = {}
 
     def add(self, broker: BrokerNode) -> None:
@@ -78,7 +78,7 @@ class ControlChannels:
                 self._listener_name,
             )
             return
-        there = _There(Address(endpoint.host, endpoint.port), self._options, self._door)
+        there = _There(Address(endpoint.host, endpoint.port), self._options, self._connector)
         self._channels[broker.node_id] = _Channel(broker.node_id, there)
 
     def remove(self, node_id: int) -> None:
@@ -112,15 +112,15 @@ class _Here:
 class _There:
     """Another broker; its connection is made when it is needed, and again after a failure."""
 
-    def __init__(self, address: Address, options: ConnectionOptions, door: Door) -> None:
+    def __init__(self, address: Address, options: ConnectionOptions, connector: Connector) -> None:
         self._address = address
         self._options = options
-        self._door = door
+        self._connector = connector
         self._connection: BrokerConnection | None = None
 
     async def ask(self, request: ControlRequest) -> Any:
         if self._connection is None or self._connection.is_closed:
-            self._connection = await connect(self._address, self._options, self._door)
+            self._connection = await connect(self._address, self._options, self._connector)
         return await self._connection.request(request, RESPONSES[type(request)])
 
     def close(self) -> None:

@@ -18,10 +18,10 @@ from ottla.net.client import (
     BrokerConnection,
     ConnectionFailedError,
     ConnectionOptions,
-    Door,
+    Connector,
     UnsupportedByBrokerError,
     connect,
-    tcp_door,
+    connect_tcp,
 )
 
 logger = logging.getLogger(__name__)
@@ -43,14 +43,14 @@ class ControllerClient:
         image: Callable[[], ClusterImage],
         handle_locally: Callable[[Any], Awaitable[Any]],
         request_timeout_s: float,
-        door: Door = tcp_door,
+        connector: Connector = connect_tcp,
     ) -> None:
         self._node_id = node_id
         self._listener_name = listener_name
         self._image = image
         self._handle_locally = handle_locally
         self._options = ConnectionOptions(client_id=str(node_id), request_timeout_s=request_timeout_s)
-        self._door = door
+        self._connector = connector
         self._connection: BrokerConnection | None = None
         self._turn = asyncio.Lock()
 
@@ -76,7 +76,7 @@ class ControllerClient:
         try:
             if self._connection is None or self._connection.is_closed or self._connection.address != address:
                 self.close()
-                self._connection = await connect(address, self._options, self._door)
+                self._connection = await connect(address, self._options, self._connector)
             return await self._connection.request(request, answer)
         except (ConnectionFailedError, UnsupportedByBrokerError) as error:
             logger.info("the controller does not answer: %s", error)

@@ -21,9 +21,9 @@ from ottla.net.client import (
     BrokerConnection,
     ConnectionFailedError,
     ConnectionOptions,
-    Door,
+    Connector,
     connect,
-    tcp_door,
+    connect_tcp,
 )
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
 from ottla.protocol.messages.offsets import (
@@ -93,14 +93,14 @@ class Fetchers:
         fetcher_count: Callable[[], int],
         broker_epoch: Callable[[], int],
         clock: Clock,
-        door: Door = tcp_door,
+        connector: Connector = connect_tcp,
     ) -> None:
         self._clock = clock
         self._node_id = node_id
         self._settings = settings
         self._fetcher_count = fetcher_count
         self._broker_epoch = broker_epoch
-        self._door = door
+        self._connector = connector
         self._fetchers: dict[tuple[int, Address, int], _Fetcher] = {}
         self._places: dict[TopicPartition, _Fetcher] = {}
 
@@ -123,7 +123,7 @@ class Fetchers:
                 self._settings,
                 self._broker_epoch,
                 self._clock,
-                self._door,
+                self._connector,
             )
         fetcher.add(partition)
         self._places[partition.name] = fetcher
@@ -166,7 +166,7 @@ class _Fetcher:
         settings: Callable[[], FetcherSettings],
         broker_epoch: Callable[[], int],
         clock: Clock,
-        door: Door,
+        connector: Connector,
     ) -> None:
         self._clock = clock
         self._node_id = node_id
@@ -175,7 +175,7 @@ class _Fetcher:
         self._options = options
         self._settings = settings
         self._broker_epoch = broker_epoch
-        self._door = door
+        self._connector = connector
         self._loop = asyncio.get_running_loop()
         self._session = FetchSessionReader()
         self._connection: BrokerConnection | None = None
@@ -264,7 +264,7 @@ class _Fetcher:
 
     async def _connected(self) -> BrokerConnection:
         if self._connection is None or self._connection.is_closed:
-            self._connection = await connect(self.address, self._options, self._door)
+            self._connection = await connect(self.address, self._options, self._connector)
         return self._connection
 
     async def _ask(self, connection: BrokerConnection, positions: dict[FetchKey, FetchPosition]) -> FetchResponse:

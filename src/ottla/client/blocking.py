@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ottla.client.errors import UsageError
 from ottla.client.metadata import ClientOptions, Cluster, parse_addresses
-from ottla.net.client import Door, tcp_door
+from ottla.net.client import Connector, connect_tcp
 
 Result = TypeVar("Result")
 
@@ -66,8 +66,10 @@ class LoopThread:
 class Blocking:
     """A cluster whose loop runs beside the caller."""
 
-    def __init__(self, bootstrap_servers: str, options: ClientOptions | None = None, door: Door = tcp_door) -> None:
-        self.cluster = Cluster(parse_addresses(bootstrap_servers), options, door)
+    def __init__(
+        self, bootstrap_servers: str, options: ClientOptions | None = None, connector: Connector = connect_tcp
+    ) -> None:
+        self.cluster = Cluster(parse_addresses(bootstrap_servers), options, connector)
         self._thread = LoopThread()
 
     def __enter__(self) -> Blocking:

@@ -11,7 +11,7 @@ from ottla.client.errors import SettingsError
 from ottla.client.metadata import ClientOptions, Cluster, parse_addresses
 from ottla.client.retrying import Pauses
 from ottla.client.settings import ClientSettings
-from ottla.net.client import Address, ConnectionOptions, Door, tcp_door
+from ottla.net.client import Address, ConnectionOptions, Connector, connect_tcp
 
 _numbers: Final = itertools.count(1)
 
@@ -22,7 +22,7 @@ def client_id_of(settings: ClientSettings) -> str:
 
 
 def cluster_of(
-    settings: ClientSettings, client_id: str, door: Door | None = None, rng: random.Random | None = None
+    settings: ClientSettings, client_id: str, connector: Connector | None = None, rng: random.Random | None = None
 ) -> Cluster:
     if settings.security_protocol != "PLAINTEXT":
         raise SettingsError("security_protocol", f"security_protocol={settings.security_protocol} is not there yet")
@@ -36,7 +36,7 @@ def cluster_of(
         timeout_s=settings.default_api_timeout_s,
         pauses=Pauses(settings.retry_backoff_s, settings.retry_backoff_max_s, rng or random.Random()),
     )
-    return Cluster(_addresses(settings.bootstrap_servers), options, door or tcp_door)
+    return Cluster(_addresses(settings.bootstrap_servers), options, connector or connect_tcp)
 
 
 def _addresses(servers: Sequence[str]) -> list[Address]:

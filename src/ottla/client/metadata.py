@@ -24,9 +24,9 @@ from ottla.net.client import (
     CannotConnectError,
     ConnectionFailedError,
     ConnectionOptions,
-    Door,
+    Connector,
     connect,
-    tcp_door,
+    connect_tcp,
 )
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
@@ -152,11 +152,11 @@ class Cluster:
     """The cluster as one client sees it. Use it as an asynchronous context manager, or call `close`."""
 
     def __init__(
-        self, bootstrap: Sequence[Address], options: ClientOptions | None = None, door: Door = tcp_door
+        self, bootstrap: Sequence[Address], options: ClientOptions | None = None, connector: Connector = connect_tcp
     ) -> None:
         self.options = options or ClientOptions()
         self._bootstrap = list(bootstrap)
-        self._door = door
+        self._connector = connector
         self._nodes: dict[int, Node] = {}
         self._controller_id = -1
         self._topics: dict[str, Topic] = {}
@@ -228,7 +228,7 @@ class Cluster:
         async with self._connecting.setdefault(place, asyncio.Lock()):
             connection = self._connections.get(place)
             if connection is None or connection.is_closed:
-                connection = await connect(address, self.options.connection, self._door)
+                connection = await connect(address, self.options.connection, self._connector)
                 self._connections[place] = connection
             return connection
 

@@ -6,7 +6,7 @@ there: records of a Fetch are views of it.
 
 The state is the queue, the frame that is arriving and the versions that the broker announced. Limits: a frame is at
 most `frame_bytes_max`, and memory grows with the bytes that came, not with those a peer announced. Time is the loop's
-and the way to the network is a `Door`, so that a simulation can stand in for both.
+and the network is reached through a `Connector`, so that a simulation can replace both.
 """
 
 from __future__ import annotations
@@ -105,15 +105,15 @@ class Transport(Protocol):
     def abort(self) -> None: ...
 
 
-class Door(Protocol):
-    """The way to the network: connects a protocol to an address, as `loop.create_connection` does."""
+class Connector(Protocol):
+    """Connects a protocol to an address, as `loop.create_connection` does."""
 
     def __call__(
         self, make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address
     ) -> Awaitable[Transport]: ...
 
 
-async def tcp_door(make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address) -> Transport:
+async def connect_tcp(make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address) -> Transport:
     transport, _ = await asyncio.get_running_loop().create_connection(make_protocol, address.host, address.port)
     return transport
 
@@ -139,14 +139,14 @@ class _Expected(NamedTuple):
 
 
 async def connect(
-    address: Address, options: ConnectionOptions | None = None, door: Door = tcp_door
+    address: Address, options: ConnectionOptions | None = None, connector: Connector = connect_tcp
 ) -> BrokerConnection:
     """A connection on which the versions are agreed on, ready for requests."""
     connection = BrokerConnection(address, options or ConnectionOptions())
     timeout_s = connection.options.connect_timeout_s
     try:
         async with asyncio.timeout(timeout_s):
-            connection.attach(await door(lambda: connection, address))
+            connection.attach(await connector(lambda: connection, address))
     except TimeoutError as error:
         raise CannotConnectError(address, f"no connection within {timeout_s:g} s") from error
     except OSError as error:

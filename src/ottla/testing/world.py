@@ -45,7 +45,7 @@ from ottla.store.embedded import EmbeddedStore
 from ottla.testing.disk import EVERY_FATE, DiskStopped, Fate, SimulatedDisk
 from ottla.testing.loop import SimulatedLoop
 from ottla.testing.network import Conditions, SimulatedNetwork
-from ottla.testing.simulated_door import simulated_door
+from ottla.testing.simulated_connector import simulated_connector
 from ottla.testing.simulated_ensemble import SimulatedEnsemble, SimulatedStore
 
 Result = TypeVar("Result")
@@ -216,7 +216,7 @@ class BrokerProcess:
             bind=self.host.bind,
             open_store=partial(EmbeddedStore, run=offload.in_thread),
             connect_store=self._connect_store,
-            door=simulated_door(self.host),
+            connector=simulated_connector(self.host),
         )
         await broker.start()
         return broker

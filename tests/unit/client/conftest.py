@@ -155,7 +155,7 @@ class Network:
     def address(node_id: int) -> Address:
         return Address("broker", 9000 + node_id)
 
-    async def door(self, make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address) -> Pipe:
+    async def connector(self, make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address) -> Pipe:
         await asyncio.sleep(0)
         broker = self.brokers.get(address.port - 9000)
         if broker is None or broker.is_down:

@@ -12,12 +12,12 @@ from ottla.net.client import CannotConnectError
 
 def test_a_caller_waits_for_coroutines(network, options):
     network.add(1)
-    with Blocking("broker:9001", options, network.door) as client:
+    with Blocking("broker:9001", options, network.connector) as client:
         assert client.wait(client.cluster.topic("orders")).name == "orders"
     assert not [thread for thread in threading.enumerate() if thread.name == "ottla-client"]
 
 
 def test_no_broker_is_an_error_and_leaves_no_thread(network, options):
-    with pytest.raises(CannotConnectError), Blocking("broker:9001", options, network.door):
+    with pytest.raises(CannotConnectError), Blocking("broker:9001", options, network.connector):
         pass
     assert not [thread for thread in threading.enumerate() if thread.name == "ottla-client"]

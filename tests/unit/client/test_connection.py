@@ -35,7 +35,7 @@ ALL_TOPICS = MetadataRequest(topics=None)
 
 def run(network, work: Callable[[BrokerConnection], Awaitable[None]], **options: float) -> None:
     async def main() -> None:
-        connection = await connect(network.address(1), ConnectionOptions(**options), network.door)
+        connection = await connect(network.address(1), ConnectionOptions(**options), network.connector)
         try:
             await work(connection)
         finally:
@@ -173,7 +173,7 @@ def test_who_does_not_speak_kafka_is_told_apart(network, words):
 
     async def main() -> None:
         with pytest.raises(NotABrokerError, match=r"^broker:9001: the answer is not Kafka's: a frame of \d+ bytes"):
-            await connect(network.address(1), door=network.door)
+            await connect(network.address(1), connector=network.connector)
 
     loop.run(main())
 
@@ -270,7 +270,7 @@ def test_a_broker_that_accepts_and_says_nothing_is_given_up(network):
 
     async def main() -> None:
         with pytest.raises(RequestTimedOutError, match=r"no answer to ApiVersions within 0\.05 s"):
-            await connect(network.address(1), ConnectionOptions(connect_timeout_s=0.05), network.door)
+            await connect(network.address(1), ConnectionOptions(connect_timeout_s=0.05), network.connector)
         assert broker.pipes[0].is_closed
 
     loop.run(main())
@@ -286,6 +286,6 @@ def test_a_connection_that_ends_before_it_tells_its_versions_is_told_as_such(net
 
     async def main() -> None:
         with pytest.raises(ClosedUnansweredError, match="closed when versions were asked for"):
-            await connect(network.address(1), ConnectionOptions(), network.door)
+            await connect(network.address(1), ConnectionOptions(), network.connector)
 
     loop.run(main())

@@ -130,7 +130,7 @@ def read(network, options, start: dict[int, int], end: dict[int, int] | None, **
 
     async def main() -> None:
         async with (
-            Cluster([network.address(1)], options, network.door) as cluster,
+            Cluster([network.address(1)], options, network.connector) as cluster,
             Fetcher(
                 cluster,
                 named(start),
@@ -203,7 +203,7 @@ def test_a_leader_that_has_left_the_cluster_is_looked_for_anew(network, options)
     network.add(2)
 
     async def main() -> list[int]:
-        async with Cluster([network.address(1)], options, network.door) as cluster:
+        async with Cluster([network.address(1)], options, network.connector) as cluster:
             await cluster.topic("orders")
             del network.brokers[2]
             await cluster.view(())
@@ -223,7 +223,7 @@ def test_the_leaders_of_partitions_are_looked_for_anew_too(network, options):
     network.add(2)
 
     async def main() -> int:
-        async with Cluster([network.address(1)], options, network.door) as cluster:
+        async with Cluster([network.address(1)], options, network.connector) as cluster:
             await cluster.topic("orders")
             del network.brokers[2]
             await cluster.view(())
@@ -287,7 +287,7 @@ def test_records_that_came_before_an_error_are_handed_out_first(network, options
     log.install(network.add(1))
 
     async def main() -> None:
-        async with Cluster([network.address(1)], options, network.door) as cluster:
+        async with Cluster([network.address(1)], options, network.connector) as cluster:
             start = {TopicPartition("orders", number): 0 for number in (0, 1)}
             async with Fetcher(cluster, start) as fetcher:
                 (fetched,) = await fetcher.next()
@@ -316,7 +316,7 @@ def test_each_disturbance_has_its_own_time(network, options, pause_s):
 
     async def main() -> None:
         async with (
-            Cluster([network.address(1)], options, network.door) as cluster,
+            Cluster([network.address(1)], options, network.connector) as cluster,
             Fetcher(cluster, {TopicPartition("orders", 0): 0}) as fetcher,
         ):
             clock = asyncio.get_running_loop()
@@ -404,7 +404,7 @@ def test_the_next_request_leaves_before_the_records_are_worked_on(network, optio
 
     async def main() -> None:
         async with (
-            Cluster([network.address(1)], options, network.door) as cluster,
+            Cluster([network.address(1)], options, network.connector) as cluster,
             Fetcher(cluster, {TopicPartition("orders", 0): 0}) as fetcher,
         ):
             await fetcher.next()

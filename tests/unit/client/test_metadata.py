@@ -47,7 +47,7 @@ def test_what_is_no_address_is_refused_with_an_example(text):
 def test_the_first_contact_is_not_tried_again(network, options):
     async def main() -> None:
         with pytest.raises(CannotConnectError, match="broker:9001: no connection: connection refused"):
-            async with Cluster([network.address(1)], options, network.door):
+            async with Cluster([network.address(1)], options, network.connector):
                 pass
 
     run(main())
@@ -58,7 +58,7 @@ def test_the_first_bootstrap_server_that_answers_is_taken(network, options):
 
     async def main() -> None:
         addresses = [network.address(number) for number in (1, 2, 3)]
-        async with Cluster(addresses, options, network.door) as cluster:
+        async with Cluster(addresses, options, network.connector) as cluster:
             assert (await cluster.any_connection()).address == network.address(3)
 
     run(main())
@@ -69,7 +69,7 @@ def test_a_topic_is_asked_for_once(network, options):
     network.leaders = [1, 1]
 
     async def main() -> None:
-        async with Cluster([network.address(1)], options, network.door) as cluster:
+        async with Cluster([network.address(1)], options, network.connector) as cluster:
             for _ in range(3):
                 assert len((await cluster.topic("orders")).partitions) == 2
         assert len(broker.requests(MetadataRequest)) == 1
@@ -82,7 +82,7 @@ def test_an_unknown_topic_or_partition_is_an_error_at_once(network, options):
     network.add(1)
 
     async def main() -> None:
-        async with Cluster([network.address(1)], options, network.door) as cluster:
+        async with Cluster([network.address(1)], options, network.connector) as cluster:
             with pytest.raises(UnknownTopicError, match="the topic odrers does not exist"):
                 await cluster.topic("odrers")
             with pytest.raises(UnknownTopicError, match="orders has no partition 4: it has 1, counted from 0"):
@@ -103,7 +103,7 @@ def test_a_leader_that_is_being_elected_is_waited_for(network, options):
     broker.scripts[MetadataRequest] = metadata
 
     async def main() -> None:
-        async with Cluster([network.address(1)], options, network.door) as cluster:
+        async with Cluster([network.address(1)], options, network.connector) as cluster:
             assert (await cluster.leader_of(TopicPartition("orders", 0))).leader_id == 1
         assert len(broker.requests(MetadataRequest)) == 4
 
@@ -115,7 +115,7 @@ def test_callers_that_need_the_same_broker_share_a_connection(network, options):
     network.add(2)
 
     async def main() -> None:
-        async with Cluster([network.address(1)], options, network.door) as cluster:
+        async with Cluster([network.address(1)], options, network.connector) as cluster:
             await cluster.topic("orders")
             connections = await asyncio.gather(*(cluster.connection(2) for _ in range(5)))
             assert len(set(map(id, connections))) == 1
@@ -128,7 +128,7 @@ def test_a_broken_connection_is_made_again(network, options):
     broker = network.add(1)
 
     async def main() -> None:
-        async with Cluster([network.address(1)], options, network.door) as cluster:
+        async with Cluster([network.address(1)], options, network.connector) as cluster:
             await cluster.topic("orders")
             broker.pipes[0].close()
             await asyncio.sleep(0)
@@ -170,7 +170,7 @@ def test_partitions_that_have_moved_are_asked_for_at_their_new_leader(network, o
     network.leaders = [1, 1, 2]
 
     async def main() -> None:
-        async with Cluster([network.address(1)], options, network.door) as cluster:
+        async with Cluster([network.address(1)], options, network.connector) as cluster:
             await cluster.topic("orders")
             network.leaders = [1, 2, 2]  # behind the client's back
             asked = {TopicPartition("orders", number): OffsetSpec.LATEST for number in range(3)}
@@ -185,7 +185,7 @@ def test_a_leader_that_never_comes_is_given_up_with_the_last_reason(network, opt
     object.__setattr__(options, "timeout_s", 0.02)
 
     async def main() -> None:
-        async with Cluster([network.address(1)], options, network.door) as cluster:
+        async with Cluster([network.address(1)], options, network.connector) as cluster:
             with pytest.raises(TimedOutError, match=r"given up after 0\.02 s: orders-0: NOT_LEADER_OR_FOLLOWER"):
                 await list_offsets(cluster, {TopicPartition("orders", 0): OffsetSpec.LATEST})
 
@@ -211,7 +211,7 @@ def test_a_change_follows_the_controller(network, options):
         broker.scripts[MetadataRequest] = metadata
 
     async def main() -> None:
-        async with Cluster([network.address(1)], options, network.door) as cluster:
+        async with Cluster([network.address(1)], options, network.connector) as cluster:
             outcome = await create_topics(cluster, [NewTopic("orders", partitions=2)])
             assert outcome["orders"].name == "orders"
         assert len(first.requests(CreateTopicsRequest)) == 1

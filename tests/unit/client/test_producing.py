@@ -72,7 +72,7 @@ class Leader:
 
 def run(network, options, work, *, run_on=loop.run, **settings) -> None:
     async def main() -> None:
-        async with Cluster([network.address(1)], options, network.door) as cluster:
+        async with Cluster([network.address(1)], options, network.connector) as cluster:
             await work(BatchProducer(cluster, ProducerOptions(**settings), random.Random(3)))
 
     run_on(main())

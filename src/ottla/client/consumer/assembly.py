@@ -23,13 +23,13 @@ from ottla.client.consumer.subscription import Subscription
 from ottla.client.consumer.topic_watch import TopicWatch
 from ottla.client.serializers import deserializer_of
 from ottla.client.settings import ConsumerSettings
-from ottla.net.client import Door
+from ottla.net.client import Connector
 from ottla.runtime.clock import Clock
 from ottla.runtime.signal import Signal
 
 
-def parts_of(settings: ConsumerSettings, door: Door | None, clock: Clock, rng: random.Random) -> Parts:
-    cluster = cluster_of(settings, client_id_of(settings), door, rng)
+def parts_of(settings: ConsumerSettings, connector: Connector | None, clock: Clock, rng: random.Random) -> Parts:
+    cluster = cluster_of(settings, client_id_of(settings), connector, rng)
     pauses = cluster.options.pauses
     moved = Signal()
     interceptors = Interceptors(settings.interceptors)

@@ -31,7 +31,7 @@ from ottla.client.lifetime import Lifetime
 from ottla.client.values import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
-from ottla.net.client import Door
+from ottla.net.client import Connector
 from ottla.runtime.clock import Clock
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Consumer(Generic[Key, Value]):
         *topics: str | Mapping[str, Any],
         key_deserializer: None = None,
         value_deserializer: None = None,
-        door: Door | None = None,
+        connector: Connector | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         **keywords: Any,
@@ -87,7 +87,7 @@ class Consumer(Generic[Key, Value]):
         *topics: str | Mapping[str, Any],
         key_deserializer: LoadsKey[Key],
         value_deserializer: None = None,
-        door: Door | None = None,
+        connector: Connector | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         **keywords: Any,
@@ -99,7 +99,7 @@ class Consumer(Generic[Key, Value]):
         *topics: str | Mapping[str, Any],
         key_deserializer: None = None,
         value_deserializer: LoadsValue[Value],
-        door: Door | None = None,
+        connector: Connector | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         **keywords: Any,
@@ -111,7 +111,7 @@ class Consumer(Generic[Key, Value]):
         *topics: str | Mapping[str, Any],
         key_deserializer: LoadsKey[Key],
         value_deserializer: LoadsValue[Value],
-        door: Door | None = None,
+        connector: Connector | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         **keywords: Any,
@@ -122,20 +122,20 @@ class Consumer(Generic[Key, Value]):
         *topics: str | Mapping[str, Any],
         key_deserializer: Any = None,
         value_deserializer: Any = None,
-        door: Door | None = None,
+        connector: Connector | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         **keywords: Any,
     ) -> None:
         """Topics to subscribe to, and settings: a mapping, keywords or both, under any of their names.
 
-        `door`, `clock` and `rng`: other ways to the network, to time and to chance, for tests.
+        `connector`, `clock` and `rng` replace the network, the clock and the random numbers in tests.
         """
         self._consumer: core.Consumer[Key, Value] = core.Consumer(
             *topics,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
-            door=door,
+            connector=connector,
             clock=clock,
             rng=rng,
             **keywords,

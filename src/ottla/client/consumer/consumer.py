@@ -41,7 +41,7 @@ from ottla.client.settings import ConsumerSettings
 from ottla.client.values import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
-from ottla.net.client import Door
+from ottla.net.client import Connector
 from ottla.runtime.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Consumer(Generic[Key, Value]):
         *topics: str | Mapping[str, Any],
         key_deserializer: None = None,
         value_deserializer: None = None,
-        door: Door | None = None,
+        connector: Connector | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         **keywords: Any,
@@ -80,7 +80,7 @@ class Consumer(Generic[Key, Value]):
         *topics: str | Mapping[str, Any],
         key_deserializer: LoadsKey[Key],
         value_deserializer: None = None,
-        door: Door | None = None,
+        connector: Connector | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         **keywords: Any,
@@ -92,7 +92,7 @@ class Consumer(Generic[Key, Value]):
         *topics: str | Mapping[str, Any],
         key_deserializer: None = None,
         value_deserializer: LoadsValue[Value],
-        door: Door | None = None,
+        connector: Connector | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         **keywords: Any,
@@ -104,7 +104,7 @@ class Consumer(Generic[Key, Value]):
         *topics: str | Mapping[str, Any],
         key_deserializer: LoadsKey[Key],
         value_deserializer: LoadsValue[Value],
-        door: Door | None = None,
+        connector: Connector | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         **keywords: Any,
@@ -115,14 +115,14 @@ class Consumer(Generic[Key, Value]):
         *topics: str | Mapping[str, Any],
         key_deserializer: Any = None,
         value_deserializer: Any = None,
-        door: Door | None = None,
+        connector: Connector | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         **keywords: Any,
     ) -> None:
         """Topics to subscribe to, and settings: a mapping, keywords or both, under any of their names.
 
-        `door`, `clock` and `rng`: other ways to the network, to time and to chance, for tests.
+        `connector`, `clock` and `rng` replace the network, the clock and the random numbers in tests.
         """
         if key_deserializer is not None:
             keywords["key_deserializer"] = key_deserializer
@@ -133,7 +133,7 @@ class Consumer(Generic[Key, Value]):
         self.settings = ConsumerSettings.read(given, **keywords)
         rng = rng or random.Random()
         self._lifetime = Lifetime("consumer")
-        self._parts = parts_of(self.settings, door, clock or SystemClock(), rng)
+        self._parts = parts_of(self.settings, connector, clock or SystemClock(), rng)
         self._interceptors = self._parts.interceptors
         self._poller = Poller(self._parts)
         self._membership = self._poller.membership

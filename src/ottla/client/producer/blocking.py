@@ -25,7 +25,7 @@ from ottla.client.retrying import Deadline
 from ottla.client.settings import ProducerSettings
 from ottla.client.values import ConsumerGroupMetadata, HeadersLike, OffsetAndMetadata
 from ottla.ids import TopicPartition
-from ottla.net.client import Door
+from ottla.net.client import Connector
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -50,7 +50,7 @@ class Producer(Generic[Key, Value]):
         *,
         key_serializer: None = None,
         value_serializer: None = None,
-        door: Door | None = None,
+        connector: Connector | None = None,
         **keywords: Any,
     ) -> None: ...
 
@@ -62,7 +62,7 @@ class Producer(Generic[Key, Value]):
         *,
         key_serializer: KeySerializer[Key],
         value_serializer: None = None,
-        door: Door | None = None,
+        connector: Connector | None = None,
         **keywords: Any,
     ) -> None: ...
 
@@ -74,7 +74,7 @@ class Producer(Generic[Key, Value]):
         *,
         key_serializer: None = None,
         value_serializer: ValueSerializer[Value],
-        door: Door | None = None,
+        connector: Connector | None = None,
         **keywords: Any,
     ) -> None: ...
 
@@ -86,7 +86,7 @@ class Producer(Generic[Key, Value]):
         *,
         key_serializer: KeySerializer[Key],
         value_serializer: ValueSerializer[Value],
-        door: Door | None = None,
+        connector: Connector | None = None,
         **keywords: Any,
     ) -> None: ...
 
@@ -97,12 +97,12 @@ class Producer(Generic[Key, Value]):
         *,
         key_serializer: Any = None,
         value_serializer: Any = None,
-        door: Door | None = None,
+        connector: Connector | None = None,
         **keywords: Any,
     ) -> None:
         """Settings as a mapping or as keywords, under any of their names."""
         self._core = _OnThread(
-            settings, key_serializer=key_serializer, value_serializer=value_serializer, door=door, **keywords
+            settings, key_serializer=key_serializer, value_serializer=value_serializer, connector=connector, **keywords
         )
         self._thread = LoopThread(f"ottla-{self._core.client_id}")
         self._thread.start()

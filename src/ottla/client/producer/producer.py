@@ -52,7 +52,7 @@ from ottla.client.settings import ProducerSettings
 from ottla.client.values import ConsumerGroupMetadata, HeadersLike, OffsetAndMetadata
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition, is_valid_topic_name
-from ottla.net.client import Door
+from ottla.net.client import Connector
 from ottla.runtime.clock import SystemClock
 
 Key = TypeVar("Key")
@@ -83,7 +83,7 @@ class Producer(Generic[Key, Value]):
         *,
         key_serializer: None = None,
         value_serializer: None = None,
-        door: Door | None = None,
+        connector: Connector | None = None,
         **keywords: Any,
     ) -> None: ...
 
@@ -95,7 +95,7 @@ class Producer(Generic[Key, Value]):
         *,
         key_serializer: KeySerializer[Key],
         value_serializer: None = None,
-        door: Door | None = None,
+        connector: Connector | None = None,
         **keywords: Any,
     ) -> None: ...
 
@@ -107,7 +107,7 @@ class Producer(Generic[Key, Value]):
         *,
         key_serializer: None = None,
         value_serializer: ValueSerializer[Value],
-        door: Door | None = None,
+        connector: Connector | None = None,
         **keywords: Any,
     ) -> None: ...
 
@@ -119,7 +119,7 @@ class Producer(Generic[Key, Value]):
         *,
         key_serializer: KeySerializer[Key],
         value_serializer: ValueSerializer[Value],
-        door: Door | None = None,
+        connector: Connector | None = None,
         **keywords: Any,
     ) -> None: ...
 
@@ -130,12 +130,12 @@ class Producer(Generic[Key, Value]):
         *,
         key_serializer: Any = None,
         value_serializer: Any = None,
-        door: Door | None = None,
+        connector: Connector | None = None,
         **keywords: Any,
     ) -> None:
         """Settings as a mapping or as keywords, under any of their names. Nothing is connected yet.
 
-        `door`: another way to the network, for tests.
+        `connector` replaces the network in tests.
         """
         if key_serializer is not None:
             keywords["key_serializer"] = key_serializer
@@ -151,7 +151,7 @@ class Producer(Generic[Key, Value]):
         )
         self._hashes_keys = isinstance(self._partitioner, Murmur2)
         self._rng = random.Random()
-        self._cluster = cluster_of(self.settings, self.client_id, door)
+        self._cluster = cluster_of(self.settings, self.client_id, connector)
         self._accumulator = Accumulator(
             accumulator_options(self.settings), MemoryPool(self.settings.buffer_memory), self._rng
         )

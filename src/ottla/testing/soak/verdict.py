@@ -1,4 +1,4 @@
-"""Looks at everything in the end, through the door for clients and from inside."""
+"""Looks at everything in the end, through the ports for clients and from inside."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ LOSE, DROP, SILENT = "lose", "drop", "silent"
 
 
 def producer_of(cluster, **settings) -> Producer[bytes, bytes]:
-    return Producer(bootstrap_servers="broker:9001", door=cluster.network.door, **settings)
+    return Producer(bootstrap_servers="broker:9001", connector=cluster.network.connector, **settings)
 
 
 async def send_numbers(producer, count: int, partition: int | None = 0) -> list:
@@ -315,14 +315,14 @@ def test_brokers_that_are_all_gone_are_looked_for_at_the_bootstrap_servers(clust
     async def main():
         moved = False
 
-        async def door(make_protocol, address):
+        async def connector(make_protocol, address):
             if address.host == "bootstrap":
                 address = Address("broker", 9002 if moved else 9001)
             elif moved and address.port == 9001:
                 raise ConnectionRefusedError(111, "Connection refused")
-            return await cluster.network.door(make_protocol, address)
+            return await cluster.network.connector(make_protocol, address)
 
-        async with Producer(bootstrap_servers="bootstrap:1", door=door, linger_s=0) as producer:
+        async with Producer(bootstrap_servers="bootstrap:1", connector=connector, linger_s=0) as producer:
             await producer.send(TOPIC, b"first")
             cluster.add(2)
             cluster.network.leaders = [2]

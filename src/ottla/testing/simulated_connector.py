@@ -1,6 +1,6 @@
-"""The way of our clients to a simulated network: a transport on a simulated socket.
+"""Connects our clients through a simulated network: a transport on a simulated socket.
 
-Producer(bootstrap_servers="broker-1:9092", door=simulated_door(world.network.host("client")))
+Producer(bootstrap_servers="broker-1:9092", connector=simulated_connector(world.network.host("client")))
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
-from ottla.net.client import Address, Door, Transport
+from ottla.net.client import Address, Connector, Transport
 from ottla.testing.network import Host
 
 PAUSE_BYTES = 65_536  # more than this unsent: the protocol is asked to wait
 
 
-def simulated_door(host: Host) -> Door:
+def simulated_connector(host: Host) -> Connector:
     """Connections from that host."""
 
-    def door(make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address) -> Awaitable[Transport]:
+    def connector(make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address) -> Awaitable[Transport]:
         return _connect(host, make_protocol, address)
 
-    return door
+    return connector
 
 
 async def _connect(host: Host, make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address) -> Transport:
