@@ -14,8 +14,8 @@ import pytest
 
 from ottla.cluster import nodes
 from ottla.cluster.control_batch import BEING_DELETED, ControlRequest
+from ottla.cluster.controller_context import unwritten
 from ottla.cluster.image import NO_LEADER, BrokerNode, Endpoint, PartitionState, TopicState
-from ottla.cluster.office import unwritten
 from ottla.controller import moves
 from ottla.controller.controller import Controller
 from ottla.controller.in_sync import IsrRequest, alter

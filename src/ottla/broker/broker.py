@@ -22,7 +22,7 @@ from uuid import UUID
 from ottla import compiled
 from ottla.broker.cluster_member import ClusterMember
 from ottla.broker.compaction import Compaction
-from ottla.broker.controller import Controller, finish_deletions, load_configs, load_topics, take_office
+from ottla.broker.controller import Controller, begin_controller_epoch, finish_deletions, load_configs, load_topics
 from ottla.broker.disk_failures import DiskFailures
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group_coordinator import GroupCoordinator
@@ -200,7 +200,7 @@ class Broker:
                 self.cluster = ClusterMember(self, self.store, self._itself(), self._connector)
                 self.controller = self.cluster.metadata
             else:
-                await self._take_office()
+                await self._become_controller()
             self._serve_listeners()
         except BaseException:
             await self._give_up()
@@ -323,8 +323,8 @@ class Broker:
     def _itself(self) -> BrokerNode:
         return BrokerNode(self.node_id, self._endpoints(), self.config.broker_rack, epoch=0)
 
-    async def _take_office(self) -> None:
-        """A broker that is alone registers, takes the controller's office and loads what the store knows."""
+    async def _become_controller(self) -> None:
+        """Registers a broker that is alone, makes it the controller and loads what is in the store."""
         broker_node = self._itself()
         await self.store.commit(
             Create(
@@ -335,7 +335,7 @@ class Broker:
             Create(nodes.CONTROLLER, nodes.encode({"version": 2, "brokerid": self.node_id}), ephemeral=True),
         )
         image = await load_topics(self.store, self.image.with_brokers([broker_node], controller_id=self.node_id))
-        image, epoch = await take_office(self.store, image, self.node_id)
+        image, epoch = await begin_controller_epoch(self.store, image, self.node_id)
         self.publish(image)
         await finish_deletions(self.store, self.replicas.finish_deletion)
         for log in self.replicas.unclaimed():

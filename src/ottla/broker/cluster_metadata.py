@@ -20,8 +20,8 @@ from ottla.broker.config_changes import ConfigChanges
 from ottla.broker.controller import config_entity
 from ottla.broker.metadata_changes import RequestedTopic, decide_requested, unless_there
 from ottla.cluster import nodes
+from ottla.cluster.controller_context import unwritten
 from ottla.cluster.image import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, ClusterImage, TopicState
-from ottla.cluster.office import unwritten
 from ottla.cluster.topics import decide_more_partitions
 from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
@@ -77,8 +77,8 @@ class ClusterMetadata:
                 ErrorCode.NOT_CONTROLLER, "this broker is not the controller: see the metadata for which one is"
             )
 
-    async def _heard(self, is_there: Callable[[ClusterImage], bool], wait_s: float) -> bool:
-        """Whether this broker has heard of a change before the time was up."""
+    async def _wait_for_image(self, is_there: Callable[[ClusterImage], bool], wait_s: float) -> bool:
+        """Waits until this broker knows of a change; False if it does not within that time."""
         deadline = self._now() + wait_s
         while not is_there(self._image()):
             left_s = deadline - self._now()
@@ -146,7 +146,7 @@ class ClusterMetadata:
                 and all(state.leader != NO_LEADER for state in known.partitions)
             )
 
-        if await self._heard(is_led, wait_s):
+        if await self._wait_for_image(is_led, wait_s):
             return topic
         return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"topic {topic.name} is being created")
 
@@ -162,7 +162,7 @@ class ClusterMetadata:
         (outcome,) = await self._create([requested], ANSWER_S)
         if isinstance(outcome, ApiError) and outcome.code == ErrorCode.TOPIC_ALREADY_EXISTS:
             # Another broker was faster: we have not heard of it yet.
-            await self._heard(lambda image: requested.name in image.topics, AUTO_CREATE_S)
+            await self._wait_for_image(lambda image: requested.name in image.topics, AUTO_CREATE_S)
         return unless_there(outcome)
 
     # -- extending and deleting ----------------------------------------------------------------------------------------

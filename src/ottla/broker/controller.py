@@ -352,7 +352,7 @@ async def finish_deletions(store: Store, finish: Callable[[str, UUID], None]) ->
         await store.commit(Delete(path))
 
 
-async def take_office(store: Store, image: ClusterImage, node_id: int) -> tuple[ClusterImage, int]:
+async def begin_controller_epoch(store: Store, image: ClusterImage, node_id: int) -> tuple[ClusterImage, int]:
     """The controller's next epoch begins with an election of what the broker leads: the image then, and the epoch.
 
     All of it is one commit: a start costs one sync more, however many partitions there are. Notifications of settings

@@ -90,14 +90,14 @@ class ControllerRequests:
 
 
 def _check_broker_epoch(term: Term, node_id: int, broker_epoch: int) -> None:
-    broker = term.office.brokers.get(node_id)
+    broker = term.context.brokers.get(node_id)
     if broker is None or broker.epoch != broker_epoch:
         raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {node_id} is not registered in epoch {broker_epoch}")
 
 
 async def _alter_partition(term: Term, request: AlterPartitionRequest) -> AlterPartitionResponse:
     _check_broker_epoch(term, request.broker_id, request.broker_epoch)
-    office = term.office
+    context = term.context
     asked: dict[TopicPartition, IsrRequest] = {}
     answers: dict[UUID | str, AlterPartitionResponseTopicData] = {}
     names: dict[TopicPartition, AlterPartitionResponseTopicData] = {}
@@ -106,7 +106,7 @@ async def _alter_partition(term: Term, request: AlterPartitionRequest) -> AlterP
         answer = answers[key] = AlterPartitionResponseTopicData(
             topic_name=topic.topic_name, topic_id=topic.topic_id, partitions=[]
         )
-        name = topic.topic_name if topic.topic_id == ZERO_UUID else office.names_by_id.get(topic.topic_id)
+        name = topic.topic_name if topic.topic_id == ZERO_UUID else context.names_by_id.get(topic.topic_id)
         for entry in topic.partitions:
             if name is None:
                 answer.partitions.append(_refused(entry.partition_index, ErrorCode.UNKNOWN_TOPIC_ID))

@@ -260,7 +260,7 @@ class _Fetcher:
             for data in topic.partitions:
                 asked = keys.get((name, data.partition_index))
                 if asked is not None:
-                    await self._hear(wanted[asked], positions[asked], data)
+                    await self._handle_response(wanted[asked], positions[asked], data)
 
     async def _connected(self) -> BrokerConnection:
         if self._connection is None or self._connection.is_closed:
@@ -289,11 +289,11 @@ class _Fetcher:
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
-    async def _hear(self, partition: FollowedPartition, asked: FetchPosition, data: PartitionData) -> None:
+    async def _handle_response(self, partition: FollowedPartition, asked: FetchPosition, data: PartitionData) -> None:
         follower = partition.follower
         if follower is None or self.partitions.get(partition.name) is not partition:
             return  # it left while the answer was on its way
-        step = follower.hear(asked._replace(bytes_max=follower.position.bytes_max), data)
+        step = follower.handle_response(asked._replace(bytes_max=follower.position.bytes_max), data)
         try:
             match step:
                 case Append():

@@ -2,7 +2,7 @@
 
 A broker first hears which partitions it leads or follows (LeaderAndIsr), then what the cluster looks like
 (UpdateMetadata), then which replicas it is to stop (StopReplica). Each kind is one request for all partitions of a
-batch. The states are those of the office when the requests are made.
+batch. The states are those of the context when the requests are made.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from ottla.cluster.controller_context import NOT_WRITTEN, ControllerContext
 from ottla.cluster.image import BrokerNode, PartitionState, TopicState
-from ottla.cluster.office import NOT_WRITTEN, Office
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.replication import (
     LeaderAndIsrLiveLeader,
@@ -62,34 +62,36 @@ class ControlBatch:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def requests(self, office: Office, listener_name: str) -> dict[int, list[ControlRequest]]:
+    def requests(self, context: ControllerContext, listener_name: str) -> dict[int, list[ControlRequest]]:
         """By broker, in order. `listener_name`: the listener by which brokers reach each other."""
         requests: dict[int, list[ControlRequest]] = {}
         for node_id, partitions in self._led_or_followed.items():
-            if node_id in office.brokers and partitions:
+            if node_id in context.brokers and partitions:
                 requests.setdefault(node_id, []).append(
-                    _leader_and_isr(office, office.brokers[node_id], partitions, listener_name)
+                    _leader_and_isr(context, context.brokers[node_id], partitions, listener_name)
                 )
         # Metadata of partitions concerns everybody; without partitions, those who were named.
-        readers = set(office.brokers) if self._metadata_of else self._metadata_to & office.brokers.keys()
+        readers = set(context.brokers) if self._metadata_of else self._metadata_to & context.brokers.keys()
         if readers:
-            topics = _metadata_of_topics(office, self._metadata_of)
-            live = [_live_broker(broker) for broker in office.brokers.values()]
+            topics = _metadata_of_topics(context, self._metadata_of)
+            live = [_live_broker(broker) for broker in context.brokers.values()]
             for node_id in sorted(readers):
-                requests.setdefault(node_id, []).append(_update_metadata(office, office.brokers[node_id], topics, live))
+                requests.setdefault(node_id, []).append(
+                    _update_metadata(context, context.brokers[node_id], topics, live)
+                )
         for node_id, stopped in self._stopped.items():
-            if node_id in office.brokers:
-                requests.setdefault(node_id, []).append(_stop_replica(office, office.brokers[node_id], stopped))
+            if node_id in context.brokers:
+                requests.setdefault(node_id, []).append(_stop_replica(context, context.brokers[node_id], stopped))
         return requests
 
 
 def _leader_and_isr(
-    office: Office, broker: BrokerNode, partitions: dict[TopicPartition, bool], listener_name: str
+    context: ControllerContext, broker: BrokerNode, partitions: dict[TopicPartition, bool], listener_name: str
 ) -> LeaderAndIsrRequest:
     topics: dict[str, LeaderAndIsrTopicState] = {}
     leaders: set[int] = set()
     for partition, is_new in partitions.items():
-        topic = office.topics[partition.topic]
+        topic = context.topics[partition.topic]
         state = topic.partitions[partition.partition]
         leaders.add(state.leader)
         group = topics.get(topic.name)
@@ -100,7 +102,7 @@ def _leader_and_isr(
         group.partition_states.append(
             LeaderAndIsrPartitionState(
                 partition_index=partition.partition,
-                controller_epoch=office.epoch,
+                controller_epoch=context.epoch,
                 leader=state.leader,
                 leader_epoch=state.leader_epoch,
                 isr=list(state.isr),
@@ -113,34 +115,39 @@ def _leader_and_isr(
             )
         )
     return LeaderAndIsrRequest(
-        controller_id=office.controller_id,
-        controller_epoch=office.epoch,
+        controller_id=context.controller_id,
+        controller_epoch=context.epoch,
         broker_epoch=broker.epoch,
         topic_states=list(topics.values()),
         live_leaders=[
             LeaderAndIsrLiveLeader(broker_id=node.node_id, host_name=endpoint.host, port=endpoint.port)
-            for node in office.brokers.values()
+            for node in context.brokers.values()
             if node.node_id in leaders and (endpoint := node.endpoints.get(listener_name)) is not None
         ],
     )
 
 
 def _update_metadata(
-    office: Office, broker: BrokerNode, topics: list[UpdateMetadataTopicState], live: list[UpdateMetadataBroker]
+    context: ControllerContext,
+    broker: BrokerNode,
+    topics: list[UpdateMetadataTopicState],
+    live: list[UpdateMetadataBroker],
 ) -> UpdateMetadataRequest:
     return UpdateMetadataRequest(
-        controller_id=office.controller_id,
-        controller_epoch=office.epoch,
+        controller_id=context.controller_id,
+        controller_epoch=context.epoch,
         broker_epoch=broker.epoch,
         topic_states=topics,
         live_brokers=live,
     )
 
 
-def _metadata_of_topics(office: Office, partitions: Iterable[TopicPartition]) -> list[UpdateMetadataTopicState]:
+def _metadata_of_topics(
+    context: ControllerContext, partitions: Iterable[TopicPartition]
+) -> list[UpdateMetadataTopicState]:
     topics: dict[str, UpdateMetadataTopicState] = {}
     for partition in partitions:
-        topic = office.topics.get(partition.topic)
+        topic = context.topics.get(partition.topic)
         if topic is None or topic.partitions[partition.partition].version == NOT_WRITTEN:
             continue
         group = topics.get(topic.name)
@@ -148,24 +155,24 @@ def _metadata_of_topics(office: Office, partitions: Iterable[TopicPartition]) ->
             group = topics[topic.name] = UpdateMetadataTopicState(
                 topic_name=topic.name, topic_id=topic.topic_id, partition_states=[]
             )
-        group.partition_states.append(_metadata_of_partition(office, topic, partition))
+        group.partition_states.append(_metadata_of_partition(context, topic, partition))
     return list(topics.values())
 
 
 def _metadata_of_partition(
-    office: Office, topic: TopicState, partition: TopicPartition
+    context: ControllerContext, topic: TopicState, partition: TopicPartition
 ) -> UpdateMetadataPartitionState:
     state: PartitionState = topic.partitions[partition.partition]
-    is_going = topic.name in office.deleting
+    is_going = topic.name in context.deleting
     return UpdateMetadataPartitionState(
         partition_index=partition.partition,
-        controller_epoch=office.epoch,
+        controller_epoch=context.epoch,
         leader=BEING_DELETED if is_going else state.leader,
         leader_epoch=0 if is_going else state.leader_epoch,
         isr=list(state.isr),
         zk_version=0 if is_going else state.version,
         replicas=list(state.replicas),
-        offline_replicas=[node for node in state.replicas if not office.can_be_had(partition, node)],
+        offline_replicas=[node for node in state.replicas if not context.is_replica_online(partition, node)],
     )
 
 
@@ -186,7 +193,7 @@ def _live_broker(broker: BrokerNode) -> UpdateMetadataBroker:
 
 
 def _stop_replica(
-    office: Office, broker: BrokerNode, stopped: dict[TopicPartition, tuple[int, bool]]
+    context: ControllerContext, broker: BrokerNode, stopped: dict[TopicPartition, tuple[int, bool]]
 ) -> StopReplicaRequest:
     topics: dict[str, StopReplicaTopicState] = {}
     for partition, (leader_epoch, deletes) in stopped.items():
@@ -199,8 +206,8 @@ def _stop_replica(
             )
         )
     return StopReplicaRequest(
-        controller_id=office.controller_id,
-        controller_epoch=office.epoch,
+        controller_id=context.controller_id,
+        controller_epoch=context.epoch,
         broker_epoch=broker.epoch,
         topic_states=list(topics.values()),
     )

@@ -51,8 +51,8 @@ def _without(image: ClusterImage, state: PartitionState, node_id: int) -> Partit
     isr = tuple(node for node in state.isr if node != node_id)
     if state.leader != node_id:
         return replace(state, offline=offline) if isr == state.isr else _elected(state, state.leader, isr, offline)
-    able = [node for node in state.replicas if node in isr and node in image.brokers and node not in offline]
-    return _elected(state, able[0], isr, offline) if able else _elected(state, NO_LEADER, state.isr, offline)
+    online = [node for node in state.replicas if node in isr and node in image.brokers and node not in offline]
+    return _elected(state, online[0], isr, offline) if online else _elected(state, NO_LEADER, state.isr, offline)
 
 
 def _elected(state: PartitionState, leader: int, isr: tuple[int, ...], offline: tuple[int, ...]) -> PartitionState:

@@ -35,77 +35,77 @@ async def read_brokers(term: Term) -> dict[int, BrokerNode]:
 class Changes:
     """What differs between who was known and who is registered."""
 
-    came: list[BrokerNode]
-    went: list[int]
+    joined: list[BrokerNode]
+    left: list[int]
     altered: list[BrokerNode]  # other addresses or features under the same registration
 
 
 def compare(known: Mapping[int, BrokerNode], found: Mapping[int, BrokerNode]) -> Changes:
-    """A broker that registered anew between two readings went and came."""
-    went = [node_id for node_id, broker in known.items() if node_id not in found or found[node_id].epoch > broker.epoch]
-    came = [broker for node_id, broker in found.items() if node_id not in known or node_id in went]
+    """A broker that registered again between two readings has left and joined."""
+    left = [node_id for node_id, broker in known.items() if node_id not in found or found[node_id].epoch > broker.epoch]
+    joined = [broker for node_id, broker in found.items() if node_id not in known or node_id in left]
     altered = [
         broker
         for node_id, broker in found.items()
-        if node_id in known and node_id not in went and broker.endpoints != known[node_id].endpoints
+        if node_id in known and node_id not in left and broker.endpoints != known[node_id].endpoints
     ]
-    return Changes(sorted(came, key=lambda broker: broker.node_id), sorted(went), altered)
+    return Changes(sorted(joined, key=lambda broker: broker.node_id), sorted(left), altered)
 
 
 async def follow_brokers(term: Term, peers: Peers) -> Changes:
     """Brings what is known in line with who is registered."""
-    changes = compare(term.office.brokers, await read_brokers(term))
-    if changes.went:
-        await _brokers_went(term, peers, changes.went)
-    if changes.came:
-        await _brokers_came(term, peers, changes.came)
+    changes = compare(term.context.brokers, await read_brokers(term))
+    if changes.left:
+        await _brokers_left(term, peers, changes.left)
+    if changes.joined:
+        await _brokers_joined(term, peers, changes.joined)
     for broker in changes.altered:
-        term.office.brokers[broker.node_id] = broker
+        term.context.brokers[broker.node_id] = broker
         peers.remove(broker.node_id)
         peers.add(broker)
     if changes.altered:
-        term.batch.update_metadata(term.office.brokers)
+        term.batch.update_metadata(term.context.brokers)
     term.send()
     return changes
 
 
-async def _brokers_went(term: Term, peers: Peers, went: Iterable[int]) -> None:
-    office = term.office
-    for node_id in went:
+async def _brokers_left(term: Term, peers: Peers, left: Iterable[int]) -> None:
+    context = term.context
+    for node_id in left:
         logger.info("broker %d has left the cluster", node_id)
-        office.brokers.pop(node_id, None)
-        office.offline.pop(node_id, None)
-        office.shutting_down.discard(node_id)
+        context.brokers.pop(node_id, None)
+        context.offline.pop(node_id, None)
+        context.shutting_down.discard(node_id)
         peers.remove(node_id)
     held: dict[TopicPartition, None] = {}
-    for node_id in went:
-        held.update(dict.fromkeys(office.partitions_on(node_id)))
+    for node_id in left:
+        held.update(dict.fromkeys(context.partitions_on(node_id)))
     await repair(term, held)
     # Also what did not change has another set of replicas that cannot be had.
-    term.batch.update_metadata(office.brokers, held)
+    term.batch.update_metadata(context.brokers, held)
     term.send()
 
 
-async def _brokers_came(term: Term, peers: Peers, came: Iterable[BrokerNode]) -> None:
-    office = term.office
-    others = set(office.brokers)
-    for broker in came:
+async def _brokers_joined(term: Term, peers: Peers, joined: Iterable[BrokerNode]) -> None:
+    context = term.context
+    others = set(context.brokers)
+    for broker in joined:
         logger.info("broker %d has joined the cluster, in epoch %d", broker.node_id, broker.epoch)
-        office.brokers[broker.node_id] = broker
+        context.brokers[broker.node_id] = broker
         peers.add(broker)
     # Who is alive must be known before anybody is told to follow one of them.
     term.batch.update_metadata(others)
     term.send()
-    arrived = {broker.node_id for broker in came}
+    arrived = {broker.node_id for broker in joined}
     term.batch.update_metadata(arrived)
     term.send()
-    held = [partition for partition, state in office.partitions() if arrived & set(state.replicas)]
+    held = [partition for partition, state in context.partitions() if arrived & set(state.replicas)]
     for partition in held:
-        state = office.state(partition)
+        state = context.state(partition)
         if state.leader_epoch >= 0:
             term.batch.lead_or_follow(arrived & set(state.replicas), partition)
     # The newcomer knows nothing yet: every partition that has a state.
-    term.batch.update_metadata(arrived, [partition for partition, _ in office.partitions()])
+    term.batch.update_metadata(arrived, [partition for partition, _ in context.partitions()])
     term.send()
     await begin_partitions(term, held)
     await repair(term, held)
@@ -117,32 +117,32 @@ async def _brokers_came(term: Term, peers: Peers, came: Iterable[BrokerNode]) ->
 
 async def shut_down(term: Term, node_id: int, broker_epoch: int) -> list[TopicPartition]:
     """Moves leadership away from a broker that is about to stop; returns what it still leads."""
-    office = term.office
-    broker = office.brokers.get(node_id)
+    context = term.context
+    broker = context.brokers.get(node_id)
     if broker is None:
         raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not registered")
     if 0 <= broker_epoch < broker.epoch:
         raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {node_id} is in epoch {broker.epoch}, not {broker_epoch}")
-    office.shutting_down.add(node_id)
+    context.shutting_down.add(node_id)
     held = [
         partition
-        for partition in office.partitions_on(node_id)
-        if len(office.state(partition).replicas) > 1 and partition.topic not in office.deleting
+        for partition in context.partitions_on(node_id)
+        if len(context.state(partition).replicas) > 1 and partition.topic not in context.deleting
     ]
-    led = [partition for partition in held if office.state(partition).leader == node_id]
-    await change(term, led, lambda partition, state, able: elect_without(state, office.shutting_down, able))
+    led = [partition for partition in held if context.state(partition).leader == node_id]
+    await change(term, led, lambda partition, state, online: elect_without(state, context.shutting_down, online))
     term.send()
-    followed = [partition for partition in held if office.state(partition).leader != node_id]
+    followed = [partition for partition in held if context.state(partition).leader != node_id]
     for partition in followed:
-        term.batch.stop([node_id], partition, office.state(partition).leader_epoch, deletes=False)
+        term.batch.stop([node_id], partition, context.state(partition).leader_epoch, deletes=False)
     term.send()
 
-    def rule(partition: TopicPartition, state: PartitionState, able: list[int]) -> PartitionState | None:
+    def rule(partition: TopicPartition, state: PartitionState, online: list[int]) -> PartitionState | None:
         return remove_replica(state, node_id)
 
     await change(term, followed, rule)
     term.send()
-    return [partition for partition in led if office.state(partition).leader == node_id]
+    return [partition for partition in led if context.state(partition).leader == node_id]
 
 
 # -- log directories ---------------------------------------------------------------------------------------------------
@@ -155,8 +155,8 @@ async def directories_failed(term: Term) -> None:
     for name, node in (await term.get_many(paths)).items():
         if node is not None:
             node_id = nodes.decode_log_dir_event(paths[name], node.data)
-            for partition in term.office.partitions_on(node_id):
-                if term.office.state(partition).leader_epoch >= 0:
+            for partition in term.context.partitions_on(node_id):
+                if term.context.state(partition).leader_epoch >= 0:
                     term.batch.lead_or_follow([node_id], partition)
     term.send()
     await term.write_many({name: Delete(path) for name, path in paths.items()})
@@ -164,18 +164,18 @@ async def directories_failed(term: Term) -> None:
 
 async def replicas_offline(term: Term, node_id: int, partitions: Iterable[TopicPartition]) -> None:
     """A broker answers that it cannot have these replicas: their directory failed."""
-    office = term.office
+    context = term.context
     lost = [
         partition
         for partition in partitions
-        if office.find(partition) is not None and partition not in office.offline.get(node_id, ())
+        if context.find(partition) is not None and partition not in context.offline.get(node_id, ())
     ]
-    if not lost or node_id not in office.brokers:
+    if not lost or node_id not in context.brokers:
         return
     logger.warning("broker %d has lost %d replicas with a log directory", node_id, len(lost))
-    office.offline.setdefault(node_id, set()).update(lost)
+    context.offline.setdefault(node_id, set()).update(lost)
     await repair(term, lost)
     for partition in lost:
-        term.batch.stop([node_id], partition, office.state(partition).leader_epoch, deletes=False)
-    term.batch.update_metadata(office.brokers, lost)
+        term.batch.stop([node_id], partition, context.state(partition).leader_epoch, deletes=False)
+    term.batch.update_metadata(context.brokers, lost)
     term.send()

@@ -1,9 +1,9 @@
-"""The controller of a cluster, on each broker: it is elected, serves its term, resigns, and stands again.
+"""The controller of a cluster: every broker runs one, and one of them is elected for a term.
 
-Whoever creates the ephemeral node `/controller` first is elected, and raises the epoch in the same commit. In office
-there is one queue of events and one that handles them: changes seen in the store, answers of brokers, requests. Nothing
-of a term outlives it. The session with the store is the term's: when it ends, so does the term, before a new session
-does anything.
+Whoever creates the ephemeral node `/controller` first is elected, and raises the epoch in the same commit. During
+a term, events are queued and handled one at a time: changes in the store, responses of brokers, requests. Nothing of a
+term outlives it. A term belongs to a session with the store: when the session ends, so does the term, before a new
+session does anything.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from uuid import UUID
 
 from ottla.cluster import nodes
 from ottla.cluster.control_batch import ControlRequest
+from ottla.cluster.controller_context import ControllerContext
 from ottla.cluster.moves import is_moving
-from ottla.cluster.office import Office
 from ottla.cluster.topics import new_topic_id
 from ottla.controller import brokers, elections, moves, topics
 from ottla.controller.deletions import Deletions
@@ -56,13 +56,13 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-FIRST_REBALANCE_S = 5.0  # after taking office
+FIRST_REBALANCE_S = 5.0  # after the election
 REQUESTS_WAITING_MAX = 10_000
-FAILED_PAUSE_S = 1.0  # before a broker whose term failed stands again: others first
+FAILED_PAUSE_S = 1.0  # before a broker whose term failed tries to be elected again: others first
 
 
 class Controller:
-    """Stands for election as long as `run` runs. `moved` fires when somebody else, or nobody, is in office."""
+    """Tries to be elected, and serves when it is, until `run` is cancelled."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Controller:
         self._now_ms = now_ms
         self._changed = Signal()  # the node of the controller, or the session
         self._active: _Active | None = None
-        self._office: Office | None = None  # of the latest term
+        self._context: ControllerContext | None = None  # of the latest term
 
     @property
     def is_active(self) -> bool:
@@ -116,12 +116,12 @@ class Controller:
 
     # -- election ------------------------------------------------------------------------------------------------------
 
-    async def _try_election(self) -> Office | None:
-        """The new office; None where somebody else has it."""
+    async def _try_election(self) -> ControllerContext | None:
+        """The context of the new term; None if another broker is the controller."""
         try:
             if await self._store.get(nodes.CONTROLLER) is not None:
                 return None
-            return await self._stand()
+            return await self._create_controller_node()
         except StoreUnavailable as error:
             logger.info("no election yet: %s", error)
             return None
@@ -129,7 +129,7 @@ class Controller:
             logger.info("another broker won the election: %s", error)
             return None
 
-    async def _stand(self) -> Office | None:
+    async def _create_controller_node(self) -> ControllerContext | None:
         with suppress(NodeExists):
             if await self._store.get(nodes.CONTROLLER_EPOCH) is None:
                 await self._store.commit(Create(nodes.CONTROLLER_EPOCH, b"0"))
@@ -147,7 +147,7 @@ class Controller:
             if not await self._was_elected(epoch):
                 raise
         logger.info("broker %d is the controller, in epoch %d", self._node_id, epoch)
-        return Office(self._node_id, epoch, node.version + 1)
+        return ControllerContext(self._node_id, epoch, node.version + 1)
 
     async def _was_elected(self, epoch: int) -> bool:
         """Whether an election whose answer was lost was won."""
@@ -163,13 +163,13 @@ class Controller:
             and raised.data == str(epoch).encode()
         )
 
-    # -- in office -----------------------------------------------------------------------------------------------------
+    # -- a term --------------------------------------------------------------------------------------------------------
 
-    async def _serve(self, office: Office) -> None:
+    async def _serve(self, context: ControllerContext) -> None:
         """Serves a term to its end."""
         session_id = self._store.session.session_id
-        self._office = office
-        active = self._active = _Active(office, self._store, self._make_peers(), self._settings, self._rng)
+        self._context = context
+        active = self._active = _Active(context, self._store, self._make_peers(), self._settings, self._rng)
         serving = asyncio.ensure_future(active.run())
         try:
             while not serving.done():
@@ -183,21 +183,21 @@ class Controller:
             active.end()
             serving.cancel()
             await asyncio.wait((serving,))
-            logger.info("broker %d is no longer the controller of epoch %d", self._node_id, office.epoch)
+            logger.info("broker %d is no longer the controller of epoch %d", self._node_id, context.epoch)
         failure = None if serving.cancelled() else serving.exception()
         if failure is not None and not isinstance(failure, ControllerMoved):
             # What is known may be wrong by now. Whoever is elected next reads everything anew, be it this broker.
-            logger.error("the controller failed in epoch %d and resigns", office.epoch, exc_info=failure)
+            logger.error("the controller failed in epoch %d and resigns", context.epoch, exc_info=failure)
             await self.resign()
             await asyncio.sleep(FAILED_PAUSE_S)
 
     async def resign(self) -> None:
-        """Leaves the office to the next one at once, before the session ends; nothing where it is somebody else's."""
-        office, self._office = self._office, None
-        if office is None or self._store.session.state is not SessionState.CONNECTED:
+        """Lets another broker be elected at once, before the session ends, if this one is the controller."""
+        context, self._context = self._context, None
+        if context is None or self._store.session.state is not SessionState.CONNECTED:
             return
         with suppress(StoreError):
-            await self._store.commit(Check(nodes.CONTROLLER_EPOCH, office.epoch_version), Delete(nodes.CONTROLLER))
+            await self._store.commit(Check(nodes.CONTROLLER_EPOCH, context.epoch_version), Delete(nodes.CONTROLLER))
 
 
 async def _first_of(task: asyncio.Future[Any], other: Coroutine[Any, Any, Any]) -> None:
@@ -211,15 +211,15 @@ async def _first_of(task: asyncio.Future[Any], other: Coroutine[Any, Any, Any]) 
 
 
 class _Active:
-    """A controller in office: its queue, and everything that may come into it."""
+    """An elected controller: its queue, and all events that are put into it."""
 
     def __init__(
-        self, office: Office, store: Store, peers: Peers, settings: ControllerSettings, rng: random.Random
+        self, context: ControllerContext, store: Store, peers: Peers, settings: ControllerSettings, rng: random.Random
     ) -> None:
         self._peers = peers
         self._rng = rng
         self._loop = asyncio.get_running_loop()
-        self._term = Term(office, store, peers, settings, self._heard)
+        self._term = Term(context, store, peers, settings, self._on_response)
         self._deletions = Deletions(self._term)
         self._queue: deque[Callable[[], Awaitable[None]]] = deque()
         self._due: set[str] = set()  # what is in the queue already and need not be twice
@@ -302,28 +302,28 @@ class _Active:
     # -- taking over ---------------------------------------------------------------------------------------------------
 
     async def _take_over(self) -> None:
-        term, office = self._term, self._term.office
+        term, context = self._term, self._term.context
         await term.write(Create(nodes.FEATURE, nodes.encode_features()))
         self._watch()
         await self._drop_old_notifications()
-        office.brokers.update(await brokers.read_brokers(term))
-        for broker in office.brokers.values():
+        context.brokers.update(await brokers.read_brokers(term))
+        for broker in context.brokers.values():
             self._peers.add(broker)
         written: dict[TopicPartition, int] = {}
         names = await term.children(nodes.TOPICS)
         for topic in await topics.read_topics(term, names, self._new_topic_id, written):
-            office.set_topic(topic)
+            context.set_topic(topic)
             self._watch_topic(topic.name)
-        # Who is alive must be known before anybody is told to follow one of them.
-        term.batch.update_metadata(office.brokers)
+        # Brokers must know who is alive before they are asked to follow one of them.
+        term.batch.update_metadata(context.brokers)
         term.send()
-        partitions = [partition for partition, _ in office.partitions()]
+        partitions = [partition for partition, _ in context.partitions()]
         await topics.begin_partitions(term, partitions)
         returned = self._returned(written)
         await elections.repair(term, returned, returned)
         for partition in partitions:
-            if office.state(partition).leader_epoch >= 0:
-                term.tell_replicas(partition)
+            if context.state(partition).leader_epoch >= 0:
+                term.notify_replicas(partition)
         term.send()
         await elections.repair(term, partitions)
         term.send()
@@ -338,10 +338,10 @@ class _Active:
         It may have lost what was not on its disk. As leader in the same epoch it would write other records at offsets
         that its followers have; as follower it would count for what it lacks.
         """
-        brokers = self._term.office.brokers
+        brokers = self._term.context.brokers
         returned = {}
         for partition, commit in written.items():
-            isr = self._term.office.state(partition).isr
+            isr = self._term.context.state(partition).isr
             nodes_back = [node for node in isr if node in brokers and brokers[node].epoch > commit]
             if nodes_back:
                 returned[partition] = nodes_back
@@ -376,21 +376,21 @@ class _Active:
             await self._term.write_many({name: Delete(f"{parent}/{name}") for name in names})
 
     def _new_topic_id(self) -> UUID:
-        return new_topic_id(self._rng, self._term.office.names_by_id)
+        return new_topic_id(self._rng, self._term.context.names_by_id)
 
     # -- events --------------------------------------------------------------------------------------------------------
 
     async def _follow_brokers(self) -> None:
         changes = await brokers.follow_brokers(self._term, self._peers)
-        for node_id in changes.went:
-            self._deletions.broker_went(node_id)
-        if changes.came or changes.went:
+        for node_id in changes.left:
+            self._deletions.broker_left(node_id)
+        if changes.joined or changes.left:
             await self._after_changes()
 
     async def _follow_topics(self) -> None:
         for name in await topics.follow_topics(self._term, self._new_topic_id):
             self._watch_topic(name)
-        for name in self._topic_watches.keys() - self._term.office.topics.keys():
+        for name in self._topic_watches.keys() - self._term.context.topics.keys():
             self._topic_watches.pop(name).cancel()
         await self._deletions.follow_marks()
 
@@ -400,7 +400,7 @@ class _Active:
         await self._resume_moves()
 
     async def _resume_moves(self) -> None:
-        moving = [partition for partition, state in self._term.office.partitions() if is_moving(state)]
+        moving = [partition for partition, state in self._term.context.partitions() if is_moving(state)]
         for partition in moving:
             await moves.complete_if_caught_up(self._term, partition)
 
@@ -413,9 +413,9 @@ class _Active:
         for name, node in (await term.get_many(paths)).items():
             if node is not None:
                 changed.update(dict.fromkeys(nodes.decode_partitions(paths[name], node.data)))
-        known = [partition for partition in changed if term.office.find(partition) is not None]
+        known = [partition for partition in changed if term.context.find(partition) is not None]
         await term.read_states(known)
-        term.batch.update_metadata(term.office.brokers, known)
+        term.batch.update_metadata(term.context.brokers, known)
         term.send()
         await term.write_many({name: Delete(path) for name, path in paths.items()})
         await self._resume_moves()
@@ -439,7 +439,7 @@ class _Active:
 
     # -- answers of brokers --------------------------------------------------------------------------------------------
 
-    def _heard(self, node_id: int, request: ControlRequest, answer: Any) -> None:
+    def _on_response(self, node_id: int, request: ControlRequest, answer: Any) -> None:
         match request, answer:
             case LeaderAndIsrRequest(), LeaderAndIsrResponse():
                 lost = self._offline_of(answer)
@@ -448,10 +448,10 @@ class _Active:
             case StopReplicaRequest(), StopReplicaResponse():
                 gone = _deleted(request, answer)
                 if gone:
-                    self._enqueue(partial(self._deletions.heard, node_id, gone))
+                    self._enqueue(partial(self._deletions.replicas_deleted, node_id, gone))
 
     def _offline_of(self, answer: LeaderAndIsrResponse) -> list[TopicPartition]:
-        names = self._term.office.names_by_id
+        names = self._term.context.names_by_id
         return [
             TopicPartition(names[topic.topic_id], each.partition_index)
             for topic in answer.topics

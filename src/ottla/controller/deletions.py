@@ -1,8 +1,8 @@
 """Topics on their way out: marked in the store, taken out of the metadata, stopped and deleted on brokers, forgotten.
 
-Everything can be resumed from the mark alone. A topic of which a replica cannot be had waits: records of it would come
-back with that replica, under a name that may be another topic's by then. A move that is under way ends with the topic:
-those that are added or removed hold it as the others do.
+Everything can be resumed from the mark alone. A topic waits while one of its replicas is offline: its records
+would come back with that replica, under a name that may be another topic's by then. A move in progress ends with the
+topic: replicas that are being added or removed are deleted as the others are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class Deletions:
-    """The deletions of one term. `_awaited`: for each topic under way, the replicas that were not reported as gone."""
+    """The deletions of one term. `_awaited`: for each topic, the replicas that are not reported as deleted."""
 
     def __init__(self, term: Term) -> None:
         self._term = term
@@ -29,18 +29,18 @@ class Deletions:
 
     async def follow_marks(self) -> None:
         """Somebody wants topics deleted."""
-        term, office = self._term, self._term.office
+        term, context = self._term, self._term.context
         marked = set(await term.children(nodes.DELETIONS))
-        dropped = marked if not term.settings.deletes_topics else marked - office.topics.keys()
+        dropped = marked if not term.settings.deletes_topics else marked - context.topics.keys()
         await term.write_many({name: Delete(nodes.deletion_path(name)) for name in dropped})
-        for name in sorted(marked - dropped - office.deleting):
+        for name in sorted(marked - dropped - context.deleting):
             logger.info("the deletion of topic %s has begun", name)
-            office.deleting.add(name)
+            context.deleting.add(name)
         await self.resume()
 
     async def resume(self) -> None:
-        """Goes on with the topics of which every replica can be had."""
-        for name in sorted(self._term.office.deleting - self._awaited.keys()):
+        """Goes on with the topics whose replicas are all online."""
+        for name in sorted(self._term.context.deleting - self._awaited.keys()):
             if self._is_possible(name):
                 self._stop_everywhere(name)
         # A topic without partitions that anybody holds has nothing to wait for.
@@ -48,29 +48,29 @@ class Deletions:
             await self._forget(name)
 
     def _is_possible(self, name: str) -> bool:
-        office = self._term.office
+        context = self._term.context
         return all(
-            office.can_be_had(TopicPartition(name, index), node)
-            for index, state in enumerate(office.topics[name].partitions)
+            context.is_replica_online(TopicPartition(name, index), node)
+            for index, state in enumerate(context.topics[name].partitions)
             for node in state.replicas
         )
 
     def _stop_everywhere(self, name: str) -> None:
         """Out of the metadata first, so that nobody asks for it any more; then stopped, and then deleted."""
-        term, office = self._term, self._term.office
-        states = dict(enumerate(office.topics[name].partitions))
+        term, context = self._term, self._term.context
+        states = dict(enumerate(context.topics[name].partitions))
         partitions = [TopicPartition(name, index) for index in states]
-        term.batch.update_metadata(office.brokers, partitions)
+        term.batch.update_metadata(context.brokers, partitions)
         term.send()
         for deletes in (False, True):
             for partition in partitions:
-                term.batch.stop(office.state(partition).replicas, partition, BEING_DELETED, deletes=deletes)
+                term.batch.stop(context.state(partition).replicas, partition, BEING_DELETED, deletes=deletes)
             term.send()
         self._awaited[name] = {
             (node, TopicPartition(name, index)) for index, state in states.items() for node in state.replicas
         }
 
-    async def heard(self, node_id: int, answers: Iterable[tuple[TopicPartition, ErrorCode]]) -> None:
+    async def replicas_deleted(self, node_id: int, answers: Iterable[tuple[TopicPartition, ErrorCode]]) -> None:
         """A broker deleted replicas, or could not."""
         complete = []
         for partition, code in answers:
@@ -87,7 +87,7 @@ class Deletions:
         for name in complete:
             await self._forget(name)
 
-    def broker_went(self, node_id: int) -> None:
+    def broker_left(self, node_id: int) -> None:
         """What it was to delete waits until it is back."""
         for name, awaited in list(self._awaited.items()):
             if any(node == node_id for node, _ in awaited):
@@ -96,7 +96,7 @@ class Deletions:
     async def _forget(self, name: str) -> None:
         """From the leaves to the mark: whoever resumes finds the mark until nothing else is left."""
         term = self._term
-        indexes = range(len(term.office.topics[name].partitions))
+        indexes = range(len(term.context.topics[name].partitions))
         await term.write_many({index: Delete(nodes.state_path(name, index)) for index in indexes})
         await term.write_many({index: Delete(nodes.partition_path(name, index)) for index in indexes})
         for path in (
@@ -107,5 +107,5 @@ class Deletions:
         ):
             await term.write(Delete(path))
         self._awaited.pop(name, None)
-        term.office.forget_topic(name)
+        term.context.forget_topic(name)
         logger.info("topic %s has been deleted", name)

@@ -1,4 +1,4 @@
-"""Changing who leads: a rule is asked for each partition, what it says is written, and then the brokers are told."""
+"""Changing who leads: a rule decides for each partition, the new state is written, and then sent to the brokers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from ottla.cluster import leadership
+from ottla.cluster.controller_context import NOT_WRITTEN
 from ottla.cluster.image import PartitionState
 from ottla.cluster.leadership import elect_of_any, elect_preferred
-from ottla.cluster.office import NOT_WRITTEN
 from ottla.controller.term import Term
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-# Given a partition, its state and the replicas that can be had: its new state, or None to leave it.
+# Given a partition, its state and the replicas that are online: its new state, or None to leave it.
 Rule = Callable[[TopicPartition, PartitionState, list[int]], PartitionState | None]
 
 
@@ -28,20 +28,20 @@ async def change(term: Term, partitions: Iterable[TopicPartition], rule: Rule) -
     changed: set[TopicPartition] = set()
     left = list(partitions)
     while left:
-        office = term.office
+        context = term.context
         decided = {}
         for partition in left:
-            state = office.find(partition)
-            if state is None or state.version == NOT_WRITTEN or partition.topic in office.deleting:
+            state = context.find(partition)
+            if state is None or state.version == NOT_WRITTEN or partition.topic in context.deleting:
                 continue
-            new = rule(partition, state, office.able(partition))
+            new = rule(partition, state, context.online_replicas(partition))
             if new is not None:
                 decided[partition] = new
         written = await term.write_states(decided)
         changed |= written
         left = [partition for partition in decided if partition not in written]
     for partition in changed:
-        term.tell_replicas(partition)
+        term.notify_replicas(partition)
     return changed
 
 
@@ -50,14 +50,14 @@ async def repair(
     partitions: Iterable[TopicPartition],
     unsafe: Mapping[TopicPartition, Collection[int]] = MappingProxyType({}),
 ) -> set[TopicPartition]:
-    """Replicas went or came: one that can be had leads, uncleanly where the topic allows it; no other is in sync.
+    """Replicas left or joined: one that is online leads, uncleanly where the topic allows it; only those are in sync.
 
     `unsafe`: replicas that must not go on as they were; what they have is not known.
     """
 
-    def rule(partition: TopicPartition, state: PartitionState, able: list[int]) -> PartitionState | None:
+    def rule(partition: TopicPartition, state: PartitionState, online: list[int]) -> PartitionState | None:
         doubtful = unsafe.get(partition, ())
-        safe = [node for node in able if node not in doubtful]
+        safe = [node for node in online if node not in doubtful]
         is_unclean = not doubtful and term.settings.elects_unclean(partition.topic)
         new = leadership.repair(state, safe, unclean=is_unclean)
         if new is not None and new.is_recovering and not state.is_recovering:
@@ -82,24 +82,24 @@ async def elect_by_request(
     outcomes: dict[TopicPartition, ErrorCode] = {}
     asked = list(partitions)
 
-    def rule(partition: TopicPartition, state: PartitionState, able: list[int]) -> PartitionState | None:
+    def rule(partition: TopicPartition, state: PartitionState, online: list[int]) -> PartitionState | None:
         if unclean:
-            if state.leader in able:
+            if state.leader in online:
                 outcomes[partition] = ErrorCode.ELECTION_NOT_NEEDED
                 return None
-            new = elect_of_any(state, able)
+            new = elect_of_any(state, online)
             outcomes[partition] = ErrorCode.NONE if new is not None else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
             return new
-        new = elect_preferred(state, able)
+        new = elect_preferred(state, online)
         if new is None:
-            leads = state.leader == state.replicas[0] and state.leader in able
+            leads = state.leader == state.replicas[0] and state.leader in online
             outcomes[partition] = ErrorCode.ELECTION_NOT_NEEDED if leads else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         else:
             outcomes[partition] = ErrorCode.NONE
         return new
 
     for partition in asked:
-        if term.office.find(partition) is None or partition.topic in term.office.deleting:
+        if term.context.find(partition) is None or partition.topic in term.context.deleting:
             outcomes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     await change(term, [each for each in asked if each not in outcomes], rule)
     return outcomes
@@ -107,14 +107,14 @@ async def elect_by_request(
 
 async def rebalance_leaders(term: Term) -> set[TopicPartition]:
     """Preferred leaders lead again, for brokers that lead too few of what they should."""
-    office, settings = term.office, term.settings
+    context, settings = term.context, term.settings
     preferred: dict[int, list[TopicPartition]] = {}
-    for partition, state in office.partitions():
-        if partition.topic not in office.deleting and not state.adding and not state.removing:
+    for partition, state in context.partitions():
+        if partition.topic not in context.deleting and not state.adding and not state.removing:
             preferred.setdefault(state.replicas[0], []).append(partition)
     due = []
     for node_id, partitions in preferred.items():
-        away = [each for each in partitions if office.state(each).leader != node_id]
-        if node_id in office.brokers and 100 * len(away) > settings.imbalance_percent * len(partitions):
+        away = [each for each in partitions if context.state(each).leader != node_id]
+        if node_id in context.brokers and 100 * len(away) > settings.imbalance_percent * len(partitions):
             due += away
-    return await change(term, due, lambda partition, state, able: elect_preferred(state, able))
+    return await change(term, due, lambda partition, state, online: elect_preferred(state, online))

@@ -25,25 +25,27 @@ async def alter(
     term: Term, requests: Mapping[TopicPartition, IsrRequest]
 ) -> dict[TopicPartition, PartitionState | ErrorCode]:
     """The state of each partition afterwards, or why it stays as it is."""
-    office = term.office
+    context = term.context
     outcomes: dict[TopicPartition, PartitionState | ErrorCode] = {}
     changes: dict[TopicPartition, PartitionState] = {}
     for partition, request in requests.items():
-        state = office.find(partition)
-        if state is None or partition.topic in office.deleting:
+        state = context.find(partition)
+        if state is None or partition.topic in context.deleting:
             outcomes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             continue
-        decided = decide(state, request, eligible=[node for node in office.brokers if node not in office.shutting_down])
+        decided = decide(
+            state, request, eligible=[node for node in context.brokers if node not in context.shutting_down]
+        )
         if isinstance(decided, ErrorCode) or decided is state:
             outcomes[partition] = decided
         else:
             changes[partition] = decided
     written = await term.write_states(changes)
     for partition in changes:
-        outcomes[partition] = office.state(partition) if partition in written else ErrorCode.INVALID_UPDATE_VERSION
+        outcomes[partition] = context.state(partition) if partition in written else ErrorCode.INVALID_UPDATE_VERSION
     if written:
         # The leader has its answer; the others learn of it as metadata.
-        term.batch.update_metadata(office.brokers, sorted(written))
+        term.batch.update_metadata(context.brokers, sorted(written))
         term.send()
     return outcomes
 
@@ -51,7 +53,7 @@ async def alter(
 def decide(state: PartitionState, request: IsrRequest, eligible: Iterable[int]) -> PartitionState | ErrorCode:
     """The new state, the same one where it is what was asked for, or a refusal. The order of the checks is Kafka's."""
     if request.version > state.version or request.leader_epoch > state.leader_epoch:
-        return ErrorCode.NOT_CONTROLLER  # the leader knows more than we do: somebody else is in office
+        return ErrorCode.NOT_CONTROLLER  # the leader knows a later state: another broker is the controller
     if request.leader_epoch < state.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if request.isr == state.isr and request.is_recovering == state.is_recovering:

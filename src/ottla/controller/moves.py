@@ -24,22 +24,22 @@ logger = logging.getLogger(__name__)
 
 async def begin(term: Term, partition: TopicPartition, replicas: Sequence[int]) -> None:
     """Starts a move, or turns one that is under way; ApiError says why not."""
-    office = term.office
+    context = term.context
     state = _known(term, partition)
-    moves.check_replicas(replicas, office.brokers)
+    moves.check_replicas(replicas, context.brokers)
     if not moves.is_moving(state) and tuple(replicas) == state.replicas:
         return
     dropped = set(state.adding) - set(replicas)  # of an earlier target that is not to come any more
     await _write_assignment(term, partition, moves.begin(state, replicas))
     logger.info("%s moves from %s to %s", partition, list(moves.origin(state)), list(replicas))
 
-    def announce(_: TopicPartition, known: PartitionState, able: list[int]) -> PartitionState:
+    def announce(_: TopicPartition, known: PartitionState, online: list[int]) -> PartitionState:
         isr = tuple(node for node in known.isr if node not in dropped)
         return _next_epoch(known, known.leader if known.leader in isr else NO_LEADER, isr or known.isr)
 
     await change(term, [partition], announce)
-    for node in office.state(partition).adding:
-        if node in office.brokers:
+    for node in context.state(partition).adding:
+        if node in context.brokers:
             term.batch.lead_or_follow([node], partition, is_new=True)
     _drop(term, partition, dropped)
     term.send()
@@ -48,24 +48,24 @@ async def begin(term: Term, partition: TopicPartition, replicas: Sequence[int]) 
 
 async def complete_if_caught_up(term: Term, partition: TopicPartition) -> bool:
     """Ends a move whose target is in sync; whether it did."""
-    office = term.office
-    state = office.find(partition)
-    if state is None or partition.topic in office.deleting:
+    context = term.context
+    state = context.find(partition)
+    if state is None or partition.topic in context.deleting:
         return False
     if not (moves.is_moving(state) and moves.has_caught_up(state)):
         return False
     target, gone = moves.target(state), state.removing
 
-    def take_over(_: TopicPartition, known: PartitionState, able: list[int]) -> PartitionState | None:
-        elected = elect_of_target(known, target, able)
+    def take_over(_: TopicPartition, known: PartitionState, online: list[int]) -> PartitionState | None:
+        elected = elect_of_target(known, target, online)
         if elected is None:
-            return None  # nobody of the target can be had now; the move goes on when somebody can
+            return None  # no replica of the target is online; the move goes on when one is
         return replace(elected, isr=tuple(node for node in elected.isr if node in target))
 
     if not await change(term, [partition], take_over):
         return False
-    await _write_assignment(term, partition, moves.finish(office.state(partition)))
-    term.tell_replicas(partition)
+    await _write_assignment(term, partition, moves.finish(context.state(partition)))
+    term.notify_replicas(partition)
     term.send()
     _drop(term, partition, gone)
     term.send()
@@ -84,36 +84,36 @@ async def cancel(term: Term, partition: TopicPartition) -> None:
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"none of the replicas {list(stays)} of {partition} is in sync"
         )
 
-    def stay(_: TopicPartition, known: PartitionState, able: list[int]) -> PartitionState | None:
-        elected = elect_of_target(known, stays, able)
+    def stay(_: TopicPartition, known: PartitionState, online: list[int]) -> PartitionState | None:
+        elected = elect_of_target(known, stays, online)
         return None if elected is None else replace(elected, isr=tuple(node for node in elected.isr if node in stays))
 
     if not await change(term, [partition], stay):
         raise ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {partition} that stays can lead it")
-    await _write_assignment(term, partition, moves.cancel(term.office.state(partition)))
-    term.tell_replicas(partition)
+    await _write_assignment(term, partition, moves.cancel(term.context.state(partition)))
+    term.notify_replicas(partition)
     term.send()
     _drop(term, partition, gone)
     term.send()
 
 
 def _known(term: Term, partition: TopicPartition) -> PartitionState:
-    state = term.office.find(partition)
-    if state is None or partition.topic in term.office.deleting:
+    state = term.context.find(partition)
+    if state is None or partition.topic in term.context.deleting:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} does not exist")
     return state
 
 
 async def _write_assignment(term: Term, partition: TopicPartition, state: PartitionState) -> None:
     """The whole assignment of the topic, with this partition's changed; known once it is written."""
-    topic = term.office.topics[partition.topic]
+    topic = term.context.topics[partition.topic]
     partitions = list(topic.partitions)
     partitions[partition.partition] = state
     changed = replace(topic, partitions=tuple(partitions))
     result = await term.write(Put(nodes.topic_path(topic.name), nodes.encode_topic(changed)))
     if isinstance(result, StoreError):
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the move of {partition} was not written: {result}")
-    term.office.set_topic(changed)
+    term.context.set_topic(changed)
 
 
 def _next_epoch(state: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState:
@@ -122,7 +122,7 @@ def _next_epoch(state: PartitionState, leader: int, isr: tuple[int, ...]) -> Par
 
 def _drop(term: Term, partition: TopicPartition, gone: Sequence[int] | set[int]) -> None:
     """Brokers that hold a partition no longer stop it, and then delete it."""
-    epoch = term.office.state(partition).leader_epoch
+    epoch = term.context.state(partition).leader_epoch
     for deletes in (False, True):
         if gone:
             term.batch.stop(gone, partition, epoch, deletes=deletes)

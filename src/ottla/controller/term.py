@@ -1,8 +1,8 @@
-"""A term of office: what is known, fenced writes, and the requests that go out after them.
+"""A controller's term: what is known, fenced writes, and the requests that are sent after them.
 
 Every write is conditional on the controller's epoch. One that fails that condition ends the term: `ControllerMoved`
-goes up to whoever runs it, and everything known is dropped. One whose answer was lost is looked for and then written
-again or not. Nothing is sent before it is written, and nothing is known that was not.
+goes up to whoever runs it, and everything known is dropped. If the answer to a write is lost, the node is read, and
+written again if it has to be. Nothing is sent before it is written, and nothing is known that was not.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from ottla.cluster import nodes
 from ottla.cluster.control_batch import ControlBatch, ControlRequest
+from ottla.cluster.controller_context import ControllerContext
 from ottla.cluster.image import PartitionState
-from ottla.cluster.office import Office
 from ottla.controller.peers import Peers
 from ottla.controller.settings import ControllerSettings
 from ottla.errors import OttlaError
@@ -49,23 +49,23 @@ class ControllerMoved(OttlaError):  # noqa: N818 (what happened, not a mistake)
 
 
 class Term:
-    """One controller's time in office."""
+    """The time from one election of a controller to its end."""
 
     def __init__(
         self,
-        office: Office,
+        context: ControllerContext,
         store: Store,
         peers: Peers,
         settings: ControllerSettings,
-        heard: Callable[[int, ControlRequest, Any], None],
+        on_response: Callable[[int, ControlRequest, Any], None],
     ) -> None:
-        """`heard` is called with each answer of a broker."""
-        self.office = office
+        """`on_response` is called with each response of a broker."""
+        self.context = context
         self.store = store
         self.settings = settings
         self._session_id = store.session.session_id
         self._peers = peers
-        self._heard = heard
+        self._on_response = on_response
         self.batch = ControlBatch()
 
     # -- brokers -------------------------------------------------------------------------------------------------------
@@ -73,13 +73,13 @@ class Term:
     def send(self) -> None:
         """Sends what the batch has gathered."""
         batch, self.batch = self.batch, ControlBatch()
-        for node_id, requests in batch.requests(self.office, self.settings.listener_name).items():
+        for node_id, requests in batch.requests(self.context, self.settings.listener_name).items():
             for request in requests:
-                self._peers.send(node_id, request, partial(self._heard, node_id, request))
+                self._peers.send(node_id, request, partial(self._on_response, node_id, request))
 
-    def tell_replicas(self, partition: TopicPartition, *, is_new: bool = False) -> None:
-        """The brokers that hold a partition learn its state, and everybody else as metadata."""
-        holders = [node for node in self.office.state(partition).replicas if node in self.office.brokers]
+    def notify_replicas(self, partition: TopicPartition, *, is_new: bool = False) -> None:
+        """Adds a partition's state to the batch: for its replicas, and as metadata for all brokers."""
+        holders = [node for node in self.context.state(partition).replicas if node in self.context.brokers]
         self.batch.lead_or_follow(holders, partition, is_new=is_new)
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Term:
 
     async def write(self, operation: Operation) -> Result | StoreError:
         """Makes one change, or returns the rule of the tree that is against it."""
-        fence = Check(nodes.CONTROLLER_EPOCH, self.office.epoch_version)
+        fence = Check(nodes.CONTROLLER_EPOCH, self.context.epoch_version)
         while True:
             try:
                 return (await self.store.commit(fence, operation))[1]
@@ -160,20 +160,20 @@ class Term:
     async def write_states(self, changes: Mapping[TopicPartition, PartitionState]) -> set[TopicPartition]:
         """Writes new states of partitions, each conditional on the one that is known; returns those that were written.
 
-        Where somebody was faster the newer state is known afterwards, and what to do about it is to be decided anew.
+        Where somebody was faster the newer state is known afterwards, and what to do about it has to be decided again.
         """
-        office = self.office
-        known = {partition: office.state(partition) for partition in changes}
+        context = self.context
+        known = {partition: context.state(partition) for partition in changes}
         results = await self.write_many(
             {
                 partition: Put(
-                    nodes.state_path(*partition), nodes.encode_state(state, office.epoch), known[partition].version
+                    nodes.state_path(*partition), nodes.encode_state(state, context.epoch), known[partition].version
                 )
                 for partition, state in changes.items()
             }
         )
         written = {partition: changes[partition] for partition, result in results.items() if isinstance(result, int)}
-        office.set_states(written)
+        context.set_states(written)
         missed = [partition for partition, result in results.items() if not isinstance(result, int)]
         if missed:
             await self.read_states(missed)
@@ -182,13 +182,13 @@ class Term:
         return set(written)
 
     async def read_states(self, partitions: list[TopicPartition]) -> None:
-        """Learns anew what the store says of partitions."""
-        office = self.office
+        """Reads the states of partitions again."""
+        context = self.context
         found = await self.get_many({partition: nodes.state_path(*partition) for partition in partitions})
         states = {}
         for partition, node in found.items():
             if node is not None:
-                before = office.state(partition)
+                before = context.state(partition)
                 state = nodes.decode_state(nodes.state_path(*partition), node.data, before.replicas, node.version)
                 states[partition] = replace(state, adding=before.adding, removing=before.removing)
-        office.set_states(states)
+        context.set_states(states)

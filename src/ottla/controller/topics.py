@@ -12,9 +12,9 @@ from dataclasses import replace
 from uuid import UUID
 
 from ottla.cluster import nodes
+from ottla.cluster.controller_context import NOT_WRITTEN, unwritten
 from ottla.cluster.image import PartitionState, TopicState
 from ottla.cluster.leadership import elect_first
-from ottla.cluster.office import NOT_WRITTEN, unwritten
 from ottla.controller.term import Term
 from ottla.ids import TopicPartition
 from ottla.store.api import Create, Node, NodeExists, Put, StoreError
@@ -62,14 +62,14 @@ async def _read_topic(
 
 async def follow_topics(term: Term, new_topic_id: NewTopicId) -> list[str]:
     """Brings what is known in line with the topics of the store; returns the names of those that are new."""
-    office = term.office
+    context = term.context
     names = set(await term.children(nodes.TOPICS))
-    for gone in sorted(office.topics.keys() - names):
-        office.forget_topic(gone)
-    new = await read_topics(term, sorted(names - office.topics.keys()), new_topic_id)
+    for gone in sorted(context.topics.keys() - names):
+        context.forget_topic(gone)
+    new = await read_topics(term, sorted(names - context.topics.keys()), new_topic_id)
     for topic in new:
         logger.info("topic %s has been created, with %d partitions", topic.name, len(topic.partitions))
-        office.set_topic(topic)
+        context.set_topic(topic)
     await begin_partitions(term, [TopicPartition(t.name, index) for t in new for index in range(len(t.partitions))])
     term.send()
     return [topic.name for topic in new]
@@ -77,29 +77,29 @@ async def follow_topics(term: Term, new_topic_id: NewTopicId) -> list[str]:
 
 async def follow_topic(term: Term, name: str, new_topic_id: NewTopicId) -> None:
     """A topic's assignment changed: it may have more partitions now."""
-    office = term.office
-    known = office.topics.get(name)
-    if known is None or name in office.deleting:
+    context = term.context
+    known = context.topics.get(name)
+    if known is None or name in context.deleting:
         return
     count = len(known.partitions)
     found = next(iter(await read_topics(term, [name], new_topic_id)), known)
     if len(found.partitions) <= count:
         return
     logger.info("topic %s grows from %d to %d partitions", name, count, len(found.partitions))
-    office.set_topic(replace(known, partitions=known.partitions + found.partitions[count:]))
+    context.set_topic(replace(known, partitions=known.partitions + found.partitions[count:]))
     await begin_partitions(term, [TopicPartition(name, index) for index in range(count, len(found.partitions))])
     term.send()
 
 
 async def begin_partitions(term: Term, partitions: Iterable[TopicPartition]) -> None:
     """Gives partitions that have no state their first one, as far as one of their brokers is alive."""
-    office = term.office
+    context = term.context
     first: dict[TopicPartition, PartitionState] = {}
     for partition in partitions:
-        state = office.state(partition)
-        able = office.able(partition)
-        if state.version == NOT_WRITTEN and able:
-            new = elect_first(state.replicas, able)
+        state = context.state(partition)
+        online = context.online_replicas(partition)
+        if state.version == NOT_WRITTEN and online:
+            new = elect_first(state.replicas, online)
             first[partition] = replace(new, adding=state.adding, removing=state.removing)
     if not first:
         return
@@ -107,13 +107,13 @@ async def begin_partitions(term: Term, partitions: Iterable[TopicPartition]) -> 
     await term.write_many({partition: Create(nodes.partition_path(*partition)) for partition in first})
     results = await term.write_many(
         {
-            partition: Create(nodes.state_path(*partition), nodes.encode_state(state, office.epoch))
+            partition: Create(nodes.state_path(*partition), nodes.encode_state(state, context.epoch))
             for partition, state in first.items()
         }
     )
-    office.set_states({each: first[each] for each, result in results.items() if not isinstance(result, StoreError)})
+    context.set_states({each: first[each] for each, result in results.items() if not isinstance(result, StoreError)})
     there = [partition for partition, result in results.items() if isinstance(result, NodeExists)]
     await term.read_states(there)  # a controller before us was interrupted behind them
     for partition in first:
-        if office.state(partition).version != NOT_WRITTEN:
-            term.tell_replicas(partition, is_new=True)
+        if context.state(partition).version != NOT_WRITTEN:
+            term.notify_replicas(partition, is_new=True)

@@ -53,7 +53,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """The answer to a question of the past."""
+    """The response to a fetch from a position that is no longer current."""
 
 
 Step: TypeAlias = Append | Truncate | FindPlace | Pause | Stop | Ignore
@@ -72,8 +72,8 @@ class Follower:
     def is_ready(self, now: float) -> bool:
         return not self.is_stopped and now >= self.paused_until
 
-    def hear(self, asked: FetchPosition, data: PartitionData) -> Step:
-        """What to do about the leader's answer to what was asked."""
+    def handle_response(self, asked: FetchPosition, data: PartitionData) -> Step:
+        """What to do about the leader's response to a fetch from `asked`."""
         if asked != self.position or self.is_stopped:
             return Ignore()
         match data.error_code:

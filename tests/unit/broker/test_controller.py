@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ottla.broker import controller
-from ottla.broker.controller import Controller, finish_deletions, load_configs, load_topics, take_office
+from ottla.broker.controller import Controller, begin_controller_epoch, finish_deletions, load_configs, load_topics
 from ottla.broker.metadata_changes import RequestedTopic
 from ottla.cluster import nodes
 from ottla.cluster.image import BrokerNode, ClusterImage
@@ -297,7 +297,7 @@ def test_notifications_of_settings_go_after_a_while_and_are_never_many(monkeypat
         await asyncio.sleep(2)
         await world.controller.purge_notifications()
         assert [name[-1] for name in await world.store.children(nodes.CONFIG_CHANGES)] == ["5"]
-        await take_office(world.store, world.controller.image, 1)
+        await begin_controller_epoch(world.store, world.controller.image, 1)
         assert await world.store.children(nodes.CONFIG_CHANGES) == []
         assert world.configs.topic_config("t").retention_ms == 5
 

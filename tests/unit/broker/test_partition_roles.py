@@ -98,7 +98,7 @@ class Replication:
         assert follower is not None
         asked = follower.position
         answer = self.answer(led, node, asked.offset, asked.last_fetched_epoch, asked.log_start_offset)
-        match follower.hear(asked, answer):
+        match follower.handle_response(asked, answer):
             case Append(data):
                 partition.append_fetched(follower, data, self.now_ms)
             case Truncate(epoch, end_offset):

@@ -32,19 +32,19 @@ def seen(result: PartitionState | None) -> tuple[int, tuple[int, ...]] | None:
 
 
 @pytest.mark.parametrize(
-    ("able", "expected"),
+    ("online", "expected"),
     [((1, 2, 3), (1, (1, 2, 3))), ((3, 2), (2, (2, 3))), ((4,), (NO_LEADER, ()))],
 )
 def test_a_new_partition_is_led_by_its_first_replica_that_is_there(
-    able: tuple[int, ...], expected: tuple[int, tuple[int, ...]]
+    online: tuple[int, ...], expected: tuple[int, tuple[int, ...]]
 ) -> None:
-    first = elect_first((1, 2, 3), able)
+    first = elect_first((1, 2, 3), online)
     assert (first.leader, first.isr) == expected
     assert (first.leader_epoch, first.version) == (0, 0)
 
 
 @pytest.mark.parametrize(
-    ("isr", "able", "clean", "unclean"),
+    ("isr", "online", "clean", "unclean"),
     [
         ((1, 2, 3), (2, 3), (2, (2, 3)), (2, (2, 3))),
         ((3, 2, 1), (3, 2), (2, (3, 2)), (2, (3, 2))),  # the order of the assignment decides, not that of the ISR
@@ -54,17 +54,17 @@ def test_a_new_partition_is_led_by_its_first_replica_that_is_there(
         ((1,), (), None, None),
     ],
 )
-def test_after_a_leader_is_lost(isr: tuple[int, ...], able: tuple[int, ...], clean: object, unclean: object) -> None:
+def test_after_a_leader_is_lost(isr: tuple[int, ...], online: tuple[int, ...], clean: object, unclean: object) -> None:
     before = state(1, isr)
-    assert seen(elect_of_in_sync(before, able)) == clean
-    found = elect_of_any(before, able)
+    assert seen(elect_of_in_sync(before, online)) == clean
+    found = elect_of_any(before, online)
     assert seen(found) == unclean
     if found is not None:
         assert found.is_recovering == (clean is None)
 
 
 @pytest.mark.parametrize(
-    ("leader", "isr", "able", "expected"),
+    ("leader", "isr", "online", "expected"),
     [
         (2, (1, 2, 3), (1, 2, 3), (1, (1, 2, 3))),
         (1, (1, 2, 3), (1, 2, 3), None),  # it leads already
@@ -72,12 +72,12 @@ def test_after_a_leader_is_lost(isr: tuple[int, ...], able: tuple[int, ...], cle
         (2, (1, 2, 3), (2, 3), None),  # it cannot be had
     ],
 )
-def test_the_preferred_leader(leader: int, isr: tuple[int, ...], able: tuple[int, ...], expected: object) -> None:
-    assert seen(elect_preferred(state(leader, isr), able)) == expected
+def test_the_preferred_leader(leader: int, isr: tuple[int, ...], online: tuple[int, ...], expected: object) -> None:
+    assert seen(elect_preferred(state(leader, isr), online)) == expected
 
 
 @pytest.mark.parametrize(
-    ("isr", "leaving", "able", "expected"),
+    ("isr", "leaving", "online", "expected"),
     [
         ((1, 2, 3), (1,), (1, 2, 3), (2, (2, 3))),
         ((1, 2, 3), (1, 2), (1, 2, 3), (3, (3,))),
@@ -87,13 +87,13 @@ def test_the_preferred_leader(leader: int, isr: tuple[int, ...], able: tuple[int
     ],
 )
 def test_before_brokers_shut_down(
-    isr: tuple[int, ...], leaving: tuple[int, ...], able: tuple[int, ...], expected: object
+    isr: tuple[int, ...], leaving: tuple[int, ...], online: tuple[int, ...], expected: object
 ) -> None:
-    assert seen(elect_without(state(1, isr), leaving, able)) == expected
+    assert seen(elect_without(state(1, isr), leaving, online)) == expected
 
 
 @pytest.mark.parametrize(
-    ("leader", "isr", "target", "able", "expected"),
+    ("leader", "isr", "target", "online", "expected"),
     [
         (1, (1, 2, 3, 4), (4, 1), (1, 2, 3, 4), (1, (1, 2, 3, 4))),  # it stays
         (1, (1, 2, 3, 4), (4, 2), (1, 2, 3, 4), (4, (1, 2, 3, 4))),
@@ -103,9 +103,9 @@ def test_before_brokers_shut_down(
     ],
 )
 def test_when_a_move_has_caught_up(
-    leader: int, isr: tuple[int, ...], target: tuple[int, ...], able: tuple[int, ...], expected: object
+    leader: int, isr: tuple[int, ...], target: tuple[int, ...], online: tuple[int, ...], expected: object
 ) -> None:
-    assert seen(elect_of_target(state(leader, isr, (1, 2, 3, 4)), target, able)) == expected
+    assert seen(elect_of_target(state(leader, isr, (1, 2, 3, 4)), target, online)) == expected
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_replica_that_is_about_to_stop(isr: tuple[int, ...], node: int, expect
 
 
 @pytest.mark.parametrize(
-    ("leader", "isr", "able", "clean", "unclean"),
+    ("leader", "isr", "online", "clean", "unclean"),
     [
         (1, (1, 2, 3), (1, 2, 3), None, None),
         (1, (1, 2, 3), (1, 3), (1, (1, 3)), (1, (1, 3))),
@@ -135,10 +135,10 @@ def test_a_replica_that_is_about_to_stop(isr: tuple[int, ...], node: int, expect
     ],
 )
 def test_after_replicas_were_lost(
-    leader: int, isr: tuple[int, ...], able: tuple[int, ...], clean: object, unclean: object
+    leader: int, isr: tuple[int, ...], online: tuple[int, ...], clean: object, unclean: object
 ) -> None:
-    assert seen(repair(state(leader, isr), able, unclean=False)) == clean
-    assert seen(repair(state(leader, isr), able, unclean=True)) == unclean
+    assert seen(repair(state(leader, isr), online, unclean=False)) == clean
+    assert seen(repair(state(leader, isr), online, unclean=True)) == unclean
 
 
 NODES = st.sets(st.sampled_from([1, 2, 3, 4]))
@@ -152,21 +152,21 @@ NODES = st.sets(st.sampled_from([1, 2, 3, 4]))
     NODES,
 )
 def test_only_a_replica_in_sync_that_can_be_had_is_ever_elected_unless_asked_for(
-    leader: int, replicas: list[int], in_sync: set[int], able: set[int], leaving: set[int]
+    leader: int, replicas: list[int], in_sync: set[int], online: set[int], leaving: set[int]
 ) -> None:
     before = PartitionState(tuple(replicas), leader, 4, tuple(sorted(in_sync)), version=9)
     target = replicas[:2]
     for after in (
-        elect_of_in_sync(before, able),
-        elect_preferred(before, able),
-        elect_without(before, leaving, able),
-        elect_of_target(before, target, able),
+        elect_of_in_sync(before, online),
+        elect_preferred(before, online),
+        elect_without(before, leaving, online),
+        elect_of_target(before, target, online),
     ):
         if after is not None:
-            assert after.leader in able
+            assert after.leader in online
             assert after.leader in before.isr or after.leader == before.leader
             assert after.leader in after.isr or after.leader == before.leader
             assert set(after.isr) <= set(before.isr)
             assert after.isr
-    unclean = elect_of_any(before, able)
-    assert (unclean is None) == (not able)
+    unclean = elect_of_any(before, online)
+    assert (unclean is None) == (not online)

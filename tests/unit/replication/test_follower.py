@@ -50,18 +50,18 @@ def answer(code: int = 0, diverging: EpochEndOffset | None = None) -> PartitionD
     ],
 )
 def test_every_answer_has_its_step(data: PartitionData, expected: Step) -> None:
-    assert Follower(1, 3, HERE).hear(HERE, data) == expected
+    assert Follower(1, 3, HERE).handle_response(HERE, data) == expected
 
 
 @pytest.mark.parametrize("asked", [HERE._replace(offset=9), HERE._replace(leader_epoch=2)])
 def test_the_answer_to_a_question_of_the_past_is_ignored(asked: FetchPosition) -> None:
     for data in (answer(), answer(ErrorCode.OFFSET_OUT_OF_RANGE), answer(0, EpochEndOffset(epoch=0, end_offset=0))):
-        assert Follower(1, 3, HERE).hear(asked, data) == Ignore()
+        assert Follower(1, 3, HERE).handle_response(asked, data) == Ignore()
 
 
 def test_one_that_was_stopped_listens_no_more() -> None:
     follower = Follower(1, 3, HERE, is_stopped=True)
-    assert follower.hear(HERE, answer()) == Ignore()
+    assert follower.handle_response(HERE, answer()) == Ignore()
     assert not follower.is_ready(now=1e9)
 
 

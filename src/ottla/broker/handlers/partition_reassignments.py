@@ -68,7 +68,7 @@ async def _altered(
 def _check_factor(
     term: Term, partition: TopicPartition, replicas: list[int], request: AlterPartitionReassignmentsRequest
 ) -> None:
-    state = term.office.find(partition)
+    state = term.context.find(partition)
     if request.allow_replication_factor_change or state is None:
         return
     count = len(state.replicas) - len(state.adding)
@@ -91,7 +91,7 @@ async def handle_list(
 
     async def look(term: Term) -> list[OngoingTopicReassignment]:
         topics: dict[str, OngoingTopicReassignment] = {}
-        for partition, state in term.office.partitions():
+        for partition, state in term.context.partitions():
             if is_moving(state) and (wanted is None or partition in wanted):
                 topic = topics.setdefault(
                     partition.topic, OngoingTopicReassignment(name=partition.topic, partitions=[])

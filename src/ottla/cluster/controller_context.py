@@ -1,4 +1,4 @@
-"""What a controller knows while it is in office: brokers, topics, what is offline, what is being deleted. Pure.
+"""What a controller knows during its term: brokers, topics, what is offline, what is being deleted. Pure.
 
 It is built by one reading of the metadata store and changes only by what was written there, so it can be dropped whole
 when the term ends.
@@ -17,12 +17,12 @@ NOT_WRITTEN = -1  # the version of a partition's state that no node holds yet
 
 
 def unwritten(replicas: Iterable[int]) -> PartitionState:
-    """A partition that is assigned and has no state yet: nobody ever led it."""
+    """A partition that is assigned and has no state yet: it never had a leader."""
     return PartitionState(tuple(replicas), NO_LEADER, leader_epoch=-1, isr=(), version=NOT_WRITTEN)
 
 
 @dataclass(slots=True)
-class Office:
+class ControllerContext:
     """The state of one term. `epoch_version` is that of the epoch's node, on which every write is conditional."""
 
     controller_id: int
@@ -54,16 +54,13 @@ class Office:
     def partitions_on(self, node_id: int) -> list[TopicPartition]:
         return [partition for partition, state in self.partitions() if node_id in state.replicas]
 
-    def can_be_had(self, partition: TopicPartition, node_id: int) -> bool:
-        """Whether a replica could be used: its broker is alive and the log directory works."""
+    def is_replica_online(self, partition: TopicPartition, node_id: int) -> bool:
+        """Whether its broker is alive and its log directory works."""
         return node_id in self.brokers and partition not in self.offline.get(node_id, ())
 
-    def able(self, partition: TopicPartition) -> list[int]:
-        """The replicas of a partition that could be used."""
-        return [node for node in self.state(partition).replicas if self.can_be_had(partition, node)]
-
-    def is_led(self, partition: TopicPartition) -> bool:
-        return self.can_be_had(partition, self.state(partition).leader)
+    def online_replicas(self, partition: TopicPartition) -> list[int]:
+        """The brokers whose replica of a partition is online."""
+        return [node for node in self.state(partition).replicas if self.is_replica_online(partition, node)]
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
@@ -81,7 +78,7 @@ class Office:
         self.topics[partition.topic] = replace(topic, partitions=tuple(partitions))
 
     def set_states(self, changed: dict[TopicPartition, PartitionState]) -> None:
-        """The same for many: each topic is made anew once."""
+        """The same for many: each topic is copied once."""
         by_topic: dict[str, list[PartitionState]] = {}
         for partition, state in changed.items():
             partitions = by_topic.get(partition.topic)
