@@ -64,7 +64,7 @@ def test_there_is_a_row_for_every_api_that_is_served() -> None:
 def test_no_turn_is_long_while_a_large_request_is_served(scene: Scene, row: Row) -> None:
     request = row.make(scene.size)
     with RawClient(scene.broker.bootstrap_servers) as client:
-        scene.meter.start_anew()
+        scene.meter.reset()
         client.ask(request, row.version)
     assert scene.meter.longest_s < TURN_CPU_S_MAX, scene.meter
 
@@ -72,7 +72,7 @@ def test_no_turn_is_long_while_a_large_request_is_served(scene: Scene, row: Row)
 def test_no_turn_is_long_while_many_topics_come_and_go(scene: Scene) -> None:
     names = [f"many{number}" for number in range(100)]
     with RawClient(scene.broker.bootstrap_servers) as client:
-        scene.meter.start_anew()
+        scene.meter.reset()
         created = client.ask(CreateTopicsRequest(topics=[creatable(name) for name in names], timeout_ms=60_000), 7)
         assert not any(topic.error_code for topic in created.topics)
         doomed = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in [*names[:20], "many-not"]]
@@ -82,7 +82,7 @@ def test_no_turn_is_long_while_many_topics_come_and_go(scene: Scene) -> None:
 
 def test_a_request_of_more_elements_than_anybody_needs_costs_its_connection_and_nobody_else(scene: Scene) -> None:
     with RawClient(scene.broker.bootstrap_servers) as client:
-        scene.meter.start_anew()
+        scene.meter.reset()
         client.send(DescribeGroupsRequest(groups=["g"] * 150_000), 6)
         with pytest.raises(ConnectionEnded):
             client.receive()
@@ -131,11 +131,11 @@ def test_retention_of_many_partitions_and_old_offsets_give_others_their_turn() -
         client.ask(create_topic(WIDE, count, config={"retention.ms": "1"}), 7)
         for number in range(50):
             client.ask(commit(f"keeper{number}", WIDE, dict.fromkeys(range(count), 1)), 8)
-        meter.start_anew()
+        meter.reset()
         client.ask(produce_to_many(WIDE, ((index, one_batch(b"x")) for index in range(count))), 9)
         partitions = broker.running.replicas.of_topic(WIDE)
         wait_until(lambda: all(partition.log.log_start_offset == 1 for partition in partitions))
-        wait_until(lambda: not any(partition.log._doomed for partition in partitions))
+        wait_until(lambda: not any(partition.log._deleted_segments for partition in partitions))
         assert meter.longest_s < TURN_CPU_S_MAX, meter
 
 

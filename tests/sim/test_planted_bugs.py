@@ -102,7 +102,7 @@ def a_partition_of_a_failed_disk_is_made_anew(patch: pytest.MonkeyPatch) -> None
 
 
 def a_deleted_topic_leaves_its_records_to_the_next(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(logs.Logs, "let_go", lambda *arguments, **options: None)
+    patch.setattr(logs.Logs, "detach", lambda *arguments, **options: None)
     patch.setattr(logs.Logs, "begin_set_strays_aside", lambda *arguments, **options: ())
     patch.setattr(logs.Logs, "claim", lambda *arguments: None)
 

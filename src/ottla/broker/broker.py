@@ -208,7 +208,7 @@ class Broker:
         self._tasks.start("disk failures", self._act_on_failures())
         self._tasks.every("notifications", lambda: NOTIFICATIONS_CHECK_S, self.controller.purge_notifications)
         if self.cluster is None:
-            self._tasks.every("delayed partitions", lambda: DELAYED_RETRY_S, self._take_in_delayed)
+            self._tasks.every("delayed partitions", lambda: DELAYED_RETRY_S, self._add_delayed)
         upkeep = Upkeep(self.logs, self.replicas, self.clock, self.offload, self.turns, lambda: self.config)
         upkeep.start(self._tasks)
         Compaction(self.logs, self.replicas, self.clock, self.offload, lambda: self.config).start(self._tasks)
@@ -396,12 +396,12 @@ class Broker:
         self.groups.follow(image)
         self.transactions.follow(image)
 
-    def see(self, image: ClusterImage) -> None:
-        """The controller told what the cluster looks like. It says by itself what this broker leads and follows."""
+    def update_image(self, image: ClusterImage) -> None:
+        """A new image from the controller, which says in other requests what this broker leads and follows."""
         self.image = image
-        self.replicas.see(image)
-        self.groups.see(image)
-        self.transactions.see(image)
+        self.replicas.update_image(image)
+        self.groups.update_image(image)
+        self.transactions.update_image(image)
         self.image_changed.fire()
 
     def role_changed(self, partition: Partition) -> None:
@@ -410,12 +410,12 @@ class Broker:
             if partition.name.topic == coordinator.topic:
                 coordinator.role_changed(partition)
 
-    async def _take_in_delayed(self) -> None:
+    async def _add_delayed(self) -> None:
         """What could not be opened or deleted for want of descriptors, and what depends on it, is tried again."""
         await self.replicas.finish_delayed(self.offload)
-        if self.replicas.take_in_delayed():
-            self.groups.follow_anew(self.image)
-            self.transactions.follow_anew(self.image)
+        if self.replicas.add_delayed():
+            self.groups.follow_again(self.image)
+            self.transactions.follow_again(self.image)
 
     async def change_configs(self, configs: DynamicConfigs, changed: Collection[ConfigScope]) -> None:
         """Settings of these resources changed: what is running takes them before whoever changed them hears of it."""
@@ -441,9 +441,9 @@ class Broker:
         """
         while True:
             await self._failures.wait()
-            for log, error in self._failures.take_met():
+            for log, error in self._failures.take_failures():
                 self.replicas.directory_failed(log, error)
-            lost = self._failures.take_lost()
+            lost = self._failures.take_lost_partitions()
             if lost and not self.is_stopping:
                 if self.logs.failure is not None:
                     self._on_failure()

@@ -110,12 +110,12 @@ class ClusterMember:
     async def join(self, tasks: Tasks) -> None:
         """Registers, stands for election, and returns once the controller has told this broker of itself."""
         await self.membership.join()
-        tasks.start("registration", self.membership.stay())
+        tasks.start("registration", self.membership.keep_registered())
         tasks.start("controller", self.controller.run())
         tasks.start("settings of the cluster", self.config_changes.run())
         tasks.start("changes of in-sync replicas", self._in_sync.run())
         tasks.every(
-            "in-sync replicas", lambda: self._broker.config.replica_lag_time_max_ms / 2 / MS, self._look_for_laggards
+            "in-sync replicas", lambda: self._broker.config.replica_lag_time_max_ms / 2 / MS, self._propose_shrinks
         )
         while self._broker.node_id not in self._broker.image.brokers:
             await self._broker.image_changed.wait()
@@ -197,7 +197,7 @@ class ClusterMember:
             if proposal is not None:
                 self._in_sync.propose(partition, proposal)
 
-    async def _look_for_laggards(self) -> None:
+    async def _propose_shrinks(self) -> None:
         lag_ms_max = self._broker.config.replica_lag_time_max_ms
         async for partition in self._broker.turns.over(list(self._broker.replicas)):
             leader = partition.current_leader

@@ -118,7 +118,7 @@ class Compaction:
             await self._offload.in_thread(partial(log.disk.sync_directory, log.directory))
             self._logs.end_cleaning(log, result)
         except Exception as error:  # whatever it is, other logs must not wait for ever
-            if not log.is_closed and (job is None or _still_stands(log, job)):
+            if not log.is_closed and (job is None or _has_all_segments_of(log, job)):
                 self._could_not_clean(log, error)
             # Else the log or what was to be cleaned of it went meanwhile, and the files with it.
             return False
@@ -156,6 +156,6 @@ class Compaction:
             self._replicas.directory_failed(log, error)
 
 
-def _still_stands(log: Log, job: CleaningJob) -> bool:
+def _has_all_segments_of(log: Log, job: CleaningJob) -> bool:
     standing = {segment.base_offset for segment in log.segments}
     return all(one.base_offset in standing for one in job.segments)

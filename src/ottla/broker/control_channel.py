@@ -1,4 +1,4 @@
-"""The controller's way to brokers: for each one a queue, a connection, and one request in flight.
+"""The controller's broker to brokers: for each one a queue, a connection, and one request in flight.
 
 A request is sent again until it is answered or the broker is gone, so a broker sees every change in its order. To the
 broker that the controller runs on it is a call.
@@ -68,7 +68,7 @@ class ControlChannels:
     def add(self, broker: BrokerNode) -> None:
         self.remove(broker.node_id)
         if broker.node_id == self._node_id:
-            self._channels[broker.node_id] = _Channel(broker.node_id, _Here(self._handle_locally))
+            self._channels[broker.node_id] = _Channel(broker.node_id, _LocalBroker(self._handle_locally))
             return
         endpoint = broker.endpoints.get(self._listener_name)
         if endpoint is None:
@@ -78,7 +78,7 @@ class ControlChannels:
                 self._listener_name,
             )
             return
-        there = _There(Address(endpoint.host, endpoint.port), self._options, self._connector)
+        there = _RemoteBroker(Address(endpoint.host, endpoint.port), self._options, self._connector)
         self._channels[broker.node_id] = _Channel(broker.node_id, there)
 
     def remove(self, node_id: int) -> None:
@@ -96,8 +96,8 @@ class ControlChannels:
             self.remove(node_id)
 
 
-class _Here:
-    """This broker."""
+class _LocalBroker:
+    """This broker: its requests are handled without a connection."""
 
     def __init__(self, handle: HandleLocally) -> None:
         self._handle = handle
@@ -109,7 +109,7 @@ class _Here:
         return
 
 
-class _There:
+class _RemoteBroker:
     """Another broker; its connection is made when it is needed, and again after a failure."""
 
     def __init__(self, address: Address, options: ConnectionOptions, connector: Connector) -> None:
@@ -129,11 +129,11 @@ class _There:
 
 
 class _Channel:
-    """What is on its way to one broker."""
+    """What is on its broker to one broker."""
 
-    def __init__(self, node_id: int, way: _Here | _There) -> None:
+    def __init__(self, node_id: int, broker: _LocalBroker | _RemoteBroker) -> None:
         self._node_id = node_id
-        self._way = way
+        self._broker = broker
         self._queue: deque[tuple[ControlRequest, OnAnswer]] = deque()
         self._more = Signal()
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"control of broker {node_id}")
@@ -144,7 +144,7 @@ class _Channel:
 
     def close(self) -> None:
         self._task.cancel()
-        self._way.close()
+        self._broker.close()
 
     async def _run(self) -> None:
         while True:
@@ -159,7 +159,7 @@ class _Channel:
         failures = 0
         while True:
             try:
-                return await self._way.ask(request)
+                return await self._broker.ask(request)
             except ConnectionFailedError as error:
                 failures += 1
                 if failures == 1:

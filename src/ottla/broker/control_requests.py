@@ -121,12 +121,12 @@ class ControlRequests:
             return response
 
     async def _take_roles(self, topic: LeaderAndIsrTopicState) -> dict[int, ErrorCode]:
-        """Leads and follows the partitions of one topic as told; what became of each."""
+        """Leads and follows the partitions of one topic as the controller says; returns what became of each."""
         codes: dict[int, ErrorCode] = {}
         states: dict[int, PartitionState] = {}
         for told in topic.partition_states:
             state = _state(told)
-            code = self._objection(TopicPartition(topic.topic_name, told.partition_index), topic.topic_id, state)
+            code = self._check_state(TopicPartition(topic.topic_name, told.partition_index), topic.topic_id, state)
             codes[told.partition_index] = code
             if code is ErrorCode.NONE:
                 states[told.partition_index] = state
@@ -140,15 +140,15 @@ class ControlRequests:
             codes[index] = partition if isinstance(partition, ErrorCode) else self._take_role(partition, state)
         return codes
 
-    def _objection(self, name: TopicPartition, topic_id: UUID, state: PartitionState) -> ErrorCode:
-        """What speaks against taking what was told of a partition; the order of the checks is Kafka's."""
+    def _check_state(self, name: TopicPartition, topic_id: UUID, state: PartitionState) -> ErrorCode:
+        """Why a new state of a partition is not taken over, or NONE; the order of the checks is Kafka's."""
         if self._broker.replicas.is_offline(name):
             return ErrorCode.KAFKA_STORAGE_ERROR
         partition = self._broker.replicas.get(name)
         if partition is not None and partition.topic_id != topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if partition is not None and state.leader_epoch <= partition.leader_epoch:
-            # Known already, as most of what a new controller tells; controllers do not mind this answer.
+            # Known already, as most of what a new controller sends; controllers do not mind this answer.
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if self._broker.node_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -169,7 +169,7 @@ class ControlRequests:
                 self._fetch(partition)
             else:
                 self._fetchers.leave(name)
-                partition.rest(state.leader_epoch)
+                partition.go_idle(state.leader_epoch)
         except StorageError as error:
             replicas.directory_failed(partition.log, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -203,7 +203,7 @@ class ControlRequests:
             image = updated(before, request)
             await self._configs.learn_topics({topic.name: topic.topic_id for topic in new_topics(before, image)})
             gone = [topic.name for topic in image.changes_since(before).removed if topic.name not in image.topics]
-            self._broker.see(image)
+            self._broker.update_image(image)
             await self._configs.forget_topics(gone)
             if image.brokers != before.brokers:
                 self._follow_addresses()
@@ -258,7 +258,7 @@ class ControlRequests:
             if 0 <= stopped.leader_epoch < partition.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
             self._fetchers.leave(name)
-            partition.rest(stopped.leader_epoch)
+            partition.go_idle(stopped.leader_epoch)
             self._broker.role_changed(partition)
         if stopped.deletes:
             replicas.drop(name)

@@ -102,7 +102,7 @@ class Controller:
         pace = self._turns.pace()
         while waiting and partition_count < CREATED_TOGETHER_MAX and look_of(waiting[0].name) not in new:
             if pace.is_spent:
-                await pace.give_way()
+                await pace.yield_turn()
             requested = waiting.popleft()
             resource = ConfigScope(ConfigResourceType.TOPIC, requested.name)
             try:
@@ -120,7 +120,7 @@ class Controller:
         except ApiError as error:
             return [error if isinstance(outcome, TopicState) else outcome for outcome in outcomes]
         await self._change_configs(self._configs().all_replaced(configs), configs)
-        await self._tell(self.image.with_topics(new.values()))
+        await self._publish_and_finish(self.image.with_topics(new.values()))
         return outcomes
 
     async def _creations(
@@ -184,7 +184,7 @@ class Controller:
                 operations: list[Operation] = [Put(nodes.topic_path(name), nodes.encode_topic(grown))]
                 operations += await self._new_partitions(grown, range(len(topic.partitions), total))
                 await self._commit(operations)
-                await self._tell(self.image.with_topics([grown]))
+                await self._publish_and_finish(self.image.with_topics([grown]))
             return grown
 
     # -- deleting ------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class Controller:
             is_marked = await self._store.get(mark) is not None  # of an earlier topic, and could not be taken away
             operations.append(Put(mark, data) if is_marked else Create(mark, data))
             await self._commit(operations)
-            await self._tell(self.image.with_topics([], removed=[name]))
+            await self._publish_and_finish(self.image.with_topics([], removed=[name]))
             resource = ConfigScope(ConfigResourceType.TOPIC, name)
             await self._change_configs(self._configs().replaced(resource, {}), [resource])
             try:
@@ -238,7 +238,7 @@ class Controller:
                 await self._commit(state_changes(self.image, topics, self._epoch))
             except ApiError as error:  # the store may be on the same disk; what is lost is lost all the same
                 logger.error("the loss of replicas could not be recorded: %s", error)
-            await self._tell(self.image.with_topics(topics))
+            await self._publish_and_finish(self.image.with_topics(topics))
 
     # -- configuration -------------------------------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class Controller:
                 ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store rejected the change: {error}"
             ) from error
 
-    async def _tell(self, image: ClusterImage) -> None:
+    async def _publish_and_finish(self, image: ClusterImage) -> None:
         await self._prepare(image)
         self.image = image
         self._publish(image)

@@ -177,8 +177,8 @@ class Coordinator(Generic[MachineType]):
 
     # -- coming and going ----------------------------------------------------------------------------------------------
 
-    def see(self, image: ClusterImage) -> None:
-        """What the cluster looks like now; changes nothing of what is coordinated here."""
+    def update_image(self, image: ClusterImage) -> None:
+        """Takes over a new image; changes nothing of what is coordinated here."""
         topic = image.topics.get(self.topic)
         if topic is None or len(topic.partitions) != self._partition_count:
             self._partitions.clear()
@@ -186,7 +186,7 @@ class Coordinator(Generic[MachineType]):
 
     def follow(self, image: ClusterImage) -> None:
         """Leads what the image gives to this broker, and lets go of the rest."""
-        self.see(image)
+        self.update_image(image)
         topic = image.topics.get(self.topic)
         if topic is self._followed:
             return
@@ -207,7 +207,7 @@ class Coordinator(Generic[MachineType]):
         elif index in self._shards:
             self._lose(index)
 
-    def follow_anew(self, image: ClusterImage) -> None:
+    def follow_again(self, image: ClusterImage) -> None:
         """The same once more: partitions may be here that were not when the image came."""
         self._followed = None
         self.follow(image)

@@ -35,7 +35,16 @@ from ottla.protocol.messages.offsets import (
 from ottla.protocol.versions import API_TABLE
 from ottla.protocol.wire import ZERO_UUID
 from ottla.replication.fetch_requests import SESSION_ERRORS, FetchKey, FetchPosition, FetchSessionReader
-from ottla.replication.follower import Append, FindPlace, Follower, Ignore, Pause, Stop, Truncate, find_place
+from ottla.replication.follower import (
+    Append,
+    FindRestartOffset,
+    Follower,
+    Ignore,
+    Pause,
+    Stop,
+    Truncate,
+    find_restart_offset,
+)
 from ottla.runtime.clock import Clock
 from ottla.runtime.signal import Signal
 from ottla.storage.log import Log
@@ -301,8 +310,8 @@ class _Fetcher:
                 case Truncate(epoch, end_offset):
                     logger.info("%s: the leader's epoch %d ends at %d; truncating", partition.name, epoch, end_offset)
                     partition.truncate_to_leader(follower, epoch, end_offset, self._clock.now_ms())
-                case FindPlace():
-                    await self._find_place(partition, follower)
+                case FindRestartOffset():
+                    await self._find_restart_offset(partition, follower)
                 case Pause(reason):
                     logger.debug("%s: %s; will retry", partition.name, reason.name)
                     self._pause(follower)
@@ -321,12 +330,12 @@ class _Fetcher:
     def _pause(self, follower: Follower) -> None:
         follower.paused_until = self._loop.time() + self._settings().backoff_ms / 1000
 
-    async def _find_place(self, partition: FollowedPartition, follower: Follower) -> None:
+    async def _find_restart_offset(self, partition: FollowedPartition, follower: Follower) -> None:
         leader_end = await self._leader_offset(partition, follower, LATEST)
         leader_start = await self._leader_offset(partition, follower, EARLIEST)
         if partition.follower is not follower:
             return
-        place = find_place(partition.log.end_offset, leader_start, leader_end)
+        place = find_restart_offset(partition.log.end_offset, leader_start, leader_end)
         logger.warning(
             "%s: the leader has offsets %d to %d, this replica ends at %d; continuing at %d",
             partition.name,

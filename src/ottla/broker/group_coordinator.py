@@ -50,7 +50,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
     def _new_id(self) -> str:
         return str(UUID(int=self._broker.rng.getrandbits(128), version=4))
 
-    def see(self, image: ClusterImage) -> None:
+    def update_image(self, image: ClusterImage) -> None:
         racks = {**self._racks, **{node.node_id: node.rack for node in image.brokers.values()}}
         earlier, self._image = self._image, image
         if racks != self._racks:
@@ -60,8 +60,8 @@ class GroupCoordinator(Coordinator[GroupMachine]):
             removed = [topic.name for topic in changes.removed]
             self._view = self._view.changed(topic_infos(changes.changed, racks), removed)
             for shard in self._shards.values():
-                self._tell(shard)
-        super().see(image)
+                self._report_topics(shard)
+        super().update_image(image)
 
     def configure(self, config: BrokerConfig) -> None:
         """Settings changed: machines take them at once."""
@@ -71,9 +71,9 @@ class GroupCoordinator(Coordinator[GroupMachine]):
 
     def _start(self, shard: CoordinatorShard[GroupMachine]) -> None:
         super()._start(shard)
-        self._tell(shard)  # what happened while it was being loaded
+        self._report_topics(shard)  # what happened while it was being loaded
 
-    def _tell(self, shard: CoordinatorShard[GroupMachine]) -> None:
+    def _report_topics(self, shard: CoordinatorShard[GroupMachine]) -> None:
         if shard.runner is not None and shard.partition.is_leader:
             now_ms = shard.runner.now_ms()
             shard.runner.carry_out(shard.machine.topics_changed(self._view, now_ms), now_ms)

@@ -51,7 +51,7 @@ class MarkerDelivery:
         self._under_way: set[str] = set()
 
     def perform(self, due: DueMarkers) -> None:
-        """The end of a transaction stands: writes its markers at once if possible, and leaves the rest to a task."""
+        """The end of a transaction is committed: writes its markers, at once if possible, or else in a task."""
         if not self._shard.partition.is_leader:
             return  # the next leader finds it in the log
         if len(due.partitions) <= MARKERS_AT_ONCE_MAX and all(map(self._commits_at_once, due.partitions)):
@@ -62,9 +62,9 @@ class MarkerDelivery:
             self._write_in_background(due.transactional_id)
 
     def commits_unknown(self) -> None:
-        """Nobody can say yet whether some ends stand: whoever asks for what is due waits until that is known."""
+        """Whether some ends are committed is not known yet: `_due` waits until it is."""
         if self._shard.partition.is_leader:
-            self._broker.in_background(f"decisions of {self._shard.partition.name}", self._write_what_stands())
+            self._broker.in_background(f"decisions of {self._shard.partition.name}", self._write_decided())
 
     def _commits_at_once(self, name: TopicPartition) -> bool:
         try:
@@ -80,7 +80,7 @@ class MarkerDelivery:
             self._under_way.add(transactional_id)
             self._broker.in_background(f"markers of {transactional_id}", self._write_until_complete(transactional_id))
 
-    async def _write_what_stands(self) -> None:
+    async def _write_decided(self) -> None:
         try:
             for due in await self._due():
                 self._write_in_background(due.transactional_id)
@@ -89,7 +89,7 @@ class MarkerDelivery:
             logger.warning("%s: the outcome of transactions is not known: %s", name, error)
 
     async def _due(self) -> list[DueMarkers]:
-        """Everything that stands and has markers missing, once it is known to stand."""
+        """Every committed end of which markers are missing, once it is known to be committed."""
         if self._shard.runner is None:
             return []
         due: list[DueMarkers] = await self._shard.runner.ask(TransactionShard.due_markers)
@@ -135,7 +135,7 @@ class MarkerDelivery:
             if done:
                 is_progress = True
                 self._report(due, done)
-            await self._broker.turns.give_way()
+            await self._broker.turns.yield_turn()
         return is_progress
 
     async def _write_elsewhere(

@@ -52,7 +52,7 @@ class Membership:
 
     async def join(self) -> None:
         """Registers for the first time; ConfigError where another broker has the id."""
-        while not await self._is_registered():
+        while not await self._try_register():
             await self._store.session.changed.wait(RETRY_S)
 
     async def known_epoch(self) -> int:
@@ -70,21 +70,21 @@ class Membership:
         self._has_given_up = True
         self._settled.fire()
 
-    async def stay(self) -> None:
+    async def keep_registered(self) -> None:
         """Registers again after each session that has ended. Until it is cancelled."""
         session = self._store.session
         registered = session.session_id
         while True:
             if session.state is SessionState.CONNECTED and session.session_id != registered:
-                if await self._is_registered():
+                if await self._try_register():
                     registered = session.session_id
                 else:
                     await session.changed.wait(RETRY_S)
                 continue
             await session.changed.wait()
 
-    async def _is_registered(self) -> bool:
-        """Whether the registration stands; False where the store has to be reached first."""
+    async def _try_register(self) -> bool:
+        """Registers this broker, or finds that it is registered; False if the store could not be reached."""
         session = self._store.session
         if session.state is not SessionState.CONNECTED:
             return False
@@ -95,7 +95,7 @@ class Membership:
                 data = nodes.encode_broker(self._broker, self._now_ms())
                 await self._store.commit(Create(path, data, ephemeral=True))
             except NodeExists:
-                if not await self._is_ours_or_gone(path):
+                if not await self._clear_old_registration(path):
                     return False
             node = await self._store.get(path)
         except StoreUnavailable as error:
@@ -108,11 +108,11 @@ class Membership:
         logger.info("registered as broker %d, in epoch %d", self._node_id, self.epoch)
         return True
 
-    async def _is_ours_or_gone(self, path: str) -> bool:
-        """Somebody is registered under our id. True where it is this session; where it was us before, it goes."""
+    async def _clear_old_registration(self, path: str) -> bool:
+        """Our id is registered: by this session, which is fine, or by an earlier one of ours, whose node is deleted."""
         node: Node | None = await self._store.get(path)
         if node is None:
-            return True  # just gone: whoever looks next sees that we are not registered
+            return True  # just gone: the caller finds that we are not registered
         if node.owner == self._store.session.session_id:
             return True  # made by a commit whose answer was lost
         if node.owner in self._sessions:
@@ -120,15 +120,15 @@ class Membership:
                 await self._store.commit(Delete(path, node.version))
             return True
         registered = nodes.decode_broker(path, node.data, self._node_id, node.created)
-        if registered.endpoints == self._broker.endpoints and await self._ends(path):
+        if registered.endpoints == self._broker.endpoints and await self._wait_until_it_ends(path):
             return True
         raise ConfigError(
             f"broker.id {self._node_id} is in use: another broker is registered under it. If that one has just "
             "crashed, its registration ends with its session (zookeeper.session.timeout.ms): try again then."
         )
 
-    async def _ends(self, path: str) -> bool:
-        """Whether a registration under our own address goes in time: a run of this broker that has just crashed."""
+    async def _wait_until_it_ends(self, path: str) -> bool:
+        """Whether a registration under our own address ends in time: it is of a run that has just crashed."""
         logger.warning("an earlier run of this broker is still registered; waiting for the end of its session")
         gone = Signal()
         watch = self._store.watch_node(path, gone.fire)

@@ -108,8 +108,8 @@ class Partition:
         self.moved.fire()
         return follower
 
-    def rest(self, leader_epoch: int) -> None:
-        """Nobody leads in this epoch, or this broker is to stop: it neither leads nor follows."""
+    def go_idle(self, leader_epoch: int) -> None:
+        """There is no leader in this epoch, or this replica was stopped: it neither leads nor follows."""
         self._followed_high_watermark = self.high_watermark
         self._leader = self._follower = None
         self.leader_epoch = max(leader_epoch, self.leader_epoch)

@@ -106,8 +106,8 @@ class Replicas:
         """What the last run knew to be committed; a partition starts from there."""
         self._high_watermarks = self._logs.checkpointed_high_watermarks()
 
-    def see(self, image: ClusterImage) -> None:
-        """What the cluster looks like; changes no role."""
+    def update_image(self, image: ClusterImage) -> None:
+        """Takes over a new image; changes no role."""
         self._image = image
 
     async def prepare(self, image: ClusterImage, offload: Offload, turns: Turns) -> None:
@@ -130,7 +130,7 @@ class Replicas:
         await self._make_logs({name: state.leader_epoch for name, state in missing.items()}, topic.topic_id, offload)
         async for name, state in turns.over(missing.items()):
             if self._logs.owner_of(name) == topic.topic_id:
-                self._take_in(name, topic.topic_id, state, is_new=True)
+                self._add(name, topic.topic_id, state, is_new=True)
                 self._prepared.add(name)
 
     async def _make_logs(self, missing: Mapping[TopicPartition, int | None], topic_id: UUID, offload: Offload) -> None:
@@ -172,7 +172,7 @@ class Replicas:
         previous, self._image = self._image, image
         changes = image.changes_since(previous)
         for topic in changes.removed:
-            self._let_go(topic)
+            self._drop_topic(topic)
         for topic in changes.changed:
             before = None if previous is None else previous.topics.get(topic.name)
             known = before.partitions if before is not None and before.topic_id == topic.topic_id else ()
@@ -181,10 +181,10 @@ class Replicas:
                 if name in self._prepared or (index < len(known) and known[index] is state):
                     continue
                 if self._node_id in state.replicas and self._offline.get(name) != topic.topic_id:
-                    self._take_in(name, topic.topic_id, state, is_new=previous is not None)
+                    self._add(name, topic.topic_id, state, is_new=previous is not None)
         self._prepared.clear()
 
-    def _take_in(self, name: TopicPartition, topic_id: UUID, state: PartitionState, *, is_new: bool) -> None:
+    def _add(self, name: TopicPartition, topic_id: UUID, state: PartitionState, *, is_new: bool) -> None:
         """Has the partition here, and leads it if the image says so."""
         try:
             partition = self._partition(name, topic_id, is_new=is_new)
@@ -199,7 +199,7 @@ class Replicas:
             logger.error("%s; %s is offline", error, name)
             self._offline[name] = topic_id
 
-    def take_in_delayed(self) -> bool:
+    def add_delayed(self) -> bool:
         """Tries the partitions again for which there were no descriptors; whether there were any."""
         assert self._image is not None
         had_delayed = bool(self._delayed)
@@ -208,7 +208,7 @@ class Replicas:
             if state is None or self._image.topics[name.topic].topic_id != topic_id:
                 del self._delayed[name]
             else:
-                self._take_in(name, topic_id, state, is_new=is_new)
+                self._add(name, topic_id, state, is_new=is_new)
         return had_delayed
 
     def _partition(self, name: TopicPartition, topic_id: UUID, *, is_new: bool) -> Partition:
@@ -313,7 +313,7 @@ class Replicas:
             partition.leave()
         directory = self._logs.directory_of(name)
         if directory is not None:
-            self._logs.let_go(directory, name)
+            self._logs.detach(directory, name)
 
     def finish_deletion(self, topic: str, topic_id: UUID) -> None:
         """Deletes what a crash left of a deleted topic; one of the same name with another id is not touched."""
@@ -325,7 +325,7 @@ class Replicas:
         """Logs on this broker that no topic of the image has."""
         return [log for log in self._logs if log.name not in self._partitions and log.name not in self._offline]
 
-    def _let_go(self, topic: TopicState) -> None:
+    def _drop_topic(self, topic: TopicState) -> None:
         """The partitions of a topic that is gone: nobody finds them from here on, and `finish` deletes their logs."""
         for index in range(len(topic.partitions)):
             name = TopicPartition(topic.name, index)
@@ -335,13 +335,13 @@ class Replicas:
                 self.drop(name)
 
     async def finish(self, offload: Offload) -> None:
-        """Takes away the names of the logs that were let go, in a thread: renames and syncs.
+        """Renames the directories of the logs that were dropped, in a thread: renames and syncs.
 
         Whoever deletes topics waits for it before the next change: a new topic of the name needs the place.
         """
         for directory in self._logs.directories:
-            if directory.let_go and directory.is_online:
-                await asyncio.sleep(0)  # to let go of thousands of logs was a turn by itself
+            if directory.detached and directory.is_online:
+                await asyncio.sleep(0)  # dropping thousands of logs was a turn by itself
                 await self._delete(self._logs.begin_delete(directory, self._clock.steady_ms()), offload)
 
     async def finish_delayed(self, offload: Offload) -> None:

@@ -88,7 +88,7 @@ class Upkeep:
                 log.snapshot_synced(snapshot)
             elif log.delete_expired(now_ms, high_watermark, SEGMENTS_DELETED_AT_ONCE):
                 partition.moved.fire()
-                await self._turns.give_way()
+                await self._turns.yield_turn()
             else:
                 log.release_idle_files()
                 return

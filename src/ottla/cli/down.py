@@ -12,7 +12,7 @@ from ottla.cli.command import Command, CommandError, ExitCode
 from ottla.cli.local import add_data_argument
 from ottla.cli.remote import add_json_argument
 from ottla.cli.render import Json, json_line
-from ottla.cli.up import stop_and_tell
+from ottla.cli.up import stop_and_report
 from ottla.local_cluster.broker import STOP_TIMEOUT_S
 from ottla.local_cluster.cluster import LocalCluster, hold
 from ottla.local_cluster.process import ProcessIdentity, is_alive, send_signal
@@ -36,7 +36,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
         _end_supervisor(supervisor, len(cluster.servers))
     else:
         with hold(directory):
-            killed = stop_and_tell(cluster, is_quiet=options.json)
+            killed = stop_and_report(cluster, is_quiet=options.json)
     if options.json:
         print(json_line({"stopped": list[Json](running), "killed": list[Json](killed)}))
     elif not running:

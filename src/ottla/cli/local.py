@@ -44,8 +44,8 @@ def server_fields(server: Server) -> dict[str, Json]:
     }
 
 
-def obituary(process: ServerProcess) -> str:
+def exit_report(process: ServerProcess) -> str:
     """How a process ended, and the last lines of its log."""
-    lines = process.last_words().splitlines()[-LOG_LINES_SHOWN:]
+    lines = process.end_of_log().splitlines()[-LOG_LINES_SHOWN:]
     words = [f"{process.name} (process {process.pid}) {process.how_it_ended()}; the end of {process.log}:"]
     return "\n".join([*words, *(f"    {line}" for line in lines or ["(it is empty)"])])

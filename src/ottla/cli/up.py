@@ -13,7 +13,7 @@ from typing import Final
 
 from ottla.cli.arguments import parse_settings
 from ottla.cli.command import Command, CommandError, ExitCode
-from ottla.cli.local import add_data_argument, obituary, server_fields, server_words
+from ottla.cli.local import add_data_argument, exit_report, server_fields, server_words
 from ottla.cli.remote import add_json_argument
 from ottla.cli.render import Json, json_line
 from ottla.client.errors import TimedOutError
@@ -78,7 +78,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
         if options.detach:
             return ExitCode.OK
         is_alive = _supervise(cluster, stopping.event)
-        is_stopped = not stop_and_tell(cluster, is_quiet=options.json)
+        is_stopped = not stop_and_report(cluster, is_quiet=options.json)
         return ExitCode.OK if is_alive and is_stopped else ExitCode.UNEXPECTED
 
 
@@ -151,14 +151,14 @@ def _supervise(cluster: LocalCluster, stopping: threading.Event) -> bool:
             assert process.identity is not None
             if process.identity not in told:
                 told.add(process.identity)
-                print(f"ottla: {obituary(process)}", file=sys.stderr, flush=True)
+                print(f"ottla: {exit_report(process)}", file=sys.stderr, flush=True)
         if not any(broker.process.is_alive() for broker in cluster.brokers):
             print("ottla: no broker is left; the rest is stopped", file=sys.stderr, flush=True)
             return False
     return True
 
 
-def stop_and_tell(cluster: LocalCluster, *, is_quiet: bool = False) -> list[str]:
+def stop_and_report(cluster: LocalCluster, *, is_quiet: bool = False) -> list[str]:
     """Stops everything in order; the names of those that had to be killed."""
 
     def on_stopped(server: Server) -> None:

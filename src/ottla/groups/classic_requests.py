@@ -85,7 +85,7 @@ class ClassicRequests:
             # It stays, also if the request is refused: so it is in Kafka, whose tools then list it as empty.
             group = self._shard.groups[request.group_id] = ClassicGroup(request.group_id)
         if not self._has_room_for(group, request.member_id):
-            self._turn_away(group, joining)
+            self._reject_join(group, joining)
             return joining.decided
         if not group.supports(request.protocol_type, joining.protocols):
             raise ApiError(
@@ -100,7 +100,7 @@ class ClassicRequests:
             self._rejoin(group, joining)
         return joining.decided
 
-    def _turn_away(self, group: ClassicGroup, joining: _Joining) -> None:
+    def _reject_join(self, group: ClassicGroup, joining: _Joining) -> None:
         """The group is full, also for a member that was there before the limit was lowered."""
         self._remove(group, joining.request.member_id, joining.decided)
         joining.decided.replies.append((joining.ticket, ErrorCode.GROUP_MAX_SIZE_REACHED))

@@ -24,7 +24,7 @@ PATTERN_LENGTH_MAX: Final = 10_000
 REPEAT_MAX: Final = 1000
 STATES_MAX: Final = 2500
 NESTING_MAX: Final = 100
-STANDS_REMEMBERED_MAX: Final = 2000
+DFA_STATES_MAX: Final = 2000
 # How much one look at all topics may take: about half a second for a pattern that was made to take long, nothing near
 # it for any other.
 VISITS_MAX: Final = 1_000_000
@@ -109,8 +109,8 @@ class _Piece(NamedTuple):
     end: _State
 
 
-class _Stand:
-    """Where a walk over a name can stand: the states it can be in, what came before, and the steps known from here."""
+class _DfaState:
+    """A state of the automaton built while matching: a set of states of the pattern, and the character before."""
 
     __slots__ = ("before", "is_end", "states", "steps")
 
@@ -118,33 +118,33 @@ class _Stand:
         self.states = states
         # All that a condition asks of the character before: is there one, and is it of a word.
         self.before = before
-        self.steps: dict[str, _Stand] = {}
+        self.steps: dict[str, _DfaState] = {}
         self.is_end: bool | None = None
 
 
 class TopicPattern:
     """A pattern that matches whole names. ApiError with INVALID_REGULAR_EXPRESSION if it cannot be read."""
 
-    __slots__ = ("_end", "_pattern", "_stands", "_start", "_visits")
+    __slots__ = ("_dfa_states", "_end", "_pattern", "_start", "_visits")
 
     def __init__(self, pattern: str, alphabet: Chars = TOPIC_CHARS) -> None:
         """`alphabet`: all characters that the names have which it is held against."""
         self._pattern = pattern
         whole = _Parser(pattern, alphabet).parse()
         self._start, self._end = frozenset((whole.start,)), whole.end
-        self._stands: dict[tuple[frozenset[_State], str | None], _Stand] = {}
+        self._dfa_states: dict[tuple[frozenset[_State], str | None], _DfaState] = {}
         self._visits = 0
 
     def matches(self, name: str) -> bool:
-        stand = self._stand(self._start, None)
+        current = self._dfa_state(self._start, None)
         for char in name:
-            following = stand.steps.get(char)
-            stand = self._step(stand, char) if following is None else following
-            if not stand.states:
+            following = current.steps.get(char)
+            current = self._step(current, char) if following is None else following
+            if not current.states:
                 return False
-        if stand.is_end is None:
-            stand.is_end = self._end in _spread(stand.states, _Place(stand.before, None))
-        return stand.is_end
+        if current.is_end is None:
+            current.is_end = self._end in _spread(current.states, _Place(current.before, None))
+        return current.is_end
 
     def matching(self, names: Iterable[str]) -> frozenset[str]:
         """Those of the names that match; ApiError if that would take too long."""
@@ -157,19 +157,19 @@ class TopicPattern:
                 raise _refusal(self._pattern, "it takes too long: repeat less")
         return frozenset(found)
 
-    def _stand(self, states: frozenset[_State], before: str | None) -> _Stand:
-        stand = self._stands.get((states, before))
-        if stand is None:
-            if len(self._stands) >= STANDS_REMEMBERED_MAX:
-                self._stands.clear()
-            stand = self._stands[states, before] = _Stand(states, before)
-        return stand
+    def _dfa_state(self, states: frozenset[_State], before: str | None) -> _DfaState:
+        current = self._dfa_states.get((states, before))
+        if current is None:
+            if len(self._dfa_states) >= DFA_STATES_MAX:
+                self._dfa_states.clear()
+            current = self._dfa_states[states, before] = _DfaState(states, before)
+        return current
 
-    def _step(self, stand: _Stand, char: str) -> _Stand:
-        reached = _spread(stand.states, _Place(stand.before, char))
+    def _step(self, current: _DfaState, char: str) -> _DfaState:
+        reached = _spread(current.states, _Place(current.before, char))
         self._visits += len(reached)
         states = frozenset(state.following[0] for state in reached if state.chars is not None and char in state.chars)
-        following = stand.steps[char] = self._stand(states, "_" if char in _WORD else "-")
+        following = current.steps[char] = self._dfa_state(states, "_" if char in _WORD else "-")
         return following
 
 

@@ -48,7 +48,7 @@ class BrokerProcess:
         self.process.launch([sys.executable, "-m", "ottla", "serve", str(properties)])
 
     def is_ready(self) -> bool:
-        return any(line.startswith(READY) for line in self.process.said().splitlines())
+        return any(line.startswith(READY) for line in self.process.output().splitlines())
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         self.process.wait_until(self.is_ready, timeout_s)

@@ -18,7 +18,7 @@ from typing import Final
 from ottla.errors import OttlaError
 
 LOOK_S: Final = 0.05
-LAST_WORDS_BYTES: Final = 2000
+LOG_END_BYTES: Final = 2000
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -123,15 +123,15 @@ class ServerProcess:
             return "ended"
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
-    def said(self) -> str:
+    def output(self) -> str:
         """What it has written since we started it."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
 
-    def last_words(self) -> str:
+    def end_of_log(self) -> str:
         try:
-            return self.log.read_bytes()[-LAST_WORDS_BYTES:].decode(errors="replace").strip()
+            return self.log.read_bytes()[-LOG_END_BYTES:].decode(errors="replace").strip()
         except OSError as error:
             return str(error)
 
@@ -140,9 +140,9 @@ class ServerProcess:
         deadline = time.monotonic() + timeout_s
         while not is_ready():
             if not self.is_alive():
-                raise ProcessFailedError(f"{self.name} {self.how_it_ended()}: {self.last_words()}")
+                raise ProcessFailedError(f"{self.name} {self.how_it_ended()}: {self.end_of_log()}")
             if time.monotonic() > deadline:
-                raise ProcessFailedError(f"{self.name} does not serve after {timeout_s:g} s: {self.last_words()}")
+                raise ProcessFailedError(f"{self.name} does not serve after {timeout_s:g} s: {self.end_of_log()}")
             time.sleep(LOOK_S)
 
     def send(self, number: signal.Signals) -> None:

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The short way through a connection: one small request arrives whole, its answer is ready and leaves whole.
+"""The short path through a connection: one small request arrives whole, and its response leaves whole, at once.
 
-Almost every request is of that kind. It costs one `recv`, the handler and one `send`, without an object of its own
-for anything but the request. Whatever is not just so (a frame in pieces, several at once, an answer that has to wait,
-a socket that is full) is handed to the connection's own methods, which are the reference: they do all of it alike.
+Almost every request is of that kind. It costs one `recv`, the handler and one `send`, and creates no object but the
+request. Everything else (a frame in pieces, several at once, a response that has to wait, a socket that is full) is
+left to the connection's own methods, which are the reference: they do the same for any request.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -68,18 +68,18 @@ cdef class Shortcut:
             return
         try:
             reply = self._handler(connection, self._buffer[LENGTH_BYTES:count])
-            if not self._is_sent(reply):
+            if not self._try_send(reply):
                 connection._accept(reply)
                 connection._settle(b"")
         except Exception as error:
             connection._failed(error)
 
-    cdef bint _is_sent(self, object reply) except -1:
-        """Sends an answer that is one piece; False where the connection must do it."""
+    cdef bint _try_send(self, object reply) except -1:
+        """Sends a response that is one piece of bytes; False if the connection has to do it."""
         if type(reply) is not list or PyList_GET_SIZE(reply) != 1 or type((<list> reply)[0]) is not bytes:
             return False
         if self._connection.is_closed:
-            return False  # by its handler: the descriptor may be another's already
+            return False  # by its handler: the descriptor may belong to something else by now
         cdef bytes answer = (<list> reply)[0]
         cdef ssize_t size = PyBytes_GET_SIZE(answer)
         cdef ssize_t sent = c_send(self._descriptor, PyBytes_AS_STRING(answer), size, MSG_NOSIGNAL)
@@ -87,4 +87,4 @@ cdef class Shortcut:
             return True
         if sent > 0:
             (<list> reply)[0] = answer[sent:]
-        return False  # an error comes again when the connection tries, and is treated there
+        return False  # an error comes again when the connection tries, and is handled there

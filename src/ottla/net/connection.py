@@ -390,7 +390,7 @@ class Connection:
             raise OSError(errno.EIO, "the file is shorter than the slice that was promised")
         self._out.popleft()
         if sent < left:
-            self._out.appendleft(Rest(part, sent))
+            self._out.appendleft(_Unsent(part, sent))
             return False
         return True
 
@@ -438,7 +438,7 @@ class Connection:
             if self._is_parked:
                 self._loop.call_soon(self._task.cancel)  # once it has begun: what it holds, it lets go of
             else:
-                self._listener.outlived(self._task)
+                self._listener.keep_until_done(self._task)
         self._out.clear()
         self._frame = None
         self._remainder = b""
@@ -457,7 +457,7 @@ def _descriptor_of(part: FileRange) -> int | None:
         return None
 
 
-class Rest:
+class _Unsent:
     """What is left of a file range after a part of it was sent."""
 
     __slots__ = ("_range", "position", "size_bytes")

@@ -112,8 +112,8 @@ class Listener:
     def closed(self, connection: Connection) -> None:
         self._server.closed(connection)
 
-    def outlived(self, task: asyncio.Task[None]) -> None:
-        self._server.outlived(task)
+    def keep_until_done(self, task: asyncio.Task[None]) -> None:
+        self._server.keep_until_done(task)
 
     def close(self) -> None:
         self.loop.remove_reader(self._socket)
@@ -138,7 +138,7 @@ class Server:
         self._per_ip: Counter[str] = Counter()
         self._emptied = asyncio.Event()
         self._hang_ups = HangUps(loop)
-        self._outliving: dict[asyncio.Task[None], None] = {}  # requests whose connection is closed
+        self._without_connection: dict[asyncio.Task[None], None] = {}  # requests whose connection is closed
         self._idle_timer: asyncio.TimerHandle | None = None
 
     def listen(
@@ -215,10 +215,10 @@ class Server:
         if not self.connections:
             self._emptied.set()
 
-    def outlived(self, task: asyncio.Task[None]) -> None:
-        """A request is carried out to its end without the connection that it came by."""
-        self._outliving[task] = None
-        task.add_done_callback(lambda done: self._outliving.pop(done, None))
+    def keep_until_done(self, task: asyncio.Task[None]) -> None:
+        """A request is carried out to its end although its connection is closed; `drain` waits for it."""
+        self._without_connection[task] = None
+        task.add_done_callback(lambda done: self._without_connection.pop(done, None))
 
     def _schedule_idle_check(self) -> None:
         interval_s = max(0.05, min(10.0, self.limits.idle_ms / 1000 / 4))
@@ -248,13 +248,13 @@ class Server:
                 while self.connections:
                     self._emptied.clear()
                     await self._emptied.wait()
-                if self._outliving:
-                    await asyncio.wait(self._outliving)
+                if self._without_connection:
+                    await asyncio.wait(self._without_connection)
         except TimeoutError:
             logger.warning("%d connections did not finish in %.0f s; closed", len(self.connections), timeout_s)
         for connection in list(self.connections):
             connection.close()
-        for task in list(self._outliving):
+        for task in list(self._without_connection):
             task.cancel()
         self._hang_ups.close()
 

@@ -200,7 +200,7 @@ class FetchSessions:
 
     def _open(self, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
         """A new session; None where there is no room, and the reader goes on without."""
-        if not self._make_room(now_ms):
+        if not self._spend(now_ms):
             return None
         session_id = self._rng.randint(1, SESSION_ID_MAX)
         while session_id in self._sessions:
@@ -208,7 +208,7 @@ class FetchSessions:
         session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, now_ms)
         return session
 
-    def _make_room(self, now_ms: int) -> bool:
+    def _spend(self, now_ms: int) -> bool:
         if len(self._sessions) < self.slots:
             return True
         oldest = next(iter(self._sessions.values()), None)

@@ -33,7 +33,7 @@ class Truncate:
 
 
 @dataclass(frozen=True, slots=True)
-class FindPlace:
+class FindRestartOffset:
     """The leader has no such offset: ask it where its log ends and starts."""
 
 
@@ -56,7 +56,7 @@ class Ignore:
     """The response to a fetch from a position that is no longer current."""
 
 
-Step: TypeAlias = Append | Truncate | FindPlace | Pause | Stop | Ignore
+Step: TypeAlias = Append | Truncate | FindRestartOffset | Pause | Stop | Ignore
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Follower:
             case ErrorCode.NONE:
                 return Append(data)
             case ErrorCode.OFFSET_OUT_OF_RANGE:
-                return FindPlace()
+                return FindRestartOffset()
             case ErrorCode.FENCED_LEADER_EPOCH:
                 return Stop(ErrorCode.FENCED_LEADER_EPOCH)
             case code:
@@ -99,20 +99,20 @@ def truncation_offset(own_epoch_end: int, leader_end_offset: int, end_offset: in
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a follower goes on after the leader did not have its offset."""
+class RestartOffset:
+    """Where a follower continues after the leader did not have its offset."""
 
     offset: int
     is_new_start: bool  # everything before it is dropped, and the log begins there
 
 
-def find_place(end_offset: int, leader_start_offset: int, leader_end_offset: int) -> Place:
+def find_restart_offset(end_offset: int, leader_start_offset: int, leader_end_offset: int) -> RestartOffset:
     """A follower that is ahead of its leader (an unclean election) goes back; one that is behind its start, forward."""
     if leader_end_offset < end_offset:
-        return Place(leader_end_offset, is_new_start=False)
+        return RestartOffset(leader_end_offset, is_new_start=False)
     if leader_start_offset > end_offset:
-        return Place(leader_start_offset, is_new_start=True)
-    return Place(end_offset, is_new_start=False)  # the leader has moved since it answered: ask again
+        return RestartOffset(leader_start_offset, is_new_start=True)
+    return RestartOffset(end_offset, is_new_start=False)  # the leader has moved since it answered: ask again
 
 
 def follower_high_watermark(leader_high_watermark: int, end_offset: int, log_start_offset: int) -> int:

@@ -59,7 +59,7 @@ async def all_of(
         for coroutine in coroutines:
             if results and pace.is_spent:
                 try:
-                    await pace.give_way()
+                    await pace.yield_turn()
                 except BaseException:
                     coroutine.close()  # made, and not begun
                     raise

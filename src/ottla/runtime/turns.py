@@ -13,8 +13,8 @@ its `Pace`.
                 yield
         return Response(answers)
 
-All long work of a loop stands in one line: however many strangers are at it, one piece is done between two looks at
-the sockets.
+All long work of a loop stands in one line: however many there are, one piece is done between two looks at the
+sockets.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Turns:
                 ends = timer() + TURN_S
                 while timer() < ends:
                     next(steps)
-                await self.give_way()
+                await self.yield_turn()
                 next(steps)  # however busy the machine is, each turn gets on
         except StopIteration as done:
             result: Result = done.value
@@ -68,13 +68,13 @@ class Turns:
         for item in items:
             yield item
             if pace.is_spent:
-                await pace.give_way()
+                await pace.yield_turn()
 
     def pace(self) -> Pace:
         """For a loop that is none over items."""
         return Pace(self)
 
-    async def give_way(self) -> None:
+    async def yield_turn(self) -> None:
         """Waits until the loop has looked at its sockets, and for those of the long works that came earlier."""
         loop = asyncio.get_running_loop()
         place: asyncio.Future[None] = loop.create_future()
@@ -93,7 +93,7 @@ class Turns:
 
 
 class Pace:
-    """The budget of a coroutine that does much between its waits: `if pace.is_spent: await pace.give_way()`."""
+    """The budget of a coroutine that does much between its waits: `if pace.is_spent: await pace.yield_turn()`."""
 
     __slots__ = ("_ends", "_turns")
 
@@ -105,8 +105,8 @@ class Pace:
     def is_spent(self) -> bool:
         return self._turns.timer() >= self._ends
 
-    async def give_way(self) -> None:
-        await self._turns.give_way()
+    async def yield_turn(self) -> None:
+        await self._turns.yield_turn()
         self._ends = self._turns.timer() + TURN_S
 
 

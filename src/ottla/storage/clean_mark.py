@@ -1,4 +1,4 @@
-"""The mark that a stop in order leaves in a log directory, and what a start reads from it."""
+"""The file that a clean stop writes into a log directory, and what a start reads from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LastStop(Enum):
     BY_ANOTHER = auto()  # in order, by a program that keeps no checksums of the checkpoints
 
 
-def leave_mark(disk: Disk, directory: str) -> None:
+def write_clean_mark(disk: Disk, directory: str) -> None:
     """The logs are closed: the next start may trust what it finds."""
     mark = disk.open(os.path.join(directory, CLEAN_SHUTDOWN_FILE), create=True, writable=True)
     try:
@@ -39,7 +39,7 @@ def leave_mark(disk: Disk, directory: str) -> None:
     disk.sync_directory(directory)
 
 
-def take_mark_away(disk: Disk, directory: str) -> None:
+def remove_clean_mark(disk: Disk, directory: str) -> None:
     """From here on a crash must not be taken for a clean stop."""
     disk.unlink(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
     disk.sync_directory(directory)
@@ -65,7 +65,7 @@ def last_stop(disk: Disk, directory: str) -> LastStop:
 def _stop_by_another(disk: Disk, directory: str) -> LastStop:
     """By Apache Kafka, or by a release of ours that did not note how the logs and the checkpoints were left.
 
-    Where we ran before it, our checksums are of checkpoints that it has written anew. And nothing says that the mark is
+    Where we ran before it, our checksums are of checkpoints that it has replaced. And nothing says that the mark is
     of the last stop: so the logs are checked, from the recovery points on.
     """
     has_checksums = disk.exists(os.path.join(directory, checkpoints.CHECKSUMS))

@@ -177,8 +177,8 @@ class _Transactions:
             _, entry = heapq.heappop(self._waiting)
             self._aborted[entry.producer_id] = entry
 
-    def is_aborted(self, header: BatchHeader) -> bool:
-        """A data batch was read: does it belong to an aborted transaction?"""
+    def note_data(self, header: BatchHeader) -> bool:
+        """A data batch was read; returns whether it belongs to an aborted transaction."""
         self._reach(header.last_offset)
         if not header.is_transactional:
             return False
@@ -304,7 +304,7 @@ class _Run:
                     if header.record_count and (marker := control.read_marker(data)) is not None:
                         transactions.end(header, marker)
                     continue
-                if transactions.is_aborted(header) or not header.record_count:
+                if transactions.note_data(header) or not header.record_count:
                     continue
                 records = batch.records_of(data)
                 self.keys.note(records, header.record_count, header.base_offset, self.job.first_dirty_offset)
@@ -344,7 +344,7 @@ class _Run:
         self.result.records_read += header.record_count
         if header.is_control:
             self._clean_control(header, data, transactions, new)
-        elif transactions.is_aborted(header):
+        elif transactions.note_data(header):
             self._keep_empty_if_last(header, new)
         elif header.base_offset >= self.mapped_end:
             # Its keys are for the next cleaning. How transactions ended is known of all batches, and has to be noted.

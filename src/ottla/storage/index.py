@@ -65,7 +65,7 @@ class IndexFile:
             self.close()
         return self._tail
 
-    def start_anew(self) -> None:
+    def reset(self) -> None:
         """Forgets every entry: the index is about to be rebuilt."""
         self.close()
         self._tail = bytearray()
@@ -273,8 +273,8 @@ class TransactionIndex(IndexFile):
             self._is_checked = True
         return content
 
-    def start_anew(self) -> None:
-        super().start_anew()
+    def reset(self) -> None:
+        super().reset()
         self._is_checked = True
 
     def write_pending(self, *, sync: bool = False) -> None:

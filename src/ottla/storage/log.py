@@ -24,8 +24,8 @@ from ottla.records.batch import BatchHeader
 from ottla.storage import retention
 from ottla.storage.admission import Admission, Admitted
 from ottla.storage.appended import Appended
+from ottla.storage.deleted_segments import DeletedSegments, Unlinking
 from ottla.storage.directory_hold import DirectoryHold
-from ottla.storage.doomed import DoomedSegments, Unlinking
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.flush import Flush, SnapshotSync
 from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction, TimestampOffset
@@ -78,7 +78,7 @@ class Log:
         self.snapshots = Snapshots(disk, directory)
         self._segments = Segments(segments)
         self._rng = rng
-        self._doomed = DoomedSegments()
+        self._deleted_segments = DeletedSegments()
         self._unsynced = UnsyncedFiles(disk, directory)
         self._truncation_count = 0
         self._state_on_disk: tuple[object, ...] | None = None
@@ -489,7 +489,7 @@ class Log:
         """Takes the oldest segments out of the log; their files follow after `file.delete.delay.ms`."""
         self._sync_snapshot(self._segments.bases[count])
         for segment in self._segments.take_first(count):
-            self._doom(segment, now_ms)
+            self._schedule_unlink(segment, now_ms)
 
     def _sync_snapshot(self, offset: int) -> None:
         """Makes sure of a snapshot before the records that it sums up go away."""
@@ -501,8 +501,8 @@ class Log:
     def snapshot_synced(self, sync: SnapshotSync) -> None:
         self._unsynced.settle([sync.file.path])
 
-    def _doom(self, segment: Segment, now_ms: int) -> None:
-        self._doomed.add(segment, now_ms + self.config.file_delete_delay_ms)
+    def _schedule_unlink(self, segment: Segment, now_ms: int) -> None:
+        self._deleted_segments.add(segment, now_ms + self.config.file_delete_delay_ms)
 
     def take_due(self, now_ms: int) -> list[Unlinking]:
         """The segments that were deleted long enough ago, for a thread that may wait for the disk."""
@@ -515,7 +515,7 @@ class Log:
                 one,
                 None if one.base_offset in standing else self.snapshots.path(one.base_offset),
             )
-            for one in self._doomed.take_due(now_ms, self.config.file_delete_delay_ms)
+            for one in self._deleted_segments.take_due(now_ms, self.config.file_delete_delay_ms)
         ]
 
     # -- replacing the middle ------------------------------------------------------------------------------------------
@@ -532,7 +532,7 @@ class Log:
             segment.change_suffix(SWAP_SUFFIX)
         assert self._segments.has_run(old), "only sealed segments that still stand are replaced"
         for segment in old:
-            self._doom(segment, now_ms)
+            self._schedule_unlink(segment, now_ms)
         for segment in cleaned:
             segment.change_suffix("")
         self._segments.replace(old, cleaned)

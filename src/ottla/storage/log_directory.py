@@ -31,7 +31,7 @@ class LogDirectory:
         self.checkpoints = DirectoryCheckpoints(disk, path)
         self.clean_offsets: dict[TopicPartition, int] = {}
         self.high_watermarks: Offsets = {}  # as they were known at the start
-        self.let_go: list[Log] = []  # deleted, with names that are still to be taken away
+        self.detached: list[Log] = []  # deleted, with names that are still to be taken away
         self.unfinished: list[RenamePlan] = []  # deletions that lacked a descriptor
 
     @property

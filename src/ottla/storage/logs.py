@@ -18,7 +18,7 @@ from ottla.disk import Disk, make_durable_directory, remove_tree
 from ottla.errors import CorruptFileError, LockHeldError, OutOfDescriptorsError, StorageError
 from ottla.ids import TopicPartition
 from ottla.storage import checkpoints
-from ottla.storage.clean_mark import LastStop, last_stop, leave_mark, take_mark_away
+from ottla.storage.clean_mark import LastStop, last_stop, remove_clean_mark, write_clean_mark
 from ottla.storage.cleaning_job import CleaningResult
 from ottla.storage.directory_checkpoints import Checkpointed
 from ottla.storage.directory_names import DELETE_SUFFIX, STRAY_SUFFIX, is_deleted, partition_of, set_aside_name
@@ -49,7 +49,7 @@ class Logs:
         self.directories = [LogDirectory(disk, path) for path in paths]
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         self.unreadable: dict[TopicPartition, CorruptFileError] = {}  # logs that could not be opened, and why
-        self._doomed: list[tuple[int, LogDirectory, str]] = []
+        self._to_remove: list[tuple[int, LogDirectory, str]] = []
         self._owners: dict[TopicPartition, UUID] = {}  # as far as they are known
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -102,13 +102,13 @@ class Logs:
         said = directory.checkpoints.read(by_checksums=stop is not LastStop.BY_ANOTHER)
         directory.clean_offsets = dict(said.clean_offsets)
         directory.high_watermarks = said.high_watermarks
-        take_mark_away(self._disk, directory.path)
+        remove_clean_mark(self._disk, directory.path)
         for name in self._disk.list_directory(directory.path):
             path = directory.file(name)
             if not self._disk.is_directory(path):
                 continue
             if is_deleted(name):
-                self._doomed.append((0, directory, path))
+                self._to_remove.append((0, directory, path))
                 continue
             partition = partition_of(name)
             if partition is None and (name.startswith(".") or name.endswith(STRAY_SUFFIX)):
@@ -163,7 +163,7 @@ class Logs:
                 directory.checkpoint().run()
                 if any(self._disk.is_directory(directory.file(str(partition))) for partition in self.unreadable):
                     continue  # nobody has checked it since whatever happened to it: the next start has to
-                leave_mark(self._disk, directory.path)
+                write_clean_mark(self._disk, directory.path)
             except OutOfDescriptorsError as error:
                 logger.warning(
                     "%s; %s is not marked as cleanly closed: the next start checks it", error, directory.path
@@ -336,32 +336,32 @@ class Logs:
     def delete_in(self, directory: LogDirectory, partitions: Iterable[TopicPartition], *, now_ms: int) -> None:
         """Takes logs of one directory away together, which costs as many syncs as one."""
         for partition in partitions:
-            self.let_go(directory, partition)
+            self.detach(directory, partition)
         deletion = self.begin_delete(directory, now_ms)
         deletion.run()
         self.end_delete(deletion)
 
-    def let_go(self, directory: LogDirectory, partition: TopicPartition) -> None:
+    def detach(self, directory: LogDirectory, partition: TopicPartition) -> None:
         """A log that is to be deleted: nobody finds it from here on. `begin_delete` takes its files away."""
-        directory.let_go.append(self._forget(directory, partition))
+        directory.detached.append(self._forget(directory, partition))
 
     def begin_delete(self, directory: LogDirectory, now_ms: int) -> RenamePlan:
         """How the logs that were let go lose their names, for a thread that may wait for the disk."""
-        doomed, directory.let_go = directory.let_go, []
+        detached, directory.detached = directory.detached, []
         renames = [
             Rename(
                 log,
                 directory.file(set_aside_name(log.name, self._rng, DELETE_SUFFIX)),
                 now_ms + log.config.file_delete_delay_ms,
             )
-            for log in doomed
+            for log in detached
         ]
         # Gone from the checkpoints as well, or a topic of the same name would inherit its offsets after a crash.
         return RenamePlan(directory, renames, directory.checkpoint())
 
     def end_delete(self, deletion: RenamePlan) -> None:
         """The names are gone for good: the files follow when their time has come."""
-        self._doomed += [(rename.due_ms, deletion.directory, rename.target) for rename in deletion.renames]
+        self._to_remove += [(rename.due_ms, deletion.directory, rename.target) for rename in deletion.renames]
 
     def finish_delete_later(self, deletion: RenamePlan) -> None:
         """There was no descriptor to make a deletion durable: it is one of those that `take_unfinished` hands out."""
@@ -393,14 +393,14 @@ class Logs:
 
     def take_due_directories(self, now_ms: int) -> list[str]:
         """The directories of deleted logs whose time has come, for a thread that may wait for the disk."""
-        due = [path for due_ms, directory, path in self._doomed if due_ms <= now_ms and directory.is_online]
-        self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
+        due = [path for due_ms, directory, path in self._to_remove if due_ms <= now_ms and directory.is_online]
+        self._to_remove = [entry for entry in self._to_remove if entry[0] > now_ms]
         return due
 
     def remove_later(self, path: str, now_ms: int) -> None:
         """Takes back the directory of a deleted log that could not be removed yet."""
         directory = next(directory for directory in self.directories if directory.path == os.path.dirname(path))
-        self._doomed.append((now_ms, directory, path))
+        self._to_remove.append((now_ms, directory, path))
 
     def remove_tree(self, path: str) -> None:
         """Removes the directory of a deleted log; touches no state, so a thread may do it."""

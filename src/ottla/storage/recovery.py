@@ -207,13 +207,13 @@ class _Opening:
     def _torn_part(self, segments: list[Segment]) -> list[Segment]:
         """The segments, at the end, that have to be checked batch by batch."""
         if self.is_clean:
-            return [] if self._is_sound(segments[-1]) else segments[-1:]
+            return [] if self._try_activate(segments[-1]) else segments[-1:]
         recovery_point = self.recovery_point or 0
         first = sum(segment.base_offset <= recovery_point for segment in segments) - 1
         return segments[max(first, 0) :]
 
-    def _is_sound(self, active: Segment) -> bool:
-        """Whether the active segment of a clean log is as a clean shutdown leaves it; it is ready to grow then."""
+    def _try_activate(self, active: Segment) -> bool:
+        """Makes the last segment of a clean log active; False if it is not as a clean shutdown leaves it."""
         try:
             if active.size_bytes and self._missing_indexes(active):
                 raise CorruptFileError(active.path(LOG_SUFFIX), "has lost its index")
@@ -241,12 +241,12 @@ class _Opening:
             if end_offset > next_base_offset:
                 raise CorruptFileError(segment.path(LOG_SUFFIX), f"ends at {end_offset}, inside the next segment")
         except CorruptFileError as error:
-            self._condemn(segment, error)
+            self._limit_reads(segment, error)
         try:
             self._check_transaction_index(segment)
         except CorruptFileError as error:
             self.report.note(f"{error}; the aborted transactions are read from the log again")
-            segment.transaction_index.start_anew()
+            segment.transaction_index.reset()
             self.transaction_indexes_lost.append(segment)
             self.mended.append(segment)
 
@@ -295,8 +295,8 @@ class _Opening:
         except CorruptFileError:
             return False
 
-    def _condemn(self, segment: Segment, error: CorruptFileError) -> None:
-        """Finds how far a damaged sealed segment holds; readers get that much and an error behind it."""
+    def _limit_reads(self, segment: Segment, error: CorruptFileError) -> None:
+        """Finds how much of a damaged sealed segment is sound; readers get that much, and an error for the rest."""
         sound = 0
         try:
             for position, header in segment.walk(0):

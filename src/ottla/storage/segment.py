@@ -164,9 +164,9 @@ class Segment:
         segment._file = disk.open(segment.path(LOG_SUFFIX), create=True, writable=True)
         disk.open_files.note(segment)
         segment.file.truncate(0)
-        segment.offset_index.start_anew()
-        segment.time_index.start_anew()
-        segment.transaction_index.start_anew()
+        segment.offset_index.reset()
+        segment.time_index.reset()
+        segment.transaction_index.reset()
         segment._max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset)
         return segment
 
@@ -203,9 +203,9 @@ class Segment:
     def release_all_if_idle(self) -> None:
         """The same for the file and the maps of the indexes."""
         if self.release_if_idle():
-            self._let_go()
+            self._close_file()
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         """Closes everything: whoever wants more opens it again."""
         self._file = None
         self._disk.open_files.forget(self)
@@ -310,7 +310,7 @@ class Segment:
         # All of them into memory now: an append must not find out, behind its write, that one cannot be read.
         for index in (self.offset_index, self.time_index, self.transaction_index):
             if self.size_bytes == 0:
-                index.start_anew()  # a crash may have kept the indexes of batches that it took
+                index.reset()  # a crash may have kept the indexes of batches that it took
             index.activate()
         self._count_index_bytes()
         start = self.offset_index.last()
@@ -337,9 +337,9 @@ class Segment:
 
     def recover(self, visit: BatchVisitor) -> Recovered:
         """Checks every batch, rebuilds the indexes and cuts the file at the first batch that does not hold."""
-        self.offset_index.start_anew()
-        self.time_index.start_anew()
-        self.transaction_index.start_anew()
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.transaction_index.reset()
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._bytes_since_index = 0
         self._recent = {}
@@ -479,8 +479,8 @@ class Segment:
 
     def rebuild_indexes(self) -> None:
         """Makes offset and time index anew from the batch headers."""
-        self.offset_index.start_anew()
-        self.time_index.start_anew()
+        self.offset_index.reset()
+        self.time_index.reset()
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._bytes_since_index = 0
         for position, header in self.walk(0):
@@ -559,7 +559,7 @@ class Segment:
     def unlink(self) -> None:
         for kind in SEGMENT_SUFFIXES:
             self._disk.unlink(self.path(kind))
-        self._let_go()
+        self._close_file()
 
     def close(self) -> None:
-        self._let_go()
+        self._close_file()

@@ -28,7 +28,7 @@ from ottla.store.api import (
     check_path,
     commit_bytes,
 )
-from ottla.store.tree import Author, Changes, Draft, Entry, Tree, TreeDecision, decide_in_steps
+from ottla.store.tree import Changes, CommitContext, Draft, Entry, Tree, TreeDecision, decide_in_steps
 from ottla.store.watches import Watches
 
 WAITING_COMMITS_MAX = 10_000
@@ -92,7 +92,7 @@ class LocalStore:
         commit = _Commit(operations, size_bytes, loop.create_future())
         self._waiting.append(commit)
         if self._writer is None:
-            self._writer = loop.create_task(self._write_what_waits(), name="metadata store")
+            self._writer = loop.create_task(self._write_queued(), name="metadata store")
         return await commit.answer
 
     async def close(self) -> None:
@@ -123,7 +123,7 @@ class LocalStore:
             raise StoreClosed(path)
         check_path(path)
 
-    async def _write_what_waits(self) -> None:
+    async def _write_queued(self) -> None:
         """Every failure reaches those who wait for their commits; none is left for the task."""
         batch: list[_Commit] = []
         try:
@@ -173,8 +173,8 @@ class LocalStore:
 
     async def _decide_on(self, draft: Draft, commit: _Commit) -> TreeDecision | StoreError:
         self._commit_number += 1
-        author = Author(SESSION_ID, self._commit_number, self._now_ms())
-        steps = decide_in_steps(draft, commit.operations, author)
+        context = CommitContext(SESSION_ID, self._commit_number, self._now_ms())
+        steps = decide_in_steps(draft, commit.operations, context)
         try:
             while True:
                 for _ in range(DECIDED_AT_ONCE_MAX):

@@ -35,8 +35,8 @@ from ottla.store.api import (
 NO_OWNER = 0
 
 
-class Author(NamedTuple):
-    """Who makes a commit, as which one of all, and when."""
+class CommitContext(NamedTuple):
+    """Which session makes a commit, its number and its time."""
 
     session_id: int
     commit_number: int
@@ -131,9 +131,9 @@ class TreeDecision:
     came_or_went: frozenset[str]
 
 
-def decide(view: View, operations: tuple[Operation, ...], author: Author) -> TreeDecision:
+def decide(view: View, operations: tuple[Operation, ...], context: CommitContext) -> TreeDecision:
     """Raises the StoreError of the first operation that the rules refuse."""
-    steps = decide_in_steps(view, operations, author)
+    steps = decide_in_steps(view, operations, context)
     while True:
         try:
             next(steps)
@@ -143,13 +143,13 @@ def decide(view: View, operations: tuple[Operation, ...], author: Author) -> Tre
 
 
 def decide_in_steps(
-    view: View, operations: tuple[Operation, ...], author: Author
+    view: View, operations: tuple[Operation, ...], context: CommitContext
 ) -> Generator[None, None, TreeDecision]:
     """The same, an operation at a time: there may be ten thousand, and the view must stand still until the last."""
     draft = Draft(view)
     results = []
     for operation in operations:
-        results.append(draft._perform(operation, author))
+        results.append(draft._perform(operation, context))
         yield
     return _decision(results, draft)
 
@@ -191,14 +191,14 @@ class Draft:
         self.touched |= decision.touched
         self.came_or_went |= decision.came_or_went
 
-    def _perform(self, operation: Operation, author: Author) -> Result:
+    def _perform(self, operation: Operation, context: CommitContext) -> Result:
         match operation:
             case Create():
-                return self._create(operation, author)
+                return self._create(operation, context)
             case Put(path, data, version):
                 check_node_size(path, data)
                 entry = self._expect(path, version)
-                self.changes[path] = entry._replace(data=data, version=entry.version + 1, changed=author.commit_number)
+                self.changes[path] = entry._replace(data=data, version=entry.version + 1, changed=context.commit_number)
                 self.touched.add(path)
                 return entry.version + 1
             case Delete(path, version):
@@ -217,7 +217,7 @@ class Draft:
             raise BadVersion(path, version)
         return entry
 
-    def _create(self, create: Create, author: Author) -> str:
+    def _create(self, create: Create, context: CommitContext) -> str:
         check_node_size(create.path, create.data)
         if create.path == ROOT and not create.sequential:
             raise NodeExists(ROOT)
@@ -237,10 +237,10 @@ class Draft:
             raise NodeExists(path)
         self.changes[path] = Entry(
             create.data,
-            owner=author.session_id if create.ephemeral else NO_OWNER,
-            created=author.commit_number,
-            created_ms=author.now_ms,
-            changed=author.commit_number,
+            owner=context.session_id if create.ephemeral else NO_OWNER,
+            created=context.commit_number,
+            created_ms=context.now_ms,
+            changed=context.commit_number,
         )
         self._child_growth[parent_path] += 1
         self.touched.add(path)

@@ -68,7 +68,7 @@ class KafkaWithZooKeeper:
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
         self.process.launch(self._kafka.java("kafka.Kafka", HEAP, [str(self._properties)], LOG_LEVELS, JVM_FLAGS))
         try:
-            self.process.wait_until(lambda: READY_LINE.search(self.process.said()) is not None, START_TIMEOUT_S)
+            self.process.wait_until(lambda: READY_LINE.search(self.process.output()) is not None, START_TIMEOUT_S)
         except BaseException:
             self.kill()
             raise
@@ -81,7 +81,7 @@ class KafkaWithZooKeeper:
 
     def stop(self) -> None:
         """Ends the broker in order: its leaders have gone elsewhere, and everything is flushed."""
-        assert self.process.end(signal.SIGTERM, STOP_TIMEOUT_S), f"it did not stop: {self.process.last_words()}"
+        assert self.process.end(signal.SIGTERM, STOP_TIMEOUT_S), f"it did not stop: {self.process.end_of_log()}"
 
     def kill(self) -> None:
         """Ends it as a crash does."""

@@ -39,7 +39,7 @@ from ottla.store.api import (
     commit_bytes,
 )
 from ottla.store.local import node_of
-from ottla.store.tree import Author, Tree, TreeDecision, decide, decide_end_of_session
+from ottla.store.tree import CommitContext, Tree, TreeDecision, decide, decide_end_of_session
 from ottla.store.watches import Watches
 
 UNKNOWN_OUTCOME = "the connection was lost; whether the request was done is unknown"
@@ -139,8 +139,8 @@ class SimulatedEnsemble:
         return self._sessions.get(session_id)
 
     def commit(self, session_id: int, operations: tuple[Operation, ...]) -> list[Result]:
-        author = Author(session_id, len(self.commits) + 1, self.now_ms())
-        decision = decide(self.tree, operations, author)
+        context = CommitContext(session_id, len(self.commits) + 1, self.now_ms())
+        decision = decide(self.tree, operations, context)
         self._log(decision)
         return decision.results
 

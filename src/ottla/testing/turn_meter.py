@@ -43,7 +43,7 @@ class TurnMeter:
     def longest_s(self) -> float:
         return max((turn.cpu_s for turn in self.longest), default=0.0)
 
-    def start_anew(self) -> None:
+    def reset(self) -> None:
         """Forgets what was seen until now."""
         self.longest = []
 

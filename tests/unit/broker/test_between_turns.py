@@ -44,7 +44,7 @@ class ByHand(Turns):
         self.may_go_on = asyncio.Event()
         self.turn_count = 1
 
-    async def give_way(self) -> None:
+    async def yield_turn(self) -> None:
         self.turn_count += 1
         await self.may_go_on.wait()
 

@@ -271,7 +271,7 @@ def test_a_disk_that_fails_takes_its_partitions_and_spares_the_others(machine: M
     partition = machine.replicas.find(*name)
     machine.replicas.directory_failed(log, StorageError(log.directory, "cannot write: Input/output error"))
     assert partition.is_gone
-    lost = machine.failures.take_lost()
+    lost = machine.failures.take_lost_partitions()
     assert sorted(lost) == sorted(machine.replicas.offline)
     assert len(lost) == 2
     assert machine.refusal(*name) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -294,10 +294,10 @@ def test_a_failure_in_the_middle_of_an_append_is_recorded_and_changes_nothing_bu
     assert not partition.is_leader, "nothing more is written there"
     assert broken.is_online, "the task takes it offline, in a turn of its own"
     assert machine.replicas.find(*other).is_leader
-    ((log, error),) = machine.failures.take_met()
+    ((log, error),) = machine.failures.take_failures()
     machine.replicas.directory_failed(log, error)
     assert not broken.is_online
-    assert set(machine.failures.take_lost()) == {name, other}
+    assert set(machine.failures.take_lost_partitions()) == {name, other}
 
 
 def test_a_log_that_is_deleted_already_takes_nobody_with_it(machine: Machine) -> None:
@@ -306,7 +306,7 @@ def test_a_log_that_is_deleted_already_takes_nobody_with_it(machine: Machine) ->
     machine.change(removed=("t",))
     machine.change(topic("t", number=3))
     machine.replicas.directory_failed(log, StorageError(log.directory, "is not there"))
-    assert machine.failures.take_lost() == []
+    assert machine.failures.take_lost_partitions() == []
     assert len(machine.replicas) == 2
 
 
@@ -335,11 +335,11 @@ def test_a_partition_without_a_descriptor_is_tried_again(machine: Machine) -> No
     machine.change(topic())
     assert machine.refusal() is ErrorCode.KAFKA_STORAGE_ERROR
     assert machine.replicas.offline == []
-    assert machine.replicas.take_in_delayed()
+    assert machine.replicas.add_delayed()
     machine.disk.run_out_of_descriptors(0, 0)
-    assert machine.replicas.take_in_delayed()
+    assert machine.replicas.add_delayed()
     assert machine.replicas.find("t", 0).is_leader
-    assert not machine.replicas.take_in_delayed()
+    assert not machine.replicas.add_delayed()
 
 
 def test_a_topic_that_is_deleted_before_there_is_a_descriptor_is_not_tried_again(machine: Machine) -> None:
@@ -347,5 +347,5 @@ def test_a_topic_that_is_deleted_before_there_is_a_descriptor_is_not_tried_again
     machine.change(topic())
     machine.disk.run_out_of_descriptors(0, 0)
     machine.change(removed=("t",))
-    assert not machine.replicas.take_in_delayed()
+    assert not machine.replicas.add_delayed()
     assert len(machine.replicas) == 0

@@ -28,7 +28,7 @@ class Slow(Turns):
         super().__init__(lambda: next(looks) * 10 * TURN_S)
         self.turn_count = 0
 
-    async def give_way(self) -> None:
+    async def yield_turn(self) -> None:
         self.turn_count += 1
         await asyncio.sleep(TURN_LASTS_S)
 

@@ -37,7 +37,7 @@ def launch(server: ServerProcess, program: str = SERVES) -> None:
 
 
 def serves(server: ServerProcess) -> bool:
-    return "ready\n" in server.said()
+    return "ready\n" in server.output()
 
 
 def test_a_process_is_told_from_another_one_with_its_number(server):
@@ -72,7 +72,7 @@ def test_a_server_that_another_call_started_is_found_and_ended(server, tmp_path)
 def test_waiting_ends_when_it_serves(server):
     launch(server)
     server.wait_until(lambda: serves(server), 60)
-    assert server.last_words() == "ready"
+    assert server.end_of_log() == "ready"
 
 
 def test_a_server_that_ends_while_it_starts_tells_its_last_words(server):
@@ -93,7 +93,7 @@ def test_what_a_server_says_is_what_this_start_says(server):
     server.end(signal.SIGTERM, 60)
     launch(server, "print('second')")
     wait_until(lambda: not server.is_alive())
-    assert server.said() == "second\n"
+    assert server.output() == "second\n"
 
 
 def test_a_paused_server_is_ended_too(server):

@@ -49,7 +49,7 @@ class Listener:
     def closed(self, connection: Connection) -> None:
         self.closed_count += 1
 
-    def outlived(self, task: asyncio.Task[None]) -> None:
+    def keep_until_done(self, task: asyncio.Task[None]) -> None:
         """Who serves waits for it; here the test does."""
 
 

@@ -13,7 +13,7 @@ from ottla.protocol.messages.fetch import EpochEndOffset, PartitionData
 from ottla.replication.fetch_requests import FetchPosition
 from ottla.replication.follower import (
     Append,
-    FindPlace,
+    FindRestartOffset,
     Follower,
     Ignore,
     Pause,
@@ -21,7 +21,7 @@ from ottla.replication.follower import (
     Step,
     Stop,
     Truncate,
-    find_place,
+    find_restart_offset,
     follower_high_watermark,
     truncation_offset,
 )
@@ -40,7 +40,7 @@ def answer(code: int = 0, diverging: EpochEndOffset | None = None) -> PartitionD
     [
         (answer(), Append(answer())),
         (answer(0, EpochEndOffset(epoch=1, end_offset=5)), Truncate(1, 5)),
-        (answer(ErrorCode.OFFSET_OUT_OF_RANGE), FindPlace()),
+        (answer(ErrorCode.OFFSET_OUT_OF_RANGE), FindRestartOffset()),
         (answer(ErrorCode.FENCED_LEADER_EPOCH), Stop(ErrorCode.FENCED_LEADER_EPOCH)),
         (answer(ErrorCode.UNKNOWN_LEADER_EPOCH), Pause(ErrorCode.UNKNOWN_LEADER_EPOCH)),
         (answer(ErrorCode.NOT_LEADER_OR_FOLLOWER), Pause(ErrorCode.NOT_LEADER_OR_FOLLOWER)),
@@ -77,7 +77,7 @@ def test_one_that_was_stopped_listens_no_more() -> None:
 def test_a_follower_that_the_leader_does_not_know_finds_its_place(
     end: int, leader_start: int, leader_end: int, place: Place
 ) -> None:
-    assert find_place(end, leader_start, leader_end) == place
+    assert find_restart_offset(end, leader_start, leader_end) == place
 
 
 def test_a_follower_knows_as_committed_what_it_has_of_it() -> None:

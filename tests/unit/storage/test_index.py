@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 def offset_index(disk: RealDisk, path: Path, *entries: tuple[int, int], base_offset: int = 1000) -> OffsetIndex:
     index = OffsetIndex(disk, str(path), base_offset)
-    index.start_anew()
+    index.reset()
     for offset, position in entries:
         index.append(offset, position)
     return index
@@ -104,7 +104,7 @@ def test_pending_entries_are_added_to_those_on_disk(disk: RealDisk, path: Path) 
 def test_an_index_that_starts_anew_forgets_what_is_on_disk(disk: RealDisk, path: Path) -> None:
     offset_index(disk, path, (1010, 100), (1020, 200)).seal()
     index = OffsetIndex(disk, str(path), 1000)
-    index.start_anew()
+    index.reset()
     index.append(1005, 50)
     index.seal()
     assert path.read_bytes().hex() == "0000000500000032"
@@ -118,7 +118,7 @@ def test_a_cut_index_is_reported_not_read(disk: RealDisk, path: Path) -> None:
 
 def test_an_empty_sealed_index_has_a_file_because_kafka_wants_one(disk: RealDisk, path: Path) -> None:
     index = OffsetIndex(disk, str(path), 0)
-    index.start_anew()
+    index.reset()
     index.seal()
     assert path.read_bytes() == b""
 
@@ -128,7 +128,7 @@ def test_an_empty_sealed_index_has_a_file_because_kafka_wants_one(disk: RealDisk
 
 def time_index(disk: RealDisk, path: Path, *entries: tuple[int, int]) -> TimeIndex:
     index = TimeIndex(disk, str(path), 1000)
-    index.start_anew()
+    index.reset()
     for timestamp, offset in entries:
         index.append_if_later(timestamp, offset)
     return index

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.answer_room import AnswerRoom
 from ottla.broker.authorized import GROUP_OPERATIONS
+from ottla.broker.response_budget import ResponseBudget
 from ottla.errors import ErrorCode
 from ottla.groups.machine import GroupMachine
 from ottla.protocol.messages.consumer_groups import (
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 async def handle(
     broker: Broker, request: ConsumerGroupDescribeRequest, context: Context
 ) -> ConsumerGroupDescribeResponse:
-    room = AnswerRoom()
+    budget = ResponseBudget()
 
     def note(group: DescribedGroup) -> None:
-        room.take(sum(map(_element_count, group.members)))
+        budget.spend(sum(map(_element_count, group.members)))
 
     groups = await all_of((_describe(broker, group_id) for group_id in request.group_ids), broker.turns, note)
     return _response(request.include_authorized_operations, groups)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.answer_room import AnswerRoom
+from ottla.broker.response_budget import ResponseBudget
 from ottla.cluster.image import ClusterImage
 from ottla.config.dynamic import ConfigResourceType, ConfigScope, DescribedSetting, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
@@ -36,11 +36,11 @@ def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) ->
         return DescribeConfigsResponse(results=[_refused(asked) for asked in request.resources])
     image, configs = broker.image, broker.configs  # one view for the whole answer, however many turns it takes
     shared: Shared = {}
-    room = AnswerRoom()
+    budget = ResponseBudget()
     results = []
     for asked in request.resources:
         results.append(_result(image, configs, asked, request, context.version, shared))
-        room.take(len(results[-1].configs))
+        budget.spend(len(results[-1].configs))
         yield
     return DescribeConfigsResponse(results=results)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.answer_room import AnswerRoom
 from ottla.broker.authorized import GROUP_OPERATIONS
 from ottla.broker.group_requests import caller_of
+from ottla.broker.response_budget import ResponseBudget
 from ottla.errors import ErrorCode
 from ottla.groups.machine import GroupMachine
 from ottla.protocol.messages.groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
-    room = AnswerRoom()
+    budget = ResponseBudget()
 
     def note(group: DescribedGroup) -> None:
         size_bytes = sum(len(one.member_metadata) + len(one.member_assignment) for one in group.members)
-        room.take(len(group.members), size_bytes)
+        budget.spend(len(group.members), size_bytes)
 
     groups = await all_of((_describe(broker, group_id, context) for group_id in request.groups), broker.turns, note)
     return _response(request.include_authorized_operations, groups)

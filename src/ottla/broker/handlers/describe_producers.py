@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.answer_room import AnswerRoom
+from ottla.broker.response_budget import ResponseBudget
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import is_valid_topic_name
 from ottla.protocol.messages.metadata import (
@@ -26,17 +26,17 @@ NO_OFFSET = -1
 @in_turns
 def handle(broker: Broker, request: DescribeProducersRequest, context: Context) -> Steps[DescribeProducersResponse]:
     topics = []
-    room = AnswerRoom()
+    budget = ResponseBudget()
     for topic in request.topics:
         partitions = []
         for index in topic.partition_indexes:
-            partitions.append((yield from _answer(broker, topic.name, index, room)))
+            partitions.append((yield from _answer(broker, topic.name, index, budget)))
             yield
         topics.append(TopicResponse(name=topic.name, partitions=partitions))
     return DescribeProducersResponse(topics=topics)
 
 
-def _answer(broker: Broker, topic: str, index: int, room: AnswerRoom) -> Steps[PartitionResponse]:
+def _answer(broker: Broker, topic: str, index: int, budget: ResponseBudget) -> Steps[PartitionResponse]:
     try:
         if not is_valid_topic_name(topic):
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is not a valid topic name")
@@ -47,7 +47,7 @@ def _answer(broker: Broker, topic: str, index: int, room: AnswerRoom) -> Steps[P
             partition_index=index, error_code=error.code, error_message=error.message or None, active_producers=[]
         )
     active = []
-    room.take(len(partition.log.producers.producers))
+    budget.spend(len(partition.log.producers.producers))
     # A copy: producers come and go while others have their turn.
     for producer in list(partition.log.producers.producers.values()):
         start_offset = producer.transaction_first_offset

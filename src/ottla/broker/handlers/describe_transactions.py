@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.answer_room import AnswerRoom
+from ottla.broker.response_budget import ResponseBudget
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.transactions import (
     DescribeTransactionsRequest,
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 async def handle(
     broker: Broker, request: DescribeTransactionsRequest, context: Context
 ) -> DescribeTransactionsResponse:
-    room = AnswerRoom()
+    budget = ResponseBudget()
 
     def note(state: DescribeTransactionsResponseTransactionState) -> None:
-        room.take(sum(len(topic.partitions) for topic in state.topics))
+        budget.spend(sum(len(topic.partitions) for topic in state.topics))
 
     states = await all_of((_describe(broker, name) for name in request.transactional_ids), broker.turns, note)
     return DescribeTransactionsResponse(transaction_states=states)

@@ -113,7 +113,7 @@ class _Reading:
         for key, entry in wanted:
             self._results.append(self._look(key, entry))
             if pace is not None and len(self._results) % STEP == 0 and pace.is_spent:
-                await pace.give_way()
+                await pace.yield_turn()
         if not self._is_enough() and self._request.max_wait_ms > 0:
             await self._wait()
         return await self._response(pace)
@@ -280,7 +280,7 @@ class _Reading:
         leaders: set[int] = set()
         for number, (key, data) in enumerate(self._in_order(), 1):
             if pace is not None and number % STEP == 0 and pace.is_spent:
-                await pace.give_way()
+                await pace.yield_turn()
             reported = Reported(data.high_watermark, data.log_start_offset)
             has_trouble = bool(data.error_code) or data.diverging_epoch is not None
             if not self._plan.note_reported(key, reported, has_records=data.records != b"", has_trouble=has_trouble):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.answer_room import AnswerRoom
+from ottla.broker.response_budget import ResponseBudget
 from ottla.broker.stored_offsets import fetch_from_store
 from ottla.errors import ErrorCode
 from ottla.groups.machine import GroupMachine
@@ -38,13 +38,13 @@ async def handle(broker: Broker, request: OffsetFetchRequest, context: Context) 
     if version == 0:
         return await fetch_from_store(broker, request)
     if version >= FIRST_BATCHED_VERSION:
-        room = AnswerRoom()
+        budget = ResponseBudget()
         if len(request.groups) == 1:
             fetched = await _fetch(broker, request.groups[0], request.require_stable, version)
-            _make_room(room, fetched)
+            _spend(budget, fetched)
             return OffsetFetchResponse(groups=[fetched])
         asked = (_fetch(broker, group, request.require_stable, version) for group in request.groups)
-        return OffsetFetchResponse(groups=await all_of(asked, broker.turns, partial(_make_room, room)))
+        return OffsetFetchResponse(groups=await all_of(asked, broker.turns, partial(_spend, budget)))
     wanted = (
         None
         if request.topics is None
@@ -57,9 +57,9 @@ async def handle(broker: Broker, request: OffsetFetchRequest, context: Context) 
     return _of_one_group(group, version, await _fetch(broker, group, request.require_stable, version))
 
 
-def _make_room(room: AnswerRoom, answer: OffsetFetchResponseGroup) -> None:
+def _spend(budget: ResponseBudget, answer: OffsetFetchResponseGroup) -> None:
     for topic in answer.topics:
-        room.take(len(topic.partitions), sum(len(one.metadata or "") for one in topic.partitions))
+        budget.spend(len(topic.partitions), sum(len(one.metadata or "") for one in topic.partitions))
 
 
 async def _fetch(

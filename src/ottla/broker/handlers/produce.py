@@ -204,7 +204,7 @@ async def _append_all(
                 refuse(answer, error, item.records, log_start_offset)
             partitions.append(answer)
             if pace is not None and pace.is_spent:
-                await pace.give_way()
+                await pace.yield_turn()
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
     return ProduceResponse(responses=responses)
 

@@ -46,7 +46,7 @@ def refusal(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
 
 def beat(machine: ConsumerMember, response: ConsumerGroupHeartbeatResponse, now: float = 0.0) -> Step:
     machine.request()
-    return machine.heard(response, now)
+    return machine.handle_response(response, now)
 
 
 def stable(instance_id: str | None = None) -> ConsumerMember:
@@ -63,7 +63,7 @@ def test_the_first_heartbeat_says_everything_and_the_next_ones_what_is_new() -> 
     first = machine.request()
     assert (first.member_epoch, first.subscribed_topic_names, first.topic_partitions) == (0, ["t"], [])
     assert (first.rebalance_timeout_ms, first.server_assignor) == (60000, "uniform")
-    assert machine.heard(answer(1, 0, 1), now=10.0) is Step.GO_ON
+    assert machine.handle_response(answer(1, 0, 1), now=10.0) is Step.GO_ON
     assert machine.state is State.RECONCILING
     assert machine.heartbeat_due == 15.0
     assert machine.target == {P0, P1}
@@ -81,7 +81,7 @@ def test_what_is_owned_is_said_at_once_and_confirmed_by_the_answer() -> None:
     assert machine.heartbeat_due == 0.0
     request = machine.request()
     assert [(each.topic_id, each.partitions) for each in request.topic_partitions or ()] == [(T, [0])]
-    machine.heard(answer(1, unchanged=True), now=11.0)
+    machine.handle_response(answer(1, unchanged=True), now=11.0)
     assert machine.state is State.STABLE
     assert machine.heartbeat_due == 16.0
     assert not machine.has_new_target
@@ -92,7 +92,7 @@ def test_an_answer_to_a_heartbeat_from_before_the_change_does_not_confirm_it() -
     beat(machine, answer(1, 0))
     machine.request()
     machine.acknowledge([P0])  # while that request is under way
-    machine.heard(answer(1, unchanged=True), now=1.0)
+    machine.handle_response(answer(1, unchanged=True), now=1.0)
     assert machine.state is State.ACKNOWLEDGING
     assert machine.heartbeat_due == 0.0
     assert machine.request().topic_partitions
@@ -112,11 +112,11 @@ def test_a_new_subscription_is_said_at_once() -> None:
     machine.subscribe(Interest(("t", "u")))
     assert machine.heartbeat_due == 0.0
     assert machine.request().subscribed_topic_names == ["t", "u"]
-    machine.heard(answer(2, unchanged=True), 0.0)
+    machine.handle_response(answer(2, unchanged=True), 0.0)
     machine.subscribe(Interest((), "x.*"))
     request = machine.request()
     assert (request.subscribed_topic_names, request.subscribed_topic_regex) == ([], "x.*")
-    machine.heard(answer(3, unchanged=True), 0.0)
+    machine.handle_response(answer(3, unchanged=True), 0.0)
     machine.subscribe(Interest(("t",)))
     assert machine.request().subscribed_topic_regex == "", "an empty pattern takes back the last one"
 
@@ -159,7 +159,7 @@ def test_leaving(instance_id: str | None, epoch: int) -> None:
     machine.left()
     assert machine.leave_request() is None
     assert machine.heartbeat_due is None
-    late = machine.heard(answer(7, 0), now=1.0)
+    late = machine.handle_response(answer(7, 0), now=1.0)
     assert late is Step.GO_ON
     assert machine.state is State.UNSUBSCRIBED
 

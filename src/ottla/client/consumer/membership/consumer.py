@@ -158,7 +158,7 @@ class ConsumerMember:
             topic_partitions=owned,
         )
 
-    def heard(self, response: ConsumerGroupHeartbeatResponse, now: float) -> Step:
+    def handle_response(self, response: ConsumerGroupHeartbeatResponse, now: float) -> Step:
         if self.state not in _BEATING:
             return Step.GO_ON  # left or fenced meanwhile
         step = step_of(response.error_code)

@@ -231,7 +231,7 @@ class ConsumerRunner:
                     self._failure = error
                     parts.moved.fire()
                 continue
-            step = member.heard(response, parts.now())
+            step = member.handle_response(response, parts.now())
             if step is Step.GO_ON:
                 pauses = iter(parts.pauses)
             elif step in (Step.WAIT, Step.FIND_COORDINATOR):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker import answer_room
+from ottla.broker import response_budget
 from ottla.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.protocol.messages.groups import DescribeGroupsRequest
@@ -34,12 +34,12 @@ async def check_limit(scene: Scene, request_of: Any, version: int) -> None:
 
 
 @pytest.fixture
-def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer_room, "ANSWER_BYTES_MAX", 10_500)
-    monkeypatch.setattr(answer_room, "ANSWER_ELEMENTS_MAX", 10 * (2 + 2 * PARTITIONS))
+def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response_budget, "RESPONSE_BYTES_MAX", 10_500)
+    monkeypatch.setattr(response_budget, "RESPONSE_ELEMENTS_MAX", 10 * (2 + 2 * PARTITIONS))
 
 
-@pytest.mark.usefixtures("small_room")
+@pytest.mark.usefixtures("small_budget")
 def test_what_members_tell_about_themselves() -> None:
     async def play(scene: Scene) -> None:
         await scene.find_coordinator("g", GROUP_KEY)
@@ -50,7 +50,7 @@ def test_what_members_tell_about_themselves() -> None:
     perform(play)
 
 
-@pytest.mark.usefixtures("small_room")
+@pytest.mark.usefixtures("small_budget")
 def test_what_is_noted_with_offsets() -> None:
     async def play(scene: Scene) -> None:
         await scene.new_topic("t")
@@ -62,7 +62,7 @@ def test_what_is_noted_with_offsets() -> None:
     perform(play)
 
 
-@pytest.mark.usefixtures("small_room")
+@pytest.mark.usefixtures("small_budget")
 def test_the_partitions_of_members() -> None:
     async def play(scene: Scene) -> None:
         await scene.new_topic("t", PARTITIONS)
@@ -74,7 +74,7 @@ def test_the_partitions_of_members() -> None:
     perform(play)
 
 
-@pytest.mark.usefixtures("small_room")
+@pytest.mark.usefixtures("small_budget")
 def test_the_partitions_of_transactions() -> None:
     async def play(scene: Scene) -> None:
         await scene.new_topic("t", 2 * PARTITIONS)

@@ -1,4 +1,4 @@
-"""Segments that a log no longer has and whose files still stand: readers may be at them for a while."""
+"""Segments that were deleted from a log and whose files still exist, because readers may be using them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Unlinking(NamedTuple):
                 self.disk.unlink(self.snapshot_path)
 
 
-class DoomedSegments:
+class DeletedSegments:
     """Owns the deleted segments of one log, and when their files may go."""
 
     __slots__ = ("_entries",)
