@@ -50,7 +50,7 @@ async def _history(cluster: SimulatedCluster) -> None:
     await cluster.settle(is_quiet=True)
     cluster.look()
     cluster.check()
-    acknowledged = sum(len(told.acknowledged) for told in cluster.told.values())
+    acknowledged = sum(len(told.acknowledged) for told in cluster.observed.values())
     assert acknowledged >= ACKNOWLEDGED_MIN, f"{acknowledged} records are too few to say anything"
     await cluster.close()
 

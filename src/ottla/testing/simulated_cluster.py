@@ -60,7 +60,7 @@ SETTINGS: Final = {
 
 
 @dataclass(slots=True)
-class Told:
+class Observed:
     """What clients were told of one partition: value by offset."""
 
     acknowledged: dict[int, bytes] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class SimulatedCluster:
             node_id: world.broker(f"broker-{node_id}", {**SETTINGS, **(settings or {}), "broker.id": str(node_id)})
             for node_id in range(1, size + 1)
         }
-        self.told: dict[TopicPartition, Told] = {}
+        self.observed: dict[TopicPartition, Observed] = {}
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._starting: dict[int, asyncio.Task[None]] = {}
@@ -146,7 +146,7 @@ class SimulatedCluster:
     def is_settled(self, *, is_quiet: bool = False) -> bool:
         if len(self.running) < len(self.brokers):
             return False
-        for name in self.told:
+        for name in self.observed:
             replicas = self.replicas(name)
             leaders = [replica for replica in replicas if replica.current_leader is not None]
             if len(replicas) < len(self.brokers) or len(leaders) != 1:
@@ -180,7 +180,7 @@ class SimulatedCluster:
                     first = self._leaders.setdefault((partition.name, leader.epoch), node_id)
                     if first != node_id:
                         self.world.fail(f"{first} and {node_id} lead {partition.name} in epoch {leader.epoch}")
-        for name in self.told:
+        for name in self.observed:
             entry = self.ensemble.tree.entry(nodes.state_path(*name))
             if entry is not None:
                 state = nodes.decode_state("", entry.data, (), entry.version)
@@ -190,7 +190,7 @@ class SimulatedCluster:
 
     def check(self) -> None:
         """In the end: every replica has the same records, and all that clients were told is among them."""
-        for name, told in self.told.items():
+        for name, told in self.observed.items():
             logs = [contents(replica) for replica in self.replicas(name)]
             if any(log != logs[0] for log in logs):
                 self.world.fail(f"the replicas of {name} differ")
@@ -215,7 +215,7 @@ class SimulatedCluster:
                 break
         assert response.topics[0].error_code == ErrorCode.NONE, response
         for index in range(partitions):
-            self.told[TopicPartition(name, index)] = Told()
+            self.observed[TopicPartition(name, index)] = Observed()
 
     async def asked(self, node_id: int, request: object, version: int, *, timeout_s: float = CLIENT_TIMEOUT_S) -> Any:
         """The answer of a broker to one request on a connection of its own."""
@@ -238,7 +238,7 @@ class SimulatedCluster:
         rng = self.world.rng(f"producer {client}")
         for number in count():
             await asyncio.sleep(rng.random() * 0.1)
-            name = rng.choice(list(self.told))
+            name = rng.choice(list(self.observed))
             leader = self._leader_of(name, rng)
             if leader == NO_LEADER:
                 continue
@@ -250,15 +250,15 @@ class SimulatedCluster:
                 continue  # it may be there or not
             answer = response.responses[0].partition_responses[0]
             if answer.error_code == ErrorCode.NONE:
-                self.told[name].acknowledged[answer.base_offset] = value
+                self.observed[name].acknowledged[answer.base_offset] = value
 
     async def consume(self, client: str) -> None:
         """Reads all partitions from their beginning on; until it is cancelled."""
         rng = self.world.rng(f"consumer {client}")
-        offsets = dict.fromkeys(self.told, 0)
+        offsets = dict.fromkeys(self.observed, 0)
         while True:
             await asyncio.sleep(rng.random() * 0.1)
-            name = rng.choice(list(self.told))
+            name = rng.choice(list(self.observed))
             leader = self._leader_of(name, rng)
             if leader == NO_LEADER:
                 continue
@@ -271,7 +271,7 @@ class SimulatedCluster:
                 for data in topic.partitions:
                     if data.error_code == ErrorCode.NONE and data.records:
                         read = values_of(data.records)
-                        self.told[name].read.update(read)
+                        self.observed[name].read.update(read)
                         offsets[name] = max(offsets[name], *(offset + 1 for offset in read))
 
 

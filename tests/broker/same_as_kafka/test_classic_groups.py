@@ -111,7 +111,7 @@ def a_second_member_comes_and_the_first_goes(side: GroupSide) -> None:
     other = side.connect()
     second = side.new_member(group, client=other, protocols=["range", "other"])
     side.ask(heartbeat(group, generation, first), 4)
-    joining = side.say(join(group, second, protocols=["range", "other"]), 9, client=other)
+    joining = side.send(join(group, second, protocols=["range", "other"]), 9, client=other)
     wait_until(lambda: side.client.ask(heartbeat(group, generation, first), 4).error_code == 27)
     side.ask(heartbeat(group, generation, second), 4)
     side.ask(sync(group, generation, first), 5)
@@ -119,14 +119,14 @@ def a_second_member_comes_and_the_first_goes(side: GroupSide) -> None:
     side.ask(commit(group, topic, {0: 1}, member_id=second, generation_id_or_member_epoch=generation), 8)
     side.ask(DescribeGroupsRequest(groups=[group]), 5)
     joined = side.ask(join(group, first, protocols=["range", "sticky"]), 9)
-    side.hear(joining)
+    side.receive(joining)
     generation = joined.generation_id
     side.ask(DescribeGroupsRequest(groups=[group]), 5)
     side.ask(heartbeat(group, generation, first), 4)
     side.ask(commit(group, topic, {0: 1}, member_id=first, generation_id_or_member_epoch=generation), 8)
-    syncing = side.say(sync(group, generation, second), 5, client=other)
+    syncing = side.send(sync(group, generation, second), 5, client=other)
     side.ask(sync(group, generation, first, {first: b"one", second: b"two"}), 5)
-    side.hear(syncing)
+    side.receive(syncing)
     side.ask(DescribeGroupsRequest(groups=[group]), 5)
     # The leader comes back: everybody is asked to join. A follower that comes back is answered at once.
     side.ask(join(group, second, protocols=["range", "other"]), 9, client=other)
@@ -202,10 +202,10 @@ def static_pair(side: GroupSide, other: RawClient, group: str, **how: Any) -> tu
     """Static members `one`, who leads and asks by its own connection, and `two`, in generation 2, not synced."""
     leader = side.ask(join(group, group_instance_id="one", **how), 9, client=other).member_id
     side.ask(sync(group, 1, leader, group_instance_id="one"), 5, client=other)
-    joining = side.say(join(group, group_instance_id="two", **how), 9)
+    joining = side.send(join(group, group_instance_id="two", **how), 9)
     wait_until(lambda: other.ask(heartbeat(group, 1, leader, group_instance_id="one"), 4).error_code == 27)
     side.ask(join(group, leader, group_instance_id="one", **how), 9, client=other)
-    return leader, side.hear(joining).member_id
+    return leader, side.receive(joining).member_id
 
 
 @conversations.add
@@ -215,10 +215,10 @@ def static_members_restart_with_other_bytes(side: GroupSide) -> None:
     described = DescribeGroupsRequest(groups=[group])
     other = side.connect()
     leader, follower = static_pair(side, other, group, protocols=BOTH, metadata=b"first")
-    syncing = side.say(sync(group, 2, follower, group_instance_id="two"), 5)
+    syncing = side.send(sync(group, 2, follower, group_instance_id="two"), 5)
     shares = {leader: b"of the leader", follower: b"of the follower"}
     side.ask(sync(group, 2, leader, shares, group_instance_id="one"), 5, client=other)
-    side.hear(syncing)
+    side.receive(syncing)
     for version in (9, 8, 5):
         for instance in ("two", "one"):
             again = side.ask(join(group, group_instance_id=instance, protocols=BOTH, metadata=b"%d" % version), version)
@@ -227,11 +227,11 @@ def static_members_restart_with_other_bytes(side: GroupSide) -> None:
             side.ask(sync(group, 2, again.member_id, group_instance_id=instance), 5)
             side.ask(described, 5)
     # One comes back that speaks only what the group does not: now all must agree anew.
-    joining = side.say(join(group, group_instance_id="two", protocols=["sticky"]), 9, client=other)
+    joining = side.send(join(group, group_instance_id="two", protocols=["sticky"]), 9, client=other)
     wait_until(lambda: side.client.ask(described, 5).groups[0].group_state == "PreparingRebalance")
     # Asked to rejoin, and restarted instead: it is the same member.
     side.ask(join(group, group_instance_id="one", protocols=BOTH), 9)
-    side.hear(joining)
+    side.receive(joining)
     side.ask(described, 5)
 
 
@@ -247,17 +247,17 @@ def static_members_return_before_their_sync(side: GroupSide) -> None:
     side.ask(heartbeat(group, 2, again, group_instance_id="two"), 4)
     side.ask(sync(group, 2, again, group_instance_id="two"), 5)
     # A new generation, and one that returns while the leader has yet to assign: all start over.
-    joining = side.say(join(group, leader, group_instance_id="one"), 9, client=other)
+    joining = side.send(join(group, leader, group_instance_id="one"), 9, client=other)
     wait_until(lambda: side.client.ask(heartbeat(group, 2, again, group_instance_id="two"), 4).error_code == 27)
     side.ask(join(group, again, group_instance_id="two"), 9)
-    side.hear(joining)
-    returning = side.say(join(group, group_instance_id="two"), 9)
+    side.receive(joining)
+    returning = side.send(join(group, group_instance_id="two"), 9)
     wait_until(
         lambda: other.ask(heartbeat(group, 3, leader, group_instance_id="one"), 4).error_code == 27,
     )
     side.ask(sync(group, 3, leader, {leader: b"1", again: b"2"}, group_instance_id="one"), 5, client=other)
     side.ask(join(group, leader, group_instance_id="one"), 9, client=other)
-    side.hear(returning)
+    side.receive(returning)
     side.ask(described, 5)
 
 
@@ -311,11 +311,11 @@ def a_group_that_is_full(side: GroupSide) -> None:
     first = side.ask(join(group), 3).member_id
     joining = []
     for count in (2, 3):
-        joining.append(side.say(join(group), 3, client=side.connect()))
+        joining.append(side.send(join(group), 3, client=side.connect()))
         wait_until(lambda count=count: len(side.client.ask(described, 5).groups[0].members) == count)
     side.ask(join(group, first), 3, note=joined_count)
     for asked in joining:
-        side.hear(asked, note=joined_count)
+        side.receive(asked, note=joined_count)
     for version in (3, 9):
         side.ask(join(group), version)
         side.ask(join(group, "nobody"), version)

@@ -28,9 +28,9 @@ class Tally:
 
     def add(self, play: Play) -> None:
         self.histories += 1
-        for said in play.said:
-            self.requests[said.step.api.name] += 1
-            self.allowed.update({entry.reason for entry in said.permissions})
+        for exchange in play.exchanges:
+            self.requests[exchange.step.api.name] += 1
+            self.allowed.update({entry.reason for entry in exchange.permissions})
 
 
 class Fuzzer:
@@ -99,14 +99,14 @@ def told(play: Play) -> str:
     """A transcript of both sides, the differences, and how to see them again."""
     assert play.bad is not None
     lines = [f"seed {play.history.seed}: {play.bad.signature}"]
-    for said in play.said:
-        lines.append(f"  {said.number}. {said.step}")
-        if said is play.bad:
-            lines += [f"       {difference}" for difference in said.differences]
-            lines += [f"       our log: {line}" for line in said.complaint.splitlines()]
-        lines.append(f"       Kafka: {_compact(said.kafka)}")
-        if said.ours != said.kafka:
-            lines.append(f"       we:    {_compact(said.ours)}")
+    for exchange in play.exchanges:
+        lines.append(f"  {exchange.number}. {exchange.step}")
+        if exchange is play.bad:
+            lines += [f"       {difference}" for difference in exchange.differences]
+            lines += [f"       our log: {line}" for line in exchange.complaint.splitlines()]
+        lines.append(f"       Kafka: {_compact(exchange.kafka)}")
+        if exchange.ours != exchange.kafka:
+            lines.append(f"       we:    {_compact(exchange.ours)}")
     numbers = ",".join(str(number) for number, _ in play.history.steps)
     lines.append(f"  again: make differential SEED={play.history.seed} STEPS={numbers}")
     return "\n".join(lines)

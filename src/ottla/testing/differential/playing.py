@@ -52,7 +52,7 @@ STOCK: Final = 12
 
 
 @dataclass(slots=True)
-class Said:
+class Exchange:
     """A step as it was played, with what both sides answered, and where that differs."""
 
     number: int
@@ -75,8 +75,8 @@ class Play:
     """How a history went, up to the first difference that is not allowed."""
 
     history: History
-    said: list[Said] = field(default_factory=list)
-    bad: Said | None = None
+    exchanges: list[Exchange] = field(default_factory=list)
+    bad: Exchange | None = None
 
 
 class Side:
@@ -323,34 +323,34 @@ class _Player:
         self._sides = sides
         self._attendants = attendants
         self._complaints = complaints
-        self._parked: dict[int, tuple[Said, Any]] = {}
+        self._parked: dict[int, tuple[Exchange, Any]] = {}
 
     def play(self) -> Play:
         for number, step in self._result.history.steps:
             if step.connection in self._parked:
                 continue  # its connection waits for an earlier answer
-            if not self._ask(number, step) or not self._hear_parked(0.0):
+            if not self._ask(number, step) or not self._receive_parked(0.0):
                 return self._result
             self._settle(step)
-        self._hear_parked(PARK_S)
+        self._receive_parked(PARK_S)
         return self._result
 
     def _ask(self, number: int, step: Step) -> bool:
         """Whether the history goes on."""
-        said = Said(number, step)
-        self._result.said.append(said)
+        exchange = Exchange(number, step)
+        self._result.exchanges.append(exchange)
         request, _ = [side.send(step) for side in self._sides]
         may_park = step.api_key in PARKING_APIS or not step.is_sound
         if may_park and not self._any_ready(step.connection, PARK_S):
-            self._parked[step.connection] = said, request
+            self._parked[step.connection] = exchange, request
             return True
-        return self._hear(said, request)
+        return self._receive(exchange, request)
 
-    def _hear_parked(self, wait_s: float) -> bool:
-        for connection, (said, request) in list(self._parked.items()):
+    def _receive_parked(self, wait_s: float) -> bool:
+        for connection, (exchange, request) in list(self._parked.items()):
             if self._any_ready(connection, wait_s):
                 del self._parked[connection]
-                if not self._hear(said, request):
+                if not self._receive(exchange, request):
                     return False
         return True
 
@@ -358,25 +358,25 @@ class _Player:
         sockets = [side.clients[connection].socket for side in self._sides]
         return any_readable(sockets, wait_s)
 
-    def _hear(self, said: Said, request: Any) -> bool:
-        connection = said.step.connection
+    def _receive(self, exchange: Exchange, request: Any) -> bool:
+        connection = exchange.step.connection
         answers = [
             side.receive(connection) if side.is_ready(connection, ANSWER_S) else UNANSWERED for side in self._sides
         ]
-        said.kafka, said.ours = answers
+        exchange.kafka, exchange.ours = answers
         goes_on = True
-        for difference in differences(said.kafka, said.ours):
-            allowed = permission(Case(said.step, request, said.kafka, difference))
+        for difference in differences(exchange.kafka, exchange.ours):
+            allowed = permission(Case(exchange.step, request, exchange.kafka, difference))
             if allowed is None:
-                said.differences.append(difference)
+                exchange.differences.append(difference)
             else:
-                said.permissions.append(allowed)
+                exchange.permissions.append(allowed)
                 goes_on = goes_on and not allowed.ends
-        said.complaint = self._complaints.take()
-        if said.differences or said.complaint:
-            self._result.bad = said
+        exchange.complaint = self._complaints.take()
+        if exchange.differences or exchange.complaint:
+            self._result.bad = exchange
             return False
-        return goes_on and said.kafka != UNANSWERED
+        return goes_on and exchange.kafka != UNANSWERED
 
     def _settle(self, step: Step) -> None:
         if step.api_key in METADATA_APIS:

@@ -52,21 +52,21 @@ class Side:
 
     def ask(self, request: object, version: int, *, client: RawClient | None = None, note: Note | None = None) -> Any:
         """Asks and writes the answer down, or what `note` makes of it; a closed connection is an answer too."""
-        return self.hear(self.say(request, version, client=client), note=note)
+        return self.receive(self.send(request, version, client=client), note=note)
 
-    def say(self, request: object, version: int, *, client: RawClient | None = None) -> Asked:
-        """Asks, and leaves the answer for `hear`."""
+    def send(self, request: object, version: int, *, client: RawClient | None = None) -> Asked:
+        """Asks, and leaves the answer for `receive`."""
         client = client or self.client
         sent = client.send(request, version)
         return Asked(f"{type(request).__name__} v{version}", client, sent.correlation_id)
 
-    def hear(self, asked: Asked, *, note: Note | None = None) -> Any:
-        """Writes down the answer to what was said before."""
+    def receive(self, asked: Asked, *, note: Note | None = None) -> Any:
+        """Writes down the answer to a request that was sent before."""
         try:
             answer, correlation_id = asked.client.receive()
         except ConnectionEnded:
             assert asked.client is self.client, (
-                f"only the first connection is made anew; {asked.question} closed another"
+                f"only the first connection is replaced; {asked.question} closed another"
             )
             self.transcript.add(asked.question, "closed")
             self.client = self.connect()

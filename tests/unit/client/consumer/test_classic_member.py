@@ -115,20 +115,20 @@ def test_heartbeats_follow_each_other_and_keep_the_generation() -> None:
     assert machine.heartbeat_due == 13.0
     request = machine.heartbeat_request()
     assert (request.generation_id, request.member_id) == (1, "m1")
-    assert machine.heartbeat_heard(request, 0, 13.5) is Step.GO_ON
+    assert machine.handle_heartbeat(request, 0, 13.5) is Step.GO_ON
     assert machine.heartbeat_due == 16.5
 
 
 def test_a_rebalance_is_joined_while_heartbeats_go_on() -> None:
     machine = stable()
-    assert machine.heartbeat_heard(machine.heartbeat_request(), ErrorCode.REBALANCE_IN_PROGRESS, 3.0) is Step.REJOIN
+    assert machine.handle_heartbeat(machine.heartbeat_request(), ErrorCode.REBALANCE_IN_PROGRESS, 3.0) is Step.REJOIN
     assert machine.needs_rejoin
     assert machine.heartbeat_due == 6.0, "it stays alive until its user polls"
 
 
 def test_an_unknown_member_has_lost_everything_and_becomes_another() -> None:
     machine = stable()
-    assert machine.heartbeat_heard(machine.heartbeat_request(), ErrorCode.UNKNOWN_MEMBER_ID, 3.0) is Step.LOST
+    assert machine.handle_heartbeat(machine.heartbeat_request(), ErrorCode.UNKNOWN_MEMBER_ID, 3.0) is Step.LOST
     assert machine.is_lost
     assert machine.assigned == ()
     assert machine.heartbeat_due is None
@@ -139,7 +139,7 @@ def test_an_unknown_member_has_lost_everything_and_becomes_another() -> None:
 
 def test_a_generation_that_is_over_leaves_the_member_its_id() -> None:
     machine = stable()
-    assert machine.heartbeat_heard(machine.heartbeat_request(), ErrorCode.ILLEGAL_GENERATION, 3.0) is Step.LOST
+    assert machine.handle_heartbeat(machine.heartbeat_request(), ErrorCode.ILLEGAL_GENERATION, 3.0) is Step.LOST
     assert machine.join_request(["t"], ()).member_id == "m1"
 
 
@@ -148,7 +148,7 @@ def test_an_answer_to_a_heartbeat_of_an_older_generation_means_nothing() -> None
     late = machine.heartbeat_request()
     machine.join_request(["t"], ())
     machine.joined(joined_answer(generation=2), 5.0)
-    assert machine.heartbeat_heard(late, ErrorCode.ILLEGAL_GENERATION, 6.0) is Step.GO_ON
+    assert machine.handle_heartbeat(late, ErrorCode.ILLEGAL_GENERATION, 6.0) is Step.GO_ON
     assert machine.generation == 2
     assert not machine.is_lost
 

@@ -1,7 +1,7 @@
 """A member of a classic group, as a machine. Pure: every method takes the time as an argument.
 
     join_request → joined → (leader: assignments) → sync_request → synced → STABLE
-    heartbeat_request → heartbeat_heard, again and again from the join's answer on
+    heartbeat_request → handle_heartbeat, again and again from the join's answer on
 
 Every answer leads to a `Step`, which says what the runner does next. What the group knows of this member (its id, the
 generation, the protocol) is here and nowhere else.
@@ -112,7 +112,7 @@ class ClassicMember:
         self.group_members: Mapping[str, Member] = {}  # for the leader: who is to be given something
         self._assignor: Assignor | None = None
         self._heartbeat_due: float | None = None
-        self._heard_at = 0.0
+        self._answered_at = 0.0
 
     # -- joining -------------------------------------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class ClassicMember:
     # -- staying -------------------------------------------------------------------------------------------------------
 
     def _beat_from(self, now: float) -> None:
-        self._heard_at = now
+        self._answered_at = now
         self._heartbeat_due = now + self.options.heartbeat_interval_s
 
     @property
@@ -231,7 +231,7 @@ class ClassicMember:
             group_instance_id=self.options.instance_id,
         )
 
-    def heartbeat_heard(self, request: HeartbeatRequest, code: int, now: float) -> Step:
+    def handle_heartbeat(self, request: HeartbeatRequest, code: int, now: float) -> Step:
         """What an answer to a heartbeat means; one that was sent for an older generation means nothing."""
         if (request.generation_id, request.member_id) != (self.generation, self.member_id) or self.state in (
             State.UNJOINED,
@@ -252,7 +252,7 @@ class ClassicMember:
         """No answer came. Whether none has come for so long that another coordinator is to be looked for."""
         if self._heartbeat_due is not None:
             self._heartbeat_due = now + pause_s
-        return now - self._heard_at >= self.options.session_timeout_s
+        return now - self._answered_at >= self.options.session_timeout_s
 
     def _forget(self, code: int) -> None:
         """The generation is over, and with another code than ILLEGAL_GENERATION the member, too."""

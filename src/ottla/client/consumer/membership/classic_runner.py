@@ -342,7 +342,7 @@ class ClassicRunner:
                 if member.heartbeat_failed(parts.now(), next(pauses)):
                     self._group.coordinator.forget()
                 continue
-            step = member.heartbeat_heard(request, response.error_code, parts.now())
+            step = member.handle_heartbeat(request, response.error_code, parts.now())
             if step is Step.GO_ON:
                 pauses = iter(parts.pauses)
                 continue

@@ -1,8 +1,8 @@
 """A member of a group of the consumer protocol (KIP-848), as a machine. Pure: the time is an argument.
 
-One request does everything: `request` is a heartbeat that says what has changed, `heard` takes the member's epoch and
-what it is to read from the answer. The coordinator moves one partition after the other: a member gives up what it
-loses, says so in its next heartbeat (`acknowledge`), and gets what others have given up.
+One request does everything: `request` is a heartbeat that says what has changed, and `handle_response` takes the
+member's epoch and its target assignment from the answer. The coordinator moves one partition after the other: a member
+gives up what it loses, says so in its next heartbeat (`acknowledge`), and gets what others have given up.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Interest(NamedTuple):
     pattern: str | None = None
 
 
-class _Said(NamedTuple):
+class _Confirmed(NamedTuple):
     """What the coordinator was told and has confirmed: it need not be said again."""
 
     interest: Interest
@@ -90,8 +90,8 @@ class ConsumerMember:
         self.target: frozenset[TopicIdPartition] = frozenset()  # what the coordinator wants us to read
         self.owned: frozenset[TopicIdPartition] = frozenset()  # what we read
         self.interest = Interest()
-        self._said: _Said | None = None
-        self._sent: _Said | None = None  # in the request that is under way
+        self._said: _Confirmed | None = None
+        self._sent: _Confirmed | None = None  # in the request that is under way
         self._interval_s = FIRST_INTERVAL_S
         self._due = 0.0
 
@@ -133,7 +133,7 @@ class ConsumerMember:
         """What is new since the last confirmed heartbeat; everything in one that joins or follows a failure."""
         options, said = self.options, self._said
         is_full = said is None or self.epoch == JOIN_EPOCH
-        self._sent = _Said(self.interest, self.owned)
+        self._sent = _Confirmed(self.interest, self.owned)
         names: list[str] | None = None
         if is_full or (said is not None and said.interest.topics != self.interest.topics):
             names = sorted(self.interest.topics)
