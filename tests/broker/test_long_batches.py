@@ -12,13 +12,13 @@ from ottla.errors import ErrorCode
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.records import batch
 from ottla.records.layout import Compression
-from ottla.storage.admission import UNFOLDED_AT_ONCE_BYTES_MAX
+from ottla.storage.admission import DECOMPRESSED_AT_ONCE_BYTES_MAX
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import fetch, list_offsets, one_batch, produce, produce_to_many
 
 NewTopic = Callable[..., tuple[str, UUID]]
 
-LARGE = bytes(UNFOLDED_AT_ONCE_BYTES_MAX)
+LARGE = bytes(DECOMPRESSED_AT_ONCE_BYTES_MAX)
 CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
 
 

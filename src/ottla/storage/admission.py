@@ -46,7 +46,7 @@ _CODECS = {
 }
 
 # What may be done at once, by somebody whom others wait for. Decompressing so much takes 1 to 7 ms, by codec.
-UNFOLDED_AT_ONCE_BYTES_MAX = 2 * 1024 * 1024
+DECOMPRESSED_AT_ONCE_BYTES_MAX = 2 * 1024 * 1024
 # Of batches that are compressed anew or looked at record by record, which takes ten times as long.
 REWRITTEN_AT_ONCE_BYTES_MAX = 16 * 1024
 # Each message of an old format becomes objects many times its size.
@@ -105,6 +105,15 @@ class Admission:
         is_plain = not self._looks_at_records and not self._uses_append_time
         self.plain_bytes_max = min(config.max_message_bytes, config.segment_bytes) if is_plain else 0
 
+    def check_fits_segment(self, batch_bytes: int) -> None:
+        """RecordsError for a batch that is larger than a segment."""
+        bytes_max = self._config.segment_bytes
+        if batch_bytes > bytes_max:
+            raise RecordsError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"the batch has {batch_bytes} bytes, a segment {bytes_max} (segment.bytes)",
+            )
+
     def admit(self, data: Buffer, now_ms: int, *, at_once: bool = False) -> Admitted:
         """Checks a producer's batch and brings it into the topic's form; RecordsError where it cannot be taken.
 
@@ -119,13 +128,13 @@ class Admission:
         if len(view) > self._bytes_max:
             raise _too_large(len(view), self._config)
         if len(view) > MAGIC_AT and view[MAGIC_AT] < MAGIC:
-            # Made anew, so it is checked like any other: what an old client sent may still break a rule of the topic.
+            # Rewritten, so it is checked like any other: what an old client sent may still break a rule of the topic.
             view = _converted_up(view, at_once)
         if at_once:
             if self._looks_at_records and self._is_long_rewrite(view):
                 raise TakesLongError
             try:
-                checked = batch.check(view, decompressed_bytes_max=UNFOLDED_AT_ONCE_BYTES_MAX)
+                checked = batch.check(view, decompressed_bytes_max=DECOMPRESSED_AT_ONCE_BYTES_MAX)
             except DecompressedTooLargeError:
                 raise TakesLongError from None
         else:

@@ -133,7 +133,7 @@ def plan(
         log_start_offset=log.log_start_offset,
         first_dirty_offset=cleanable.first_dirty_offset,
         end_offset=cleanable.end_offset,
-        truncation_count=log.truncation_count,
+        truncation_count=log.durability.truncation_count,
         now_ms=now_ms,
         delete_retention_ms=log.config.delete_retention_ms,
         segment_bytes=log.config.segment_bytes,
@@ -455,7 +455,7 @@ def commit(log: Log, result: CleaningResult, now_ms: int) -> bool:
     """Puts the compacted segments in place; False, with nothing changed, where the log was cut in the meantime."""
     standing = {segment.base_offset: segment for segment in log.segments[:-1]}
     # A log that was cut may have grown back to segments of the same size with other records.
-    is_valid = result.truncation_count == log.truncation_count and all(
+    is_valid = result.truncation_count == log.durability.truncation_count and all(
         old.base_offset in standing and standing[old.base_offset].size_bytes == old.size_bytes
         for group in result.groups
         for old in group.old

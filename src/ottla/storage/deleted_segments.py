@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from ottla.disk import Disk
 from ottla.storage.directory_hold import DirectoryHold
 from ottla.storage.segment import DELETED_SUFFIX, Segment
+from ottla.storage.snapshots import Snapshots
 
 
 class Unlinking(NamedTuple):
@@ -29,9 +31,12 @@ class Unlinking(NamedTuple):
 class DeletedSegments:
     """Owns the deleted segments of one log, and when their files may go."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_disk", "_entries", "_hold", "_snapshots")
 
-    def __init__(self) -> None:
+    def __init__(self, disk: Disk, hold: DirectoryHold, snapshots: Snapshots) -> None:
+        self._disk = disk
+        self._hold = hold
+        self._snapshots = snapshots
         self._entries: list[tuple[int, Segment]] = []
 
     def __len__(self) -> int:
@@ -41,12 +46,17 @@ class DeletedSegments:
         segment.change_suffix(DELETED_SUFFIX)
         self._entries.append((due_ms, segment))
 
-    def take_due(self, now_ms: int, delay_ms: int) -> list[Segment]:
-        """Those that were deleted `delay_ms` ago."""
+    def take_due(self, now_ms: int, delay_ms: int, bases: Collection[int]) -> list[Unlinking]:
+        """Those that were deleted `delay_ms` ago. `bases`: of the segments that the log has now."""
         if not self._entries:
             return []
         # Further away than any can be: the clock was set back. Whoever still reads them holds their files.
         latest_ms = now_ms + delay_ms
         due = [segment for due_ms, segment in self._entries if not now_ms < due_ms <= latest_ms]
         self._entries = [(due_ms, segment) for due_ms, segment in self._entries if now_ms < due_ms <= latest_ms]
-        return due
+        return [self._unlinking(segment, has_successor=segment.base_offset in bases) for segment in due]
+
+    def _unlinking(self, segment: Segment, *, has_successor: bool) -> Unlinking:
+        """A compacted segment that took its place has the same snapshot, which stays then."""
+        snapshot_path = None if has_successor else self._snapshots.path(segment.base_offset)
+        return Unlinking(self._disk, self._hold, segment, snapshot_path)

@@ -1,8 +1,7 @@
 """The log of one partition: its segments, its offsets, its producers and its leader epochs.
 
-One event loop owns a `Log`, so there are no locks. Nothing here waits for the disk to sync: `begin_flush` hands out a
-`Flush` whose `run` does nothing but sync files and may run in any thread, and `end_flush` moves the recovery point.
-High watermark and role belong to the partition above; where they matter they come as arguments.
+One event loop owns a `Log`, so there are no locks. Appends and reads do not wait for the disk to sync: see
+`durability`. High watermark and role belong to the partition above; where they matter they come as arguments.
 
 What is durable when: a batch is on disk (in the page cache) when `append` returns; it survives a power loss once the
 recovery point has passed it. Behind the recovery point nothing is trusted after a crash: see `recovery`.
@@ -12,12 +11,12 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.config import LogConfig
-from ottla.disk import Disk, File
-from ottla.errors import ApiError, CorruptFileError, ErrorCode, RecordsError, StorageError
+from ottla.disk import Disk
+from ottla.errors import ApiError, ErrorCode, RecordsError, StorageError
 from ottla.ids import NO_TIMESTAMP, TopicPartition
 from ottla.records import batch, control
 from ottla.records.batch import BatchHeader
@@ -26,17 +25,17 @@ from ottla.storage.admission import Admission, Admitted
 from ottla.storage.appended import Appended
 from ottla.storage.deleted_segments import DeletedSegments, Unlinking
 from ottla.storage.directory_hold import DirectoryHold
+from ottla.storage.durability import Durability
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.flush import Flush, SnapshotSync
 from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction, TimestampOffset
-from ottla.storage.log_slice import LogSlice, slice_of
+from ottla.storage.log_slice import LogSlice
 from ottla.storage.lookups import Looked
 from ottla.storage.producer_replay import ProducerReplay, record_marker, replay_batch
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.segment import SWAP_SUFFIX, Segment
 from ottla.storage.segments import Segments
 from ottla.storage.snapshots import Snapshots
-from ottla.storage.unsynced import UnsyncedFiles
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -67,22 +66,21 @@ class Log:
     ) -> None:
         self.disk = disk
         self.directory = directory
-        self.hold = DirectoryHold()
         self.name = name
         self.config = config
         self.producers = producers
         self.epochs = epochs
         self.log_start_offset = log_start_offset
         self.end_offset = end_offset
-        self.recovery_point = recovery_point
         self.snapshots = Snapshots(disk, directory)
+        self.hold = DirectoryHold()
         self._segments = Segments(segments)
+        self.durability = Durability(
+            disk, directory, self.hold, self._segments, epochs, recovery_point=recovery_point, opened_ms=opened_ms
+        )
         self._rng = rng
-        self._deleted_segments = DeletedSegments()
-        self._unsynced = UnsyncedFiles(disk, directory)
-        self._truncation_count = 0
+        self._deleted_segments = DeletedSegments(disk, self.hold, self.snapshots)
         self._state_on_disk: tuple[object, ...] | None = None
-        self._last_flush_ms = opened_ms
         self.is_closed = False
 
     @property
@@ -128,7 +126,7 @@ class Log:
     def append_admitted(self, admitted: Admitted, *, leader_epoch: int, now_ms: int) -> Appended:
         """The same with a batch that `admission` has let in, in whatever thread."""
         data, header, append_time_ms = admitted
-        self._check_fits_segment(header.size_bytes)
+        self.admission.check_fits_segment(header.size_bytes)
         if header.producer_id >= 0:
             produced = self.producers.check(header)
             if produced is not None:
@@ -148,19 +146,11 @@ class Log:
 
         Nobody has to look at what was made here, so this is the shortest way there is.
         """
-        self._check_fits_segment(len(data))
+        self.admission.check_fits_segment(len(data))
         first_offset = self.end_offset
         batch.stamp(data, first_offset, leader_epoch)
         self._write_batch(data, first_offset, first_offset + record_count - 1, now_ms, leader_epoch, now_ms)
         return self.end_offset
-
-    def _check_fits_segment(self, batch_bytes: int) -> None:
-        bytes_max = self._config.segment_bytes
-        if batch_bytes > bytes_max:
-            raise RecordsError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"the batch has {batch_bytes} bytes, a segment {bytes_max} (segment.bytes)",
-            )
 
     def append_marker(
         self,
@@ -240,14 +230,6 @@ class Log:
     def segments(self) -> tuple[Segment, ...]:
         return tuple(self._segments.items)
 
-    @property
-    def truncation_count(self) -> int:
-        """How often the end of the log was cut since it was opened: what was read before may not hold any more."""
-        return self._truncation_count
-
-    def was_cut_since(self, truncation_count: int) -> bool:
-        return truncation_count != self._truncation_count
-
     def adopt(self, segment: Segment) -> None:
         """Recovery adds a segment that it is about to check at the end of the log."""
         self._segments.add(segment)
@@ -315,7 +297,7 @@ class Log:
 
     def note_unsynced(self, paths: Iterable[str]) -> None:
         """The next flush makes these files durable as well."""
-        self._unsynced.note(paths)
+        self.durability.unsynced.note(paths)
 
     def take_snapshot(self, offset: int) -> None:
         """The producer state at `offset`, in the page cache; the next flush makes it durable."""
@@ -339,23 +321,7 @@ class Log:
         upper_offset = self.end_offset if upper_offset is None else min(upper_offset, self.end_offset)
         if offset >= upper_offset:
             return None
-        segments, bases = self._segments.items, self._segments.bases
-        number = self._segments.number_of(offset)
-        while number < len(segments):
-            segment = segments[number]
-            found = segment.find(offset)
-            number += 1
-            if found is None:
-                continue  # compaction took everything from `offset` to the end of this segment
-            next_base = bases[number] if number < len(bases) else self.end_offset
-            if found.header.end_offset > next_base:
-                raise CorruptFileError(
-                    segment.file.path, f"the batch at byte {found.position} claims offsets of the next segment"
-                )
-            if found.header.base_offset >= upper_offset:
-                return None
-            return slice_of(segment, next_base, found.position, found.header, max_bytes, upper_offset, at_least_one)
-        return None
+        return self._segments.read(offset, max_bytes, upper_offset, self.end_offset, at_least_one)
 
     def aborted_transactions(self, start_offset: int, upper_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that a read_committed reader of [start_offset, upper_offset) must know."""
@@ -391,8 +357,7 @@ class Log:
         if offset < self._segments.bases[0]:
             self.truncate_fully(offset, now_ms=now_ms)
             return
-        self._truncation_count += 1
-        self.recovery_point = min(self.recovery_point, offset)
+        self.durability.note_truncation(offset)
         # From the end backwards and durable step by step, so that a crash in between leaves a log without a hole, and
         # what was cut off does not come back behind records that were written in its place.
         while len(self._segments) > 1 and self._segments.active.base_offset > offset:
@@ -402,17 +367,17 @@ class Log:
         active.truncate_to(offset)
         self.end_offset = active.become_active()
         self.log_start_offset = min(self.log_start_offset, self.end_offset)
-        self.recovery_point = min(self.recovery_point, self.end_offset)
+        self.durability.recovery_point = min(self.durability.recovery_point, self.end_offset)
         self.epochs.truncate_from_end(self.end_offset)
         self.rebuild_producers()
 
     def truncate_fully(self, offset: int, *, now_ms: int) -> None:
         """Drops everything and starts again, empty, at `offset`: a follower that is too far behind or ahead."""
-        self._truncation_count += 1
+        self.durability.note_truncation(offset)
         while self._segments:
             self._segments.drop_last()
         self.snapshots.drop_all()
-        self._unsynced.clear()
+        self.durability.unsynced.clear()
         segment = Segment.create(
             self.disk,
             self.directory,
@@ -421,7 +386,7 @@ class Log:
             created_ms=now_ms,
         )
         self._segments.add(segment)
-        self.log_start_offset = self.end_offset = self.recovery_point = offset
+        self.log_start_offset = self.end_offset = self.durability.recovery_point = offset
         self.epochs.clear()
         self.producers.clear()
         self.producers.end_offset = offset
@@ -431,7 +396,7 @@ class Log:
         self.snapshots.drop_strays(self._segments.bases)
 
     def rebuild_producers(self, *, aborted_anew: Sequence[Segment] = ()) -> None:
-        """Makes the producer state anew; see `producer_replay`."""
+        """Rebuilds the producer state from snapshots and batches; see `producer_replay`."""
         ProducerReplay(
             self.producers,
             self._segments,
@@ -456,7 +421,7 @@ class Log:
         For whoever must not wait for the disk: it lets a thread run this and tells `snapshot_synced` of it.
         """
         count = self._expired_count(now_ms, high_watermark, count_max)
-        return self._unsynced.sync_of(self.snapshots.path(self._segments.bases[count])) if count else None
+        return self.durability.unsynced.sync_of(self.snapshots.path(self._segments.bases[count])) if count else None
 
     def delete_expired(self, now_ms: int, high_watermark: int, count_max: int | None = None) -> int:
         """Deletes the segments that retention no longer keeps, the oldest of them, and returns how many.
@@ -493,30 +458,20 @@ class Log:
 
     def _sync_snapshot(self, offset: int) -> None:
         """Makes sure of a snapshot before the records that it sums up go away."""
-        sync = self._unsynced.sync_of(self.snapshots.path(offset))
+        sync = self.durability.unsynced.sync_of(self.snapshots.path(offset))
         if sync is not None:
             sync.run()
             self.snapshot_synced(sync)
 
     def snapshot_synced(self, sync: SnapshotSync) -> None:
-        self._unsynced.settle([sync.file.path])
+        self.durability.unsynced.settle([sync.file.path])
 
     def _schedule_unlink(self, segment: Segment, now_ms: int) -> None:
         self._deleted_segments.add(segment, now_ms + self.config.file_delete_delay_ms)
 
     def take_due(self, now_ms: int) -> list[Unlinking]:
         """The segments that were deleted long enough ago, for a thread that may wait for the disk."""
-        standing = self._segments.bases
-        return [
-            # One whose place a compacted one took has the same snapshot.
-            Unlinking(
-                self.disk,
-                self.hold,
-                one,
-                None if one.base_offset in standing else self.snapshots.path(one.base_offset),
-            )
-            for one in self._deleted_segments.take_due(now_ms, self.config.file_delete_delay_ms)
-        ]
+        return self._deleted_segments.take_due(now_ms, self.config.file_delete_delay_ms, self._segments.bases)
 
     # -- replacing the middle ------------------------------------------------------------------------------------------
 
@@ -539,56 +494,25 @@ class Log:
 
     # -- making durable ------------------------------------------------------------------------------------------------
 
+    @property
+    def recovery_point(self) -> int:
+        """Everything below survives a power loss."""
+        return self.durability.recovery_point
+
     def is_flush_due(self, now_ms: int) -> bool:
-        unflushed = self.end_offset - self.recovery_point
-        return unflushed > 0 and (
-            self.recovery_point < self.log_start_offset  # a deletion counts after a crash once it is flushed
-            or unflushed >= self.config.flush_messages
-            # Before the last one: the clock was set back, and nobody knows how long ago it was.
-            or not 0 <= now_ms - self._last_flush_ms < self.config.flush_ms
-            or self.recovery_point < self.active.base_offset  # flush on roll
-        )
+        return self.durability.is_flush_due(self.config, self.log_start_offset, self.end_offset, now_ms)
 
     def begin_flush(self) -> Flush:
         """What has to be synced so that everything written until now survives a power loss."""
-        return self._flush_of(list(self._unflushed_files()))
-
-    def _unflushed_files(self) -> Iterator[File]:
-        """Opened one at a time: recovery flushes logs that have more files than a process may hold open."""
-        for segment in self._segments.from_offset(self.recovery_point):
-            yield segment.file
-        yield from self._unsynced.open()
-
-    def _flush_of(self, files: Iterable[File]) -> Flush:
-        return Flush(
-            self.disk,
-            self.directory,
-            self.hold,
-            files,
-            self._unsynced.paths,
-            self.epochs.pending(self.end_offset),
-            self.epochs.path,
-            self.end_offset,
-            self._truncation_count,
-        )
+        return self.durability.begin_flush(self.end_offset)
 
     def end_flush(self, flush: Flush, now_ms: int = 0) -> None:
-        """The flush succeeded: everything that stood when it began is durable, unless the log was cut meanwhile."""
-        self._last_flush_ms = now_ms
-        if flush.epochs is not None:
-            self.epochs.written(flush.epochs)
-        if flush.truncation_count != self._truncation_count:
-            return
-        self._unsynced.settle(flush.unsynced)
-        self.recovery_point = max(self.recovery_point, flush.end_offset)
+        """The flush succeeded: moves the recovery point."""
+        self.durability.end_flush(flush, now_ms)
 
     def flush(self, now_ms: int = 0) -> None:
-        """All three in one, for whoever may wait; nothing, where nothing was ever written."""
-        if self._was_never_written and self.epochs.pending(self.end_offset) is None:
-            return
-        flush = self._flush_of(self._unflushed_files())
-        flush.run()
-        self.end_flush(flush, now_ms)
+        """All three in one, for callers that may wait for the disk."""
+        self.durability.flush(self.end_offset, now_ms)
 
     def close(self) -> None:
         """Leaves everything on disk as a clean start wants it. The log takes nothing after this.
@@ -596,7 +520,7 @@ class Log:
         A log that was never written, or not since a clean start, is like that already: a broker of a thousand quiet
         partitions stops without thousands of syncs.
         """
-        if not self._was_never_written and self._state_on_disk != self._state():
+        if not self.durability.is_untouched(self.end_offset) and self._state_on_disk != self._state():
             self.active.write_indexes(sync=True)
             self.note_unsynced([self.snapshots.path(self.end_offset)])
             self.snapshots.replace(self.end_offset, self.producers.snapshot())
@@ -604,10 +528,6 @@ class Log:
         for segment in self._segments:
             segment.close()
         self.is_closed = True
-
-    @property
-    def _was_never_written(self) -> bool:
-        return self.end_offset == 0 and self._truncation_count == 0 and not self._unsynced
 
     def note_clean_start(self) -> None:
         """Recovery opened the log as a clean stop had left it."""
@@ -619,7 +539,7 @@ class Log:
         An epoch in which nothing was written is not among it: every start of a broker begins one.
         """
         epochs = self.epochs.begun_before(self.end_offset)
-        return self.end_offset, self._truncation_count, tuple(self._segments.bases), epochs, self.size_bytes
+        return self.end_offset, self.durability.truncation_count, tuple(self._segments.bases), epochs, self.size_bytes
 
     def abandon(self) -> None:
         """Lets go of all files without writing anything: the directory failed, or a test ends."""

@@ -438,5 +438,6 @@ class Logs:
     def end_cleaning(self, log: Log, result: CleaningResult) -> None:
         """The names of the compacted segments are durable: only now may the checkpoint say so."""
         directory = self.directory_of(log.name)
-        if directory is not None and directory.logs[log.name] is log and not log.was_cut_since(result.truncation_count):
+        was_cut = result.truncation_count != log.durability.truncation_count
+        if directory is not None and directory.logs[log.name] is log and not was_cut:
             directory.clean_offsets[log.name] = result.end_offset

@@ -16,7 +16,7 @@ from ottla.records.layout import BatchHeader
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-UNFOLDED_AT_ONCE_BYTES_MAX = 256 * 1024  # takes about a millisecond, by codec
+DECOMPRESSED_AT_ONCE_BYTES_MAX = 256 * 1024  # takes about a millisecond, by codec
 
 
 class LookupKey(NamedTuple):
@@ -60,7 +60,7 @@ def first_at_or_after(lookup: TimeLookup, looked: Looked | None) -> tuple[int, i
             lookup.data,
             lookup.key.timestamp,
             start_offset=lookup.key.start_offset,
-            decompressed_bytes_max=UNFOLDED_AT_ONCE_BYTES_MAX,
+            decompressed_bytes_max=DECOMPRESSED_AT_ONCE_BYTES_MAX,
         )
     except DecompressedTooLargeError:
         raise LongLookupError(lookup) from None

@@ -448,9 +448,9 @@ class _Opening:
         log.epochs.truncate_from_end(log.end_offset)
         log.epochs.truncate_from_start(log.log_start_offset)
         if self.report.problems:
-            log.recovery_point = log.segments[0].base_offset
+            log.durability.recovery_point = log.segments[0].base_offset
         elif not self.is_clean:
-            log.recovery_point = min(self.recovery_point or 0, log.end_offset)
+            log.durability.recovery_point = min(self.recovery_point or 0, log.end_offset)
         for segment in self.mended:
             segment.transaction_index.seal()
             log.note_unsynced(segment.index_paths())

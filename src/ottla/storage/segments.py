@@ -5,7 +5,9 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator
 
+from ottla.errors import CorruptFileError
 from ottla.storage.index import AbortedTransaction, TimestampOffset
+from ottla.storage.log_slice import LogSlice, slice_of
 from ottla.storage.lookups import Looked
 from ottla.storage.segment import Segment
 
@@ -42,6 +44,28 @@ class Segments:
     def from_offset(self, offset: int) -> list[Segment]:
         """The segment that holds `offset`, or would, and those behind it."""
         return self.items[self.number_of(offset) :]
+
+    def read(
+        self, offset: int, bytes_max: int, upper_offset: int, end_offset: int, at_least_one: bool
+    ) -> LogSlice | None:
+        """Batches of one segment from the one that holds `offset`, below `upper_offset`; None if there are none."""
+        items, bases = self.items, self.bases
+        number = self.number_of(offset)
+        while number < len(items):
+            segment = items[number]
+            found = segment.find(offset)
+            number += 1
+            if found is None:
+                continue  # compaction took everything from `offset` to the end of this segment
+            next_base = bases[number] if number < len(bases) else end_offset
+            if found.header.end_offset > next_base:
+                raise CorruptFileError(
+                    segment.file.path, f"the batch at byte {found.position} claims offsets of the next segment"
+                )
+            if found.header.base_offset >= upper_offset:
+                return None
+            return slice_of(segment, next_base, found.position, found.header, bytes_max, upper_offset, at_least_one)
+        return None
 
     def aborted_transactions(self, start_offset: int, upper_offset: int) -> list[AbortedTransaction]:
         found = []

@@ -13,7 +13,7 @@ from ottla.errors import ErrorCode
 from ottla.protocol.messages.groups import FindCoordinatorRequest
 from ottla.protocol.messages.transactions import DescribeTransactionsRequest
 from ottla.records.layout import Compression
-from ottla.storage.admission import UNFOLDED_AT_ONCE_BYTES_MAX
+from ottla.storage.admission import DECOMPRESSED_AT_ONCE_BYTES_MAX
 from ottla.testing.raw_requests import create_topic, fetch, one_batch, produce
 from ottla.testing.raw_transactions import (
     TRANSACTION_KEY,
@@ -135,7 +135,7 @@ def test_a_batch_that_was_checked_while_its_transaction_ended_is_refused(commit:
         await producer.add(0)
         assert not (await producer.send(producer.batch(0, b"v"))).error_code
         process.broker.offload.delay_s = 10.0  # type: ignore[attr-defined]
-        large = producer.batch(1, bytes(UNFOLDED_AT_ONCE_BYTES_MAX), compression=Compression.GZIP)
+        large = producer.batch(1, bytes(DECOMPRESSED_AT_ONCE_BYTES_MAX), compression=Compression.GZIP)
         sending = asyncio.create_task(producer.send(large))
         await asyncio.sleep(0.5)
         assert not sending.done()

@@ -9,11 +9,11 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.records.layout import Compression
-from ottla.storage.admission import UNFOLDED_AT_ONCE_BYTES_MAX
+from ottla.storage.admission import DECOMPRESSED_AT_ONCE_BYTES_MAX
 from ottla.testing.raw_requests import one_batch, produce
 from ottla.testing.scene import Producer, Scene, perform
 
-UNFOLDS_FAR = bytes(UNFOLDED_AT_ONCE_BYTES_MAX)
+DECOMPRESSES_FAR = bytes(DECOMPRESSED_AT_ONCE_BYTES_MAX)
 
 
 async def chatter(scene: Scene, rounds: int) -> None:
@@ -118,7 +118,7 @@ def test_records_that_a_thread_looks_at_are_not_those_of_others() -> None:
         await scene.new_topic("others")
         topic = await scene.new_topic()
         client = await scene.connect()
-        large = one_batch(b"mine", UNFOLDS_FAR, compression=Compression.ZSTD)
+        large = one_batch(b"mine", DECOMPRESSES_FAR, compression=Compression.ZSTD)
         for number in range(3):
             async with asyncio.TaskGroup() as tasks:
                 asked = tasks.create_task(client.call(produce(topic, large), 9))
@@ -141,7 +141,7 @@ def test_a_transaction_that_ends_while_a_thread_looks_at_its_batch_does_not_get_
         for number in range(3):
             await producer.send(topic, b"%d" % number)
             late = asyncio.create_task(
-                producer.send(topic, UNFOLDS_FAR, client=client, compression=Compression.ZSTD, timestamps=number)
+                producer.send(topic, DECOMPRESSES_FAR, client=client, compression=Compression.ZSTD, timestamps=number)
             )
             await asyncio.sleep(0.01)  # the thread has it, for a second or so
             await producer.end(commit=False)

@@ -17,7 +17,7 @@ from ottla.replication.follower import (
     Follower,
     Ignore,
     Pause,
-    Place,
+    RestartOffset,
     Step,
     Stop,
     Truncate,
@@ -68,14 +68,14 @@ def test_one_that_was_stopped_listens_no_more() -> None:
 @pytest.mark.parametrize(
     ("end", "leader_start", "leader_end", "place"),
     [
-        (10, 0, 6, Place(6, is_new_start=False)),
-        (10, 20, 30, Place(20, is_new_start=True)),
-        (10, 0, 10, Place(10, is_new_start=False)),
-        (10, 10, 30, Place(10, is_new_start=False)),
+        (10, 0, 6, RestartOffset(6, is_new_start=False)),
+        (10, 20, 30, RestartOffset(20, is_new_start=True)),
+        (10, 0, 10, RestartOffset(10, is_new_start=False)),
+        (10, 10, 30, RestartOffset(10, is_new_start=False)),
     ],
 )
 def test_a_follower_that_the_leader_does_not_know_finds_its_place(
-    end: int, leader_start: int, leader_end: int, place: Place
+    end: int, leader_start: int, leader_end: int, place: RestartOffset
 ) -> None:
     assert find_restart_offset(end, leader_start, leader_end) == place
 

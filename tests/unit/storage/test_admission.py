@@ -16,11 +16,11 @@ from ottla.records.codec import crc32c
 from ottla.records.control import EndTransactionMarker, build_marker
 from ottla.records.layout import CRC_AT, HEADER_BYTES, MAX_TIMESTAMP_AT
 from ottla.storage.admission import (
+    DECOMPRESSED_AT_ONCE_BYTES_MAX,
     LEGACY_AT_ONCE_BYTES_MAX,
     LEGACY_DECOMPRESSED_BYTES_MAX,
     RECORD_ERRORS_MAX,
     REWRITTEN_AT_ONCE_BYTES_MAX,
-    UNFOLDED_AT_ONCE_BYTES_MAX,
     Admission,
     Admitted,
     TakesLongError,
@@ -434,7 +434,7 @@ def test_an_old_message_with_a_wrong_checksum_is_corrupt() -> None:
 
 # -- at once -----------------------------------------------------------------------------------------------------------
 
-UNFOLDING = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
+COMPRESSING = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
 
 
 def takes_long(data: Any, **settings: Any) -> bool:
@@ -448,15 +448,18 @@ def takes_long(data: Any, **settings: Any) -> bool:
     return False
 
 
-@pytest.mark.parametrize("codec", UNFOLDING)
+@pytest.mark.parametrize("codec", COMPRESSING)
 def test_at_once_a_batch_is_decompressed_so_far_and_no_further(codec: Compression) -> None:
-    around = 2 * UNFOLDED_AT_ONCE_BYTES_MAX - memoryview(batch.records_of(of(bytes(UNFOLDED_AT_ONCE_BYTES_MAX)))).nbytes
+    around = (
+        2 * DECOMPRESSED_AT_ONCE_BYTES_MAX
+        - memoryview(batch.records_of(of(bytes(DECOMPRESSED_AT_ONCE_BYTES_MAX)))).nbytes
+    )
     assert not takes_long(of(bytes(around), compression=codec))
     assert takes_long(of(bytes(around + 1), compression=codec))
 
 
 def test_an_uncompressed_batch_is_looked_at_at_once_however_large() -> None:
-    size = 2 * UNFOLDED_AT_ONCE_BYTES_MAX
+    size = 2 * DECOMPRESSED_AT_ONCE_BYTES_MAX
     assert not takes_long(of(bytes(size)), max_message_bytes=2 * size)
 
 
