@@ -224,14 +224,17 @@ def _decoded(text: str | None) -> bytes | None:
 
 
 def _in_python(client: Client, drivers: Path) -> list[str]:
-    """A virtual environment of the client's own: two versions of a client cannot share one."""
+    return [str(python_with(client.slug, client.packages)), str(drivers / client.driver)]
+
+
+def python_with(name: str, packages: Sequence[str]) -> Path:
+    """The Python of a virtual environment with these packages: two versions of a client cannot share one."""
 
     def make(target: Path) -> None:
         _run([sys.executable, "-m", "venv", str(target)])
-        _run([str(target / "bin" / "python"), "-m", "pip", "install", "--quiet", *client.packages])
+        _run([str(target / "bin" / "python"), "-m", "pip", "install", "--quiet", *packages])
 
-    home = _made_once(client, client.packages, make)
-    return [str(home / "bin" / "python"), str(drivers / client.driver)]
+    return _made_once(name, packages, make) / "bin" / "python"
 
 
 def _in_node(client: Client, drivers: Path) -> list[str]:
@@ -239,7 +242,7 @@ def _in_node(client: Client, drivers: Path) -> list[str]:
         target.mkdir()
         _run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(target), *client.packages])
 
-    home = _made_once(client, client.packages, make)
+    home = _made_once(client.slug, client.packages, make)
     return ["env", f"NODE_PATH={home / 'node_modules'}", "node", str(drivers / client.driver)]
 
 
@@ -256,7 +259,7 @@ def _in_go(client: Client, drivers: Path) -> list[str]:
         _run(["go", "mod", "tidy"], target)
         _run(["go", "build", "-o", "driver", "."], target)
 
-    home = _made_once(client, [requires, *(source.read_text() for source in sources)], make)
+    home = _made_once(client.slug, [requires, *(source.read_text() for source in sources)], make)
     return [str(home / "driver")]
 
 
@@ -268,7 +271,7 @@ def _in_java(client: Client, drivers: Path) -> list[str]:
     def make(target: Path) -> None:
         _run(["javac", "-d", str(target), "-cp", f"{jars}/*", str(source)])
 
-    home = _made_once(client, [source.read_text()], make)
+    home = _made_once(client.slug, [source.read_text()], make)
     silence = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
     return ["java", "-Xmx256m", *JVM_FLAGS, silence, "-cp", f"{home}:{jars}/*", source.stem]
 
@@ -277,12 +280,12 @@ def _as_installed(client: Client, drivers: Path) -> list[str]:
     return [sys.executable, str(drivers / client.driver)]
 
 
-def _made_once(client: Client, ingredients: Iterable[str], make: Callable[[Path], None]) -> Path:
+def _made_once(name: str, ingredients: Iterable[str], make: Callable[[Path], None]) -> Path:
     """The directory that `make` fills, from the cache if the same ingredients were there before."""
     home = cache_directory() / "clients"
     home.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256("\0".join([sys.version, *ingredients]).encode()).hexdigest()[:12]
-    target = home / f"{client.slug}-{digest}"
+    target = home / f"{name}-{digest}"
     with locked(home / f"{target.name}.lock"):
         if not target.is_dir():
             with tempfile.TemporaryDirectory(dir=home) as scratch:

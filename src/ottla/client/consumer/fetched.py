@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ottla.client.consumer.errors import RecordDeserializationError
 from ottla.client.consumer.positions import NO_EPOCH, Position
 from ottla.client.fetching import FetchedBatch
-from ottla.client.serializers.base import BadRecordPolicy, Context, Load
+from ottla.client.serializers.base import BadRecordPolicy, Context, Load, LookupNeededError
 from ottla.client.values import ConsumerRecord
 from ottla.client.visibility import Aborted, visible, whole_batches
 from ottla.ids import TopicPartition
@@ -95,7 +95,10 @@ class Answer:
         return self._batches
 
     def take(self, records_max: int, reader: Reader) -> Taken:
-        """The next records, at most so many; raises what is wrong with a record only when it is the first."""
+        """The next records, at most so many; raises what is wrong with a record only when it is the first.
+
+        LookupNeededError, also only for the first: nothing has moved, and the same call goes on after the look-up.
+        """
         taken: Records = []
         while len(taken) < records_max and self._has_more:
             if not self._decoded:
@@ -103,7 +106,12 @@ class Answer:
                     if taken:
                         break
                     raise self._bad
-                self._decode(reader)
+                try:
+                    self._decode(reader)
+                except LookupNeededError:
+                    if taken:
+                        break
+                    raise
                 continue
             piece = self._decoded[self._decoded_at : self._decoded_at + records_max - len(taken)]
             self._decoded_at += len(piece)
@@ -119,8 +127,14 @@ class Answer:
         assert self._decoded_of is not None, "records come from a batch"
         header = self._decoded_of.header
         # Behind the last record of a batch there may be offsets that compaction emptied.
-        is_last = not self._decoded and self._bad is None
+        is_last = not self._decoded and self._bad is None and not self._is_rest_waiting()
         self._position = Position(header.end_offset if is_last else record.offset + 1, header.leader_epoch)
+
+    def _is_rest_waiting(self) -> bool:
+        """Whether the rest of the batch that records come from could not be read yet."""
+        return (
+            bool(self._batches) and self._decoded_of is not None and self._batches[0].header is self._decoded_of.header
+        )
 
     def take_batches(self, records_max: int) -> tuple[list[FetchedBatch], Position]:
         """Whole batches, for those who make columns of them: at least one, then as many as have so few records."""
@@ -145,16 +159,24 @@ class Answer:
         self._decoded_of, header = fetched, fetched.header
         records = records_of(fetched)
         if not reader.is_plain:
-            records = self._deserialized(records, reader)
+            records = self._deserialized(fetched, records, reader)
         self._decoded, self._decoded_at = records, 0
-        if not records and self._bad is None:
+        if not records and self._bad is None and not self._is_rest_waiting():
             self._position = Position(header.end_offset, header.leader_epoch)
 
-    def _deserialized(self, records: Sequence[ConsumerRecord[Any, Any]], reader: Reader) -> Records:
+    def _deserialized(
+        self, fetched: FetchedBatch, records: Sequence[ConsumerRecord[Any, Any]], reader: Reader
+    ) -> Records:
         made: Records = []
         for record in records:
             try:
                 made.append(deserialized(record, reader))
+            except LookupNeededError:
+                # The rest of the batch waits for the look-up.
+                self._batches.appendleft(fetched._replace(start_offset=record.offset))
+                if not made:
+                    raise
+                break
             except RecordDeserializationError as error:
                 policy = reader.on_bad_record
                 if policy == "raise":
@@ -198,6 +220,8 @@ def deserialized(record: ConsumerRecord[Any, Any], reader: Reader) -> ConsumerRe
         field = "value"
         if reader.value is not None and value is not None:
             value = reader.value(value, Context(record.topic, is_key=False, headers=headers))
+    except LookupNeededError:
+        raise
     except Exception as error:
         raise RecordDeserializationError(
             record.topic_partition, record.offset, field, record.key, record.value, error

@@ -21,7 +21,9 @@ from ottla.client.consumer.positions import NO_EPOCH, PartitionState, Positions,
 from ottla.client.error_codes import error_of_code
 from ottla.client.fetching import FETCH_BY_NAME_MAX, FetchedBatch
 from ottla.client.metadata import Cluster, Lane, Node
+from ottla.client.off_loop import off_loop
 from ottla.client.retrying import error_of
+from ottla.client.serializers.base import LookupNeededError
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import ZERO_TOPIC_ID, TopicPartition
 from ottla.net.client import Address, ConnectionFailedError
@@ -91,6 +93,7 @@ class ConsumerFetcher:
         self._nodes: dict[int, _Node] = {}
         self._answers: deque[tuple[int, Answer]] = deque()  # with the broker that gave it
         self._failure: OttlaError | None = None
+        self._look_up: asyncio.Task[None] | None = None
         self._closing = False
         self.partitions_in_trouble: dict[TopicPartition, float] = {}  # not to be asked for before
         self.moved_leaders = False  # an answer showed that metadata is old
@@ -105,6 +108,9 @@ class ConsumerFetcher:
                 break
             try:
                 taken = answer.take(records_max, self._reader)
+            except LookupNeededError as needed:
+                self._begin_look_up(needed)
+                continue
             except OttlaError:
                 if found:
                     break  # what went well before is handed out first; the next call raises it
@@ -113,6 +119,20 @@ class ConsumerFetcher:
             records_max -= len(taken.records)
             found.append(taken)
         return found
+
+    def _begin_look_up(self, needed: LookupNeededError) -> None:
+        """Asks for what a deserializer needs, away from the loop, one question at a time; then the poll looks again."""
+        if self._look_up is None and not self._closing:
+            self._look_up = asyncio.get_running_loop().create_task(self._looked_up(needed), name="ottla-look-up")
+
+    async def _looked_up(self, needed: LookupNeededError) -> None:
+        try:
+            await off_loop(needed.look_up)
+        except Exception as error:
+            self._failure = self._failure or OttlaError(f"the look-up of a deserializer failed: {error!r}")
+        finally:
+            self._look_up = None
+            self._wake()
 
     def take_batches(self, records_max: int) -> list[FetchedBatch]:
         """The same, batch by batch and not decoded."""
@@ -375,6 +395,8 @@ class ConsumerFetcher:
         """Cancels what is under way. Brokers forget a session that is not used."""
         self._closing = True
         tasks = [node.task for node in self._nodes.values() if node.task is not None]
+        if self._look_up is not None:
+            tasks.append(self._look_up)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -20,6 +20,8 @@ from ottla.client.metrics import MetricName
 from ottla.client.producer import producer as asynchronous
 from ottla.client.producer.columns import ColumnsFuture
 from ottla.client.producer.deliveries import Callback, RecordFuture
+from ottla.client.producer.lines import ready
+from ottla.client.producer.preparation import PreparedRecord, RecordNotReadyError, UnpreparedRecord
 from ottla.client.producer.producer import KeySerializer, ValueSerializer
 from ottla.client.retrying import Deadline
 from ottla.client.settings import ProducerSettings
@@ -146,11 +148,17 @@ class Producer(Generic[Key, Value]):
 
         `on_delivery(metadata, error)` is called when it is decided, in order, on the producer's thread.
         """
-        record = self._core.prepare(topic, value, key, partition, timestamp, headers, on_delivery)
+        try:
+            record = self._core.prepare(topic, value, key, partition, timestamp, headers, on_delivery)
+        except RecordNotReadyError as error:  # only where the caller's thread runs an event loop of its own
+            record = self._thread.wait(self._ready(error.unprepared))
         future = self._core.try_append(record)
         if future is None:
             future = self._thread.wait(self._accepted(record))
         return future
+
+    async def _ready(self, unprepared: UnpreparedRecord) -> PreparedRecord:
+        return await ready(self._core._preparation, unprepared, Deadline.after(self.settings.max_block_s))
 
     async def _accepted(self, record: Any) -> RecordFuture:
         return await self._core.accept(record, Deadline.after(self.settings.max_block_s))

@@ -13,7 +13,7 @@ from ottla.client.errors import SerializationError
 from ottla.client.partitioning import HEADER_OVERHEAD_BYTES
 from ottla.client.producer.deliveries import Callback
 from ottla.client.producer.interceptors import Interceptors
-from ottla.client.serializers.base import Context, serialize, serializer_of
+from ottla.client.serializers.base import Context, LookupNeededError, serialize, serializer_of
 from ottla.client.settings import ProducerSettings
 from ottla.client.values import HeadersLike, ProducerRecord, RecordHeaders
 from ottla.records.layout import RECORD_OVERHEAD_BYTES
@@ -31,6 +31,21 @@ class PreparedRecord(NamedTuple):
     headers: RecordHeaders
     size_bytes: int
     callback: Callback | None
+
+
+class UnpreparedRecord(NamedTuple):
+    """A record whose serializer has to look something up first: intercepted, but not yet bytes."""
+
+    record: ProducerRecord[Any, Any]
+    callback: Callback | None
+
+
+class RecordNotReadyError(Exception):
+    """A record cannot be prepared before `look_up` was called, in a thread."""
+
+    def __init__(self, unprepared: UnpreparedRecord, cause: LookupNeededError) -> None:
+        super().__init__(str(cause))
+        self.unprepared, self.look_up = unprepared, cause.look_up
 
 
 class Preparation:
@@ -53,20 +68,32 @@ class Preparation:
         timestamp: int | None,
         headers: HeadersLike | None,
         callback: Callback | None,
+        is_intercepted: bool = False,
     ) -> PreparedRecord:
-        """The record as bytes: intercepted, serialized and checked."""
+        """The record as bytes: intercepted, serialized and checked. RecordNotReadyError: look something up first."""
         pairs = _pairs(headers) if headers else ()
-        if self._interceptors:
+        if self._interceptors and not is_intercepted:
             callback = self._acknowledging(callback)
             record = self._interceptors.on_send(ProducerRecord(topic, value, key, partition, timestamp, pairs))
             topic, value, key = record.topic, record.value, record.key
             partition, timestamp, pairs = record.partition, record.timestamp, record.headers
+        if timestamp is None:
+            timestamp = self._clock.now_ms()
+        elif timestamp < 0:
+            raise ValueError(f"a timestamp counts milliseconds since 1970 and cannot be {timestamp}")
+        if partition is not None and partition < 0:
+            raise ValueError(f"partitions are counted from 0: there is no partition {partition}")
         if self._dump_key is not None or self._dump_value is not None:
             added = list(pairs)
-            if self._dump_key is not None:
-                key = serialize(self._dump_key, key, Context(topic, True, added))
-            if self._dump_value is not None:
-                value = serialize(self._dump_value, value, Context(topic, False, added))
+            given_key, given_value = key, value
+            try:
+                if self._dump_key is not None:
+                    key = serialize(self._dump_key, key, Context(topic, True, added))
+                if self._dump_value is not None:
+                    value = serialize(self._dump_value, value, Context(topic, False, added))
+            except LookupNeededError as needed:
+                given = ProducerRecord(topic, given_value, given_key, partition, timestamp, pairs)
+                raise RecordNotReadyError(UnpreparedRecord(given, callback), needed) from needed
             pairs = tuple(added)
         if type(key) is not bytes and key is not None:
             key = _as_bytes(key, topic, "key")
@@ -80,13 +107,21 @@ class Preparation:
                 f"a record of {size} bytes for {topic}: max_request_size is {self._request_bytes_max} and "
                 f"buffer_memory {self._memory_bytes}"
             )
-        if timestamp is None:
-            timestamp = self._clock.now_ms()
-        elif timestamp < 0:
-            raise ValueError(f"a timestamp counts milliseconds since 1970 and cannot be {timestamp}")
-        if partition is not None and partition < 0:
-            raise ValueError(f"partitions are counted from 0: there is no partition {partition}")
         return PreparedRecord(topic, partition, key, value, timestamp, pairs, size, callback)
+
+    def prepared_again(self, unprepared: UnpreparedRecord) -> PreparedRecord:
+        """The same for a record that was not ready; interceptors have seen it."""
+        record, callback = unprepared
+        return self.prepared(
+            record.topic,
+            record.value,
+            record.key,
+            record.partition,
+            record.timestamp,
+            record.headers,
+            callback,
+            is_intercepted=True,
+        )
 
     def _acknowledging(self, callback: Callback | None) -> Callback:
         def acknowledged(metadata: Any, error: BaseException | None) -> None:

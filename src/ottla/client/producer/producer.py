@@ -13,10 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 from ottla.client.connecting import client_id_of, cluster_of
 from ottla.client.error_codes import InvalidTopicError
@@ -34,13 +33,14 @@ from ottla.client.partitioning import Records
 from ottla.client.producer.accumulator import Accumulator, TopicQueues
 from ottla.client.producer.batch import ProducerBatch
 from ottla.client.producer.columns import ColumnsFuture, columns_of, pieces_of
-from ottla.client.producer.deliveries import Callback, Delivery, RecordFuture, settled
+from ottla.client.producer.deliveries import Callback, RecordFuture, settled
 from ottla.client.producer.interceptors import Interceptors
+from ottla.client.producer.lines import WaitingLines
 from ottla.client.producer.memory import MemoryPool
 from ottla.client.producer.open_transaction import OpenTransaction
 from ottla.client.producer.options import accumulator_options, columns_bytes_max, refresh_options, sender_options
 from ottla.client.producer.partitioners import Murmur2, partition_by_murmur2, partitioner_of
-from ottla.client.producer.preparation import Preparation, PreparedRecord
+from ottla.client.producer.preparation import Preparation, PreparedRecord, RecordNotReadyError
 from ottla.client.producer.producer_metrics import ProducerMetrics
 from ottla.client.producer.sender import Sender, TransactionView
 from ottla.client.producer.sequences import Sequences
@@ -62,14 +62,6 @@ KeySerializer = Serializer[Key] | Callable[[Key], bytes | None]
 ValueSerializer = Serializer[Value] | Callable[[Value], bytes | None]
 
 log = logging.getLogger("ottla.client.producer")
-
-
-class _Waiting(NamedTuple):
-    """A record that waits for its topic to be known, or for room."""
-
-    record: PreparedRecord
-    delivery: Delivery
-    deadline: Deadline
 
 
 class Producer(Generic[Key, Value]):
@@ -179,9 +171,9 @@ class Producer(Generic[Key, Value]):
             self._transactions or TransactionView(),
             ProducerMetrics(self._metrics, self._accumulator),
         )
-        self._lines: dict[str, deque[_Waiting]] = {}
-        self._line_tasks: dict[str, asyncio.Task[None]] = {}
-        self._waiting_bytes = 0
+        self._lines = WaitingLines(
+            self._preparation, self.settings.buffer_memory, self.settings.max_block_s, self.accept
+        )
         self._columns_turn = asyncio.Lock()  # one call's batches stand together
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -264,7 +256,7 @@ class Producer(Generic[Key, Value]):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._sender.close()
-        self._drop_lines(lambda: ClosedError("the producer was closed before the record was sent"))
+        self._lines.drop(lambda: ClosedError("the producer was closed before the record was sent"))
         await self._cluster.close()
         self._interceptors.close()
         self._metrics.close()
@@ -288,17 +280,21 @@ class Producer(Generic[Key, Value]):
     ) -> RecordFuture:
         """Takes a record and returns its future. `on_delivery(metadata, error)` is called when it is decided, in order.
 
-        What is wrong with the record itself is raised here. Without a timestamp it has the time of this call.
+        What is wrong with the record itself is raised here. Without a timestamp it has the time of this call. Where its
+        serializer has to ask a schema registry first, the record waits in line, and an error is one of the future.
         """
         self.start()
-        record = self.prepare(topic, value, key, partition, timestamp, headers, on_delivery)
-        return self.try_append(record) or self._get_in_line(record)
+        try:
+            record = self.prepare(topic, value, key, partition, timestamp, headers, on_delivery)
+        except RecordNotReadyError as error:
+            return self._lines.add_unprepared(error.unprepared, self._spawn)
+        return self.try_append(record) or self._lines.add_prepared(record, self._spawn)
 
     async def room(self) -> None:
         """Waits until records that are sent now would not have to wait."""
         self._lifetime.check()
         while self._lines or self._accumulator.pool.has_waiters:
-            await asyncio.gather(*(settled(line[-1].delivery) for line in self._lines.values() if line))
+            await asyncio.gather(*map(settled, self._lines.last_deliveries()))
 
     def prepare(
         self,
@@ -369,52 +365,6 @@ class Producer(Generic[Key, Value]):
         return number
 
     # -- waiting in line -----------------------------------------------------------------------------------------------
-
-    def _get_in_line(self, record: PreparedRecord) -> RecordFuture:
-        """Keeps a record until its topic is known and there is room, in the order in which records came."""
-        if self._waiting_bytes + record.size_bytes > self.settings.buffer_memory:
-            raise BufferExhaustedError(
-                0.0,
-                None,
-                f"buffer_memory is full, and so is the line before it: `await producer.room()`; {record.topic}",
-            )
-        delivery = Delivery(TopicPartition(record.topic, -1 if record.partition is None else record.partition))
-        if record.callback is not None:
-            delivery.add_callback(0, record.callback)
-        waiting = _Waiting(record._replace(callback=None), delivery, Deadline.after(self.settings.max_block_s))
-        self._waiting_bytes += record.size_bytes
-        line = self._lines.get(record.topic)
-        if line is None:
-            line = self._lines[record.topic] = deque()
-            self._line_tasks[record.topic] = self._spawn(self._serve_line(record.topic, line))
-        line.append(waiting)
-        return RecordFuture(delivery, 0)
-
-    async def _serve_line(self, topic: str, line: deque[_Waiting]) -> None:
-        while line:
-            waiting = line[0]
-            try:
-                future = await self.accept(waiting.record, waiting.deadline)
-            except OttlaError as error:
-                waiting.delivery.failed(error)
-            else:
-                future.take_over(waiting.delivery)
-            line.popleft()
-            self._waiting_bytes -= waiting.record.size_bytes
-        del self._lines[topic]
-        del self._line_tasks[topic]
-
-    def _drop_lines(self, error: Callable[[], OttlaError]) -> None:
-        """Fails what waits in line."""
-        for task in self._line_tasks.values():
-            task.cancel()
-        self._line_tasks.clear()
-        lines, self._lines = self._lines, {}
-        for line in lines.values():
-            while line:
-                waiting = line.popleft()
-                self._waiting_bytes -= waiting.record.size_bytes
-                waiting.delivery.failed(error())
 
     async def accept(self, record: PreparedRecord, deadline: Deadline) -> RecordFuture:
         """Waits until the topic of a record is known and there is room for it, and puts it into a batch."""
@@ -573,7 +523,7 @@ class Producer(Generic[Key, Value]):
 
     async def _dropped(self) -> None:
         """Fails the records that are not in a batch yet; the sender drops those that are not sent."""
-        self._drop_lines(lambda: TransactionAbortedError("the transaction was aborted before the record was sent"))
+        self._lines.drop(lambda: TransactionAbortedError("the transaction was aborted before the record was sent"))
         await self._settled()
 
     # -- waiting for acknowledgements ----------------------------------------------------------------------------------
@@ -586,7 +536,7 @@ class Producer(Generic[Key, Value]):
             await self._flush(Deadline.after(limit_s))
 
     async def _flush(self, deadline: Deadline) -> None:
-        waiting = [each.delivery for line in self._lines.values() for each in line]
+        waiting = self._lines.deliveries()
         batches = self._accumulator.begin_flush()
         self._sender.wake()
         try:

@@ -43,6 +43,18 @@ class Serde(Serializer[Thing], Deserializer[Thing], Protocol[Thing]):
     """Both directions."""
 
 
+class LookupNeededError(Exception):
+    """Raised by a serializer on an event loop that has to ask somebody first, which would block the loop.
+
+    `look_up` asks: in a thread, by the client, which then tries again. It returns nothing and raises nothing: the
+    serializer remembers what came of it.
+    """
+
+    def __init__(self, message: str, look_up: Callable[[], None]) -> None:
+        super().__init__(message)
+        self.look_up = look_up
+
+
 Dump = Callable[[Any, Context], bytes | None]
 Load = Callable[[bytes, Context], Any]
 
@@ -75,6 +87,8 @@ def serialize(dump: Dump, value: Any, context: Context) -> bytes | None:
         return None
     try:
         data = dump(value, context)
+    except LookupNeededError:
+        raise
     except Exception as error:
         raise SerializationError(
             f"the {context.field_name} of a record for {context.topic} cannot be serialized: {error}"

@@ -35,7 +35,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class WholeNumber:
-    """A signed number, big end first: 4 bytes as Java's Integer, 8 as its Long."""
+    """A signed number, big end first: 2 bytes as Java's Short, 4 as its Integer, 8 as its Long."""
 
     size_bytes: int
 
@@ -50,14 +50,20 @@ class WholeNumber:
         return int.from_bytes(data, "big", signed=True)
 
 
-class Double:
+@dataclass(frozen=True, slots=True)
+class FloatingPoint:
+    """IEEE 754, big end first: `>f` as Java's Float, `>d` as its Double."""
+
+    layout: str
+
     def dumps(self, value: float, context: Context) -> bytes:
-        return struct.pack(">d", value)
+        return struct.pack(self.layout, value)
 
     def loads(self, data: bytes, context: Context) -> float:
-        if len(data) != 8:
-            raise ValueError(f"8 bytes are wanted, not {len(data)}")
-        (number,) = struct.unpack(">d", data)
+        size = struct.calcsize(self.layout)
+        if len(data) != size:
+            raise ValueError(f"{size} bytes are wanted, not {len(data)}")
+        (number,) = struct.unpack(self.layout, data)
         return float(number)
 
 
@@ -75,7 +81,9 @@ class UuidText:
 
 raw_bytes: Final = RawBytes()
 text: Final = Text()
+big_endian_short: Final = WholeNumber(2)
 big_endian_int: Final = WholeNumber(4)
 big_endian_long: Final = WholeNumber(8)
-big_endian_double: Final = Double()
+big_endian_float: Final = FloatingPoint(">f")
+big_endian_double: Final = FloatingPoint(">d")
 uuid_text: Final = UuidText()

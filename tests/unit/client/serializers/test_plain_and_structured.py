@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
 from uuid import UUID
 
 import pytest
@@ -38,8 +41,10 @@ ORDER = Order(7, [Line("pen", 2)], Line("card", 1), ("new",), {"x": Line("ink", 
     [
         (serializers.raw_bytes, b"\x00\xff", b"\x00\xff"),
         (serializers.text, "grün", "grün".encode()),
+        (serializers.big_endian_short, -2, b"\xff\xfe"),
         (serializers.big_endian_int, -2, b"\xff\xff\xff\xfe"),
         (serializers.big_endian_long, 258, b"\0\0\0\0\0\0\x01\x02"),
+        (serializers.big_endian_float, 1.5, b"\x3f\xc0\0\0"),
         (serializers.big_endian_double, 1.5, b"\x3f\xf8\0\0\0\0\0\0"),
         (serializers.uuid_text, UUID(int=1), b"00000000-0000-0000-0000-000000000001"),
         (serializers.json_values, {"a": [1, "ü"]}, '{"a":[1,"ü"]}'.encode()),
@@ -54,6 +59,57 @@ def test_a_value_survives_as_java_would_write_it(serde, value, data):
 def test_dataclasses_may_hold_others():
     serde = serializers.dataclass_values(Order)
     assert serde.loads(serde.dumps(ORDER, VALUE), VALUE) == ORDER
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Everything:
+    id: UUID
+    at: datetime
+    day: date
+    price: Decimal
+    colour: Colour
+    raw: bytes
+    took: timedelta
+    share: float
+    tags: frozenset[str]
+    either: Line | Colour | int
+    maybe: Line | Colour | None
+    counts: dict[int, float]
+    nothing: UUID | None = None
+
+
+EVERYTHING = Everything(
+    UUID(int=1),
+    datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    date(2026, 1, 2),
+    Decimal("1.50"),
+    Colour.RED,
+    b"\xff\0",
+    timedelta(seconds=1.5),
+    2.0,
+    frozenset({"a"}),
+    5,
+    Line("pen", 1),
+    {1: 2.0},
+)
+
+
+def test_fields_may_have_types_that_json_lacks():
+    serde = serializers.dataclass_values(Everything)
+    assert serde.loads(serde.dumps(EVERYTHING, VALUE), VALUE) == EVERYTHING
+    red = replace(EVERYTHING, either=Colour.RED, maybe=None)
+    assert serde.loads(serde.dumps(red, VALUE), VALUE) == red
+
+
+def test_what_fits_no_kind_of_a_union_is_refused():
+    serde = serializers.dataclass_values(Everything)
+    data = serde.dumps(EVERYTHING, VALUE).replace(b'"either":5', b'"either":[5]')
+    with pytest.raises(TypeError, match="list fits none of"):
+        serde.loads(data, VALUE)
 
 
 @pytest.mark.parametrize(
