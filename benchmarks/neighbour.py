@@ -192,8 +192,8 @@ def measure(peer: Peer, size: Size, only: str) -> dict[str, Any]:
     results: dict[str, Any] = {"requests": {}, "jobs": {}}
     for title, row in requests(peer, size, only):
         results["requests"][title] = told(peer, title, row)
-    if not only:
-        for title, job in jobs(peer, size):
+    for title, job in jobs(peer, size):
+        if only in title:
             results["jobs"][title] = told(peer, title, beside(peer, job))
     rows = [row for kind in results.values() for row in kind.values()]
     results["longest_wait_ms"] = max((row["longest_wait_ms"] for row in rows), default=0.0)
@@ -223,7 +223,7 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
     parser.add_argument("--kafka", action="store_true", help="the same rows on Apache Kafka")
-    parser.add_argument("--only", default="", metavar="TITLE", help="the requests with this in their title")
+    parser.add_argument("--only", default="", metavar="TITLE", help="the requests and jobs with this in their title")
     arguments = parser.parse_args()
     results = run(QUICK if arguments.quick else SIZE, with_kafka=arguments.kafka, only=arguments.only)
     if arguments.json:

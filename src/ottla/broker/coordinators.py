@@ -275,6 +275,7 @@ class Coordinator(Generic[MachineType]):
             applied_offset=shard.partition.log.end_offset,
             commit_timeout_ms=lambda: broker.config.offsets_commit_timeout_ms,
             in_background=broker.in_background,
+            turns=broker.turns,
             performer=self._performer_of(shard),
         )
         shard.runner.start()

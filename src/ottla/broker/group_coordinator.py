@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -60,7 +60,10 @@ class GroupCoordinator(Coordinator[GroupMachine]):
             removed = [topic.name for topic in changes.removed]
             self._view = self._view.changed(topic_infos(changes.changed, racks), removed)
             for shard in self._shards.values():
-                self._report_topics(shard)
+                if removed:  # offsets of a deleted topic go, thousands perhaps from each
+                    self._broker.turns.in_line(partial(self._report_topics, shard))
+                else:
+                    self._report_topics(shard)
         super().update_image(image)
 
     def configure(self, config: BrokerConfig) -> None:
@@ -74,7 +77,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
         self._report_topics(shard)  # what happened while it was being loaded
 
     def _report_topics(self, shard: CoordinatorShard[GroupMachine]) -> None:
-        if shard.runner is not None and shard.partition.is_leader:
+        if shard.runner is not None and not shard.runner.is_over and shard.partition.is_leader:
             now_ms = shard.runner.now_ms()
             shard.runner.carry_out(shard.machine.topics_changed(self._view, now_ms), now_ms)
 

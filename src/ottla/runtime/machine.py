@@ -21,6 +21,7 @@ from ottla.decisions import Decision, Ticket
 from ottla.errors import ApiError, ErrorCode
 from ottla.runtime.clock import Clock
 from ottla.runtime.signal import Signal
+from ottla.runtime.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -147,6 +148,7 @@ class Runner(Generic[MachineType]):
         applied_offset: int,
         commit_timeout_ms: Callable[[], int],
         in_background: Callable[[str, Coroutine[Any, Any, None]], None],
+        turns: Turns,
         performer: Performer | None = None,
     ) -> None:
         """`applied_offset`: where in the journal the machine's state stands. `performer`: for effects of decisions."""
@@ -156,6 +158,7 @@ class Runner(Generic[MachineType]):
         self._applied_offset = applied_offset
         self._commit_timeout_ms = commit_timeout_ms
         self._in_background = in_background
+        self._turns = turns
         self._performer = performer
         self._loop = asyncio.get_running_loop()
         self._uncommitted: deque[Uncommitted] = deque()
@@ -288,6 +291,12 @@ class Runner(Generic[MachineType]):
         self._timer = self._loop.call_later(left_s, self._time_is_up)
 
     def _time_is_up(self) -> None:
+        """What is due waits in line: the deadlines of many machines may have come together."""
+        self._turns.in_line(self._expire)
+
+    def _expire(self) -> None:
+        if self.is_over:
+            return
         self._timer = None
         now_ms = self.now_ms()
         deadline_ms = self.machine.next_deadline_ms

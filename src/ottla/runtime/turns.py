@@ -42,7 +42,7 @@ class Turns:
 
     def __init__(self, timer: Callable[[], float] = time.perf_counter) -> None:
         self.timer = timer
-        self._line: deque[asyncio.Future[None]] = deque()
+        self._line: deque[Callable[[], object]] = deque()
 
     async def finish(self, steps: Steps[Result]) -> Result:
         """What the work returns. What is done within a turn is done at once; then others have theirs in between."""
@@ -76,20 +76,28 @@ class Turns:
 
     async def yield_turn(self) -> None:
         """Waits until the loop has looked at its sockets, and for those of the long works that came earlier."""
-        loop = asyncio.get_running_loop()
-        place: asyncio.Future[None] = loop.create_future()
-        self._line.append(place)
-        if len(self._line) == 1:
-            loop.call_soon(self._next, loop)
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def go_on() -> None:
+            if not place.done():  # whoever hung up is out of the line
+                place.set_result(None)
+
+        self.in_line(go_on)
         await place
+
+    def in_line(self, piece: Callable[[], object]) -> None:
+        """Does a piece of work of at most a turn when the long works that came earlier have had their turn."""
+        self._line.append(piece)
+        if len(self._line) == 1:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._next, loop)
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
         """Lets the first in line go on; the one behind it has its turn one look at the sockets later."""
-        place = self._line.popleft()
-        if not place.done():  # whoever hung up is out of the line
-            place.set_result(None)
+        piece = self._line.popleft()
         if self._line:
             loop.call_soon(self._next, loop)
+        piece()
 
 
 class Pace:

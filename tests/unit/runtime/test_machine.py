@@ -14,6 +14,7 @@ from ottla.ids import NO_PRODUCER_ID
 from ottla.runtime.machine import Performer, Runner
 from ottla.runtime.signal import Signal
 from ottla.runtime.tasks import Tasks
+from ottla.runtime.turns import Turns
 from ottla.testing.loop import run
 from ottla.testing.steps import at_once
 
@@ -119,7 +120,7 @@ class Clock:
 class Stage:
     """A runner with everything around it. Made inside of a running loop."""
 
-    def __init__(self, performer: Performer | None = None) -> None:
+    def __init__(self, performer: Performer | None = None, turns: Turns | None = None) -> None:
         self.machine = Counters()
         self.paper = Paper()
         self.tasks = Tasks()
@@ -130,6 +131,7 @@ class Stage:
             applied_offset=0,
             commit_timeout_ms=lambda: COMMIT_TIMEOUT_MS,
             in_background=self.tasks.start,
+            turns=turns or Turns(),
             performer=performer,
         )
         self.runner.start()
@@ -397,3 +399,18 @@ def test_where_it_stays_unknown_whether_a_decision_is_committed_its_performer_is
         await stage.tasks.stop()
 
     run(scenario())
+
+
+def test_deadlines_of_many_machines_that_come_together_are_met_one_by_one() -> None:
+    async def scenario() -> None:
+        turns = Turns()
+        stages = [Stage(turns=turns) for _ in range(20)]
+        answers = [asyncio.create_task(stage.runner.ask(Counters.park, 1)) for stage in stages]
+        most_at_once = answered = 0
+        while answered < len(answers):
+            await asyncio.sleep(0)
+            most_at_once = max(most_at_once, sum(answer.done() for answer in answers) - answered)
+            answered = sum(answer.done() for answer in answers)
+        assert most_at_once == 1
+
+    asyncio.run(scenario())
