@@ -11,7 +11,7 @@ from typing import Final
 from ottla.local_cluster.process import ServerProcess
 
 HOST: Final = "127.0.0.1"
-START_TIMEOUT_S: Final = 60.0
+START_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 60.0
 READY: Final = "ready "  # how the line begins that `ottla serve` prints once it serves
 

@@ -24,6 +24,8 @@ PORTS_PER_ZOOKEEPER: Final = 3  # for clients, for its peers, for elections
 REPLICAS_MAX: Final = 3  # of what is created without saying how many
 # Shorter than a broker's default: the network of one machine loses nothing, and a broker that dies is noticed sooner.
 SESSION_TIMEOUT_MS: Final = 6000
+# Longer than a session, which is the default: a busy machine takes a while to start a ZooKeeper and brokers at once.
+CONNECTION_TIMEOUT_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,16 @@ class Layout:
             "offsets.topic.replication.factor": str(replicas),
             "transaction.state.log.replication.factor": str(replicas),
             "transaction.state.log.min.isr": str(in_sync),
-            **({"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS)} if self.zookeepers else {}),
+            **(_of_zookeeper() if self.zookeepers else {}),
             **self.settings,
         }
+
+
+def _of_zookeeper() -> dict[str, str]:
+    return {
+        "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+        "zookeeper.connection.timeout.ms": str(CONNECTION_TIMEOUT_MS),
+    }
 
 
 @dataclass(frozen=True, slots=True)

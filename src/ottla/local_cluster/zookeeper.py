@@ -32,8 +32,9 @@ JAVA_OPTIONS: Final = (
 )
 TICK_MS: Final = 500  # sessions may last 2 to 20 of them
 SESSION_TIMEOUT_MAX_MS: Final = 60_000
-START_TIMEOUT_S: Final = 60.0
-STOP_TIMEOUT_S: Final = 10.0
+START_TIMEOUT_S: Final = 120.0
+STOP_TIMEOUT_S: Final = 60.0
+ANSWER_TIMEOUT_S: Final = 5.0
 HOST: Final = "127.0.0.1"
 
 
@@ -179,7 +180,7 @@ class ZooKeeperEnsemble:
 def four_letter_word(port: int, word: str) -> str:
     """What a server answers to one of its short commands; nothing where it does not answer."""
     try:
-        with socket.create_connection((HOST, port), timeout=1.0) as connection:
+        with socket.create_connection((HOST, port), timeout=ANSWER_TIMEOUT_S) as connection:
             connection.sendall(word.encode())
             connection.shutdown(socket.SHUT_WR)
             answer = bytearray()

@@ -78,6 +78,13 @@ def test_topics_are_replicated_as_far_as_the_brokers_go(brokers, replicas, in_sy
     assert settings["min.insync.replicas"] == settings["transaction.state.log.min.isr"] == in_sync
 
 
+def test_the_first_connection_to_zookeeper_may_take_longer_than_a_session():
+    settings = decide_layout(None, Wanted(brokers=3), ports).broker_settings()
+    assert int(settings["zookeeper.connection.timeout.ms"]) > int(settings["zookeeper.session.timeout.ms"])
+    alone = decide_layout(None, Wanted(brokers=1), ports).broker_settings()
+    assert not [name for name in alone if name.startswith("zookeeper.")]
+
+
 def test_the_settings_of_the_user_are_the_stronger_ones():
     layout = decide_layout(None, Wanted(settings={"min.insync.replicas": "3"}), ports)
     assert layout.broker_settings()["min.insync.replicas"] == "3"
