@@ -31,8 +31,8 @@ def serving(directory: Path) -> Iterator[str]:
     command = ["sh", "-c", f'ulimit -n {LIMIT} && exec "$@"', "sh"]
     command += [sys.executable, "-m", "ottla", "serve", "--listen", "127.0.0.1:0", "--data", str(directory)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("ready "), line
         yield line.split()[1]

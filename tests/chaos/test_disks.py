@@ -20,7 +20,7 @@ from ottla.testing.broker import Broker
 from ottla.testing.disk import SimulatedDisk
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import create_topic, fetch, list_offsets, metadata, one_batch, produce
-from ottla.testing.waiting import wait_until
+from ottla.testing.waiting import WAIT_S, wait_until
 
 SIZE_MB = 24
 
@@ -112,10 +112,10 @@ def test_a_failing_directory_takes_only_its_own_partitions_offline() -> None:
         assert [(one.log_dir, one.error_code) for one in results] == [("/a", 0), ("/b", 56)]
         told = client.ask(metadata("t"), 12).topics[0].partitions
         for one in told:
-            expected_of_offline = (ErrorCode.LEADER_NOT_AVAILABLE, -1, 1, [1], [1])
-            expected = expected_of_offline if one.partition_index in on_b else (0, 1, 0, [1], [])
+            is_offline = one.partition_index in on_b
+            described = (ErrorCode.LEADER_NOT_AVAILABLE, -1, 1, [1], [1]) if is_offline else (0, 1, 0, [1], [])
             found = one.error_code, one.leader_id, one.leader_epoch, one.isr_nodes, one.offline_replicas
-            assert found == expected, one
+            assert found == described, one
         client.ask(create_topic("new", 3), 7)
         assert written(client, "new", b"x", 2) == (0, 0), "new partitions go to the directory that works"
         more = CreatePartitionsTopic(name="t", count=7, assignments=None)
@@ -151,13 +151,13 @@ def test_a_producer_whose_append_failed_sends_the_same_batch_again_and_it_is_tak
         )
         for value in (b"first", b"second"):  # the second is a repetition of the first request
             producer.produce("t", value, partition=partition)
-            assert producer.flush(20) == 0
+            assert producer.flush(WAIT_S) == 0
         disk.fail("/b/*.log", "write", errno.EIO)
         producer.produce("t", b"third", partition=partition)
         wait_until(lambda: not failing.is_online)
         disk.heal()
         broker.restart()
-        assert producer.flush(20) == 0
+        assert producer.flush(WAIT_S) == 0
         with RawClient(broker.bootstrap_servers) as client:
             assert values(client, "t", partition) == [b"first", b"second", b"third"]
 
@@ -196,7 +196,7 @@ def test_a_broker_without_any_directory_left_says_so_and_ends(small_disk: Path) 
                 for partition in range(2):
                     codes[partition], _ = written(client, "t", os.urandom(500_000), partition)
             assert codes == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
-        _, complaints = process.communicate(timeout=30)
+        _, complaints = process.communicate(timeout=WAIT_S)
     finally:
         process.kill()
         process.communicate()

@@ -6,7 +6,6 @@ its first request after each restart is answered as if the broker had never been
 
 from __future__ import annotations
 
-import socket
 import time
 from pathlib import Path
 
@@ -54,7 +53,7 @@ class Member:
             time.sleep(PAUSE_S)
         code = ErrorCode.MEMBER_ID_REQUIRED
         while code == ErrorCode.MEMBER_ID_REQUIRED or code in ON_THE_WAY:
-            request = JoinGroupRequest(
+            joining = JoinGroupRequest(
                 group_id=GROUP,
                 session_timeout_ms=45_000,
                 rebalance_timeout_ms=60_000,
@@ -62,14 +61,14 @@ class Member:
                 protocol_type="consumer",
                 protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
             )
-            joined = self._client.ask(request, 6)
+            joined = self._client.ask(joining, 6)
             self.member_id, self.generation, code = joined.member_id, joined.generation_id, joined.error_code
         assert code == ErrorCode.NONE
         share = SyncGroupRequestAssignment(member_id=self.member_id, assignment=b"all")
-        request = SyncGroupRequest(
+        syncing = SyncGroupRequest(
             group_id=GROUP, generation_id=self.generation, member_id=self.member_id, assignments=[share]
         )
-        assert self._client.ask(request, 4).error_code == ErrorCode.NONE
+        assert self._client.ask(syncing, 4).error_code == ErrorCode.NONE
 
     def heartbeat(self) -> ErrorCode:
         """What the broker says, once it says anything but that it is on its way."""
@@ -91,11 +90,8 @@ class Member:
 
 @pytest.mark.slow
 def test_a_member_survives_restart_after_restart_without_joining_again(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    with Broker(directory=tmp_path, in_process=False, listen=address) as broker:
-        member = Member(address)
+    with Broker(directory=tmp_path, in_process=False) as broker:
+        member = Member(broker.bootstrap_servers)
         member.join()
         for number in range(RESTARTS):
             if number % 2:

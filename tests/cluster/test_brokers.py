@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
 from ottla.config.dynamic import ConfigResourceType, ConfigScope
 from ottla.testing.cluster import Cluster
 from ottla.testing.cluster_clients import consume, create_topic, new_producer, produce
-from ottla.testing.waiting import wait_until
+from ottla.testing.waiting import WAIT_S, wait_until
 
 TOPIC = ConfigScope(ConfigResourceType.TOPIC, "t")
 
@@ -44,7 +44,7 @@ def test_topics_grow_and_go_and_come_again_and_settings_reach_every_broker(conne
         create_topic(cluster, "t", partitions=2)
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         for future in admin.create_partitions([NewPartitions("t", 5)]).values():
-            future.result(60)
+            future.result(WAIT_S)
         assert len(cluster.stored("/brokers/topics/t")["partitions"]) == 5
         running = [broker.running for broker in cluster.brokers.values()]
         wait_until(lambda: partition_counts(cluster, "t") == {5})
@@ -52,11 +52,11 @@ def test_topics_grow_and_go_and_come_again_and_settings_reach_every_broker(conne
         change = ConfigEntry("retention.ms", "12345", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, "t", incremental_configs=[change])
         for future in admin.incremental_alter_configs([resource]).values():
-            future.result(60)
+            future.result(WAIT_S)
         wait_until(lambda: all(broker.replicas.find("t", 0).log.config.retention_ms == 12345 for broker in running))
 
         for future in admin.delete_topics(["t"]).values():
-            future.result(60)
+            future.result(WAIT_S)
         assert cluster.stored("/brokers/topics/t") is None
         assert cluster.stored("/config/topics/t") is None
         create_topic(cluster, "t")
@@ -74,11 +74,11 @@ def test_groups_keep_their_offsets_on_whichever_broker_coordinates_them(connect:
             settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group}
             consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.commit": False})
             consumer.subscribe(["t"])
-            messages = []
+            messages: list[Message] = []
             while len(messages) < 10:
-                messages += consumer.consume(10, 60)
+                messages += consumer.consume(10, WAIT_S)
             consumer.commit(asynchronous=False)
-            (committed,) = consumer.committed([TopicPartition("t", 0)], 60)
+            (committed,) = consumer.committed([TopicPartition("t", 0)], WAIT_S)
             assert committed.offset == 10
             consumer.close()
         assert len(cluster.stored("/brokers/topics/__consumer_offsets")["partitions"]["0"]) == 3
@@ -89,16 +89,16 @@ def test_a_transaction_ends_on_partitions_of_every_broker(connect: str) -> None:
         create_topic(cluster, "t", partitions=3)
         for number, transactional_id in enumerate(("a", "b", "c", "d")):  # of several coordinators
             producer = new_producer(cluster, **{"transactional.id": transactional_id})
-            producer.init_transactions(60)
+            producer.init_transactions(WAIT_S)
             for is_commit in (False, True):
                 producer.begin_transaction()
                 for partition in range(3):
                     producer.produce("t", b"%d %d" % (number, is_commit), partition=partition)
-                producer.flush(60)
+                producer.flush(WAIT_S)
                 if is_commit:
-                    producer.commit_transaction(60)
+                    producer.commit_transaction(WAIT_S)
                 else:
-                    producer.abort_transaction(60)
+                    producer.abort_transaction(WAIT_S)
         for partition in range(3):
             found = consume(cluster, "t", 4, partition)
             assert sorted(found) == [b"%d 1" % number for number in range(4)]

@@ -2,70 +2,87 @@
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, Message
 
 from ottla.hashing import partition_of_coordinator
 from ottla.testing.cluster import Cluster
-from ottla.testing.cluster_clients import consume, create_topic, new_producer, produce
-from ottla.testing.waiting import wait_until
+from ottla.testing.cluster_clients import (
+    commit,
+    consume,
+    create_topic,
+    new_producer,
+    produce,
+    wait_for_committed,
+)
+from ottla.testing.waiting import WAIT_S, wait_until
 
-# The shortest that the ZooKeeper of these tests allows.
-SHORT_SESSIONS = {"zookeeper.session.timeout.ms": "1000", "replica.lag.time.max.ms": "2000"}
+# Whoever is killed in this way is missed when its session ends by itself.
+SHORT_SESSIONS = {"zookeeper.session.timeout.ms": "2000"}
 
 
 def test_a_leader_is_killed_and_comes_back_in_sync_and_nothing_is_lost(connect: str) -> None:
-    with Cluster(connect, settings=SHORT_SESSIONS, in_process=False) as cluster:
+    with Cluster(connect, in_process=False) as cluster:
         create_topic(cluster, "t")
         producer = new_producer(cluster)
         values = [b"%d" % number for number in range(300)]
         produce(producer, "t", values[:100])
         first = cluster.state("t", 0)
-        cluster.brokers[first["leader"]].kill()
+        cluster.kill(first["leader"])
         produce(producer, "t", values[100:200])
         second = cluster.state("t", 0)
         assert second["leader"] != first["leader"]
         assert second["leader_epoch"] > first["leader_epoch"]
         assert first["leader"] not in second["isr"]
-        cluster.brokers[first["leader"]].start()
+        cluster.start_broker(first["leader"])
         cluster.wait_for_isr("t", 0, 1, 2, 3)
-        cluster.brokers[second["leader"]].kill()
+        cluster.kill(second["leader"])
         produce(producer, "t", values[200:])
         assert consume(cluster, "t", 300) == values
 
 
 def test_the_controller_is_killed_and_another_one_creates_topics(connect: str) -> None:
-    with Cluster(connect, settings=SHORT_SESSIONS, in_process=False) as cluster:
+    with Cluster(connect, in_process=False) as cluster:
         first = cluster.controller_id
         assert first is not None
-        cluster.brokers[first].kill()
+        cluster.kill(first)
         wait_until(lambda: cluster.controller_id not in (None, first))
         create_topic(cluster, "t", replicas=2)
         assert first not in cluster.state("t", 0)["isr"]
-        cluster.brokers[first].start()
+        cluster.start_broker(first)
         create_topic(cluster, "u", replicas=3)
         cluster.wait_for_isr("u", 0, 1, 2, 3)
 
 
-def test_brokers_restart_one_after_the_other_and_no_write_fails(connect: str) -> None:
+def test_a_broker_that_is_killed_is_missed_when_its_session_ends(connect: str) -> None:
     with Cluster(connect, settings=SHORT_SESSIONS, in_process=False) as cluster:
+        create_topic(cluster, "t")
+        killed = cluster.state("t", 0)["leader"]
+        cluster.broker(killed).kill()
+        wait_until(lambda: cluster.state("t", 0)["leader"] not in (-1, killed))
+        wait_until(lambda: killed not in cluster.state("t", 0)["isr"])
+
+
+def test_brokers_restart_one_after_the_other_and_no_write_fails(connect: str) -> None:
+    with Cluster(connect, in_process=False) as cluster:
         create_topic(cluster, "t", partitions=3)
         producer = new_producer(cluster)
         values: list[bytes] = []
-        for node_id, broker in cluster.brokers.items():
+        for node_id in cluster.brokers:
             values += [b"%d %d" % (node_id, number) for number in range(50)]
             produce(producer, "t", values[-50:])
-            broker.restart()
+            cluster.stop_broker(node_id)
+            cluster.start_broker(node_id)
             for partition in range(3):
                 cluster.wait_for_isr("t", partition, 1, 2, 3)
         assert consume(cluster, "t", len(values)) == values
 
 
 def test_groups_and_transactions_go_on_where_their_partition_is_led_then(connect: str) -> None:
-    settings = {**SHORT_SESSIONS, "min.insync.replicas": "1", "transaction.state.log.min.isr": "1"}
+    settings = {"min.insync.replicas": "1", "transaction.state.log.min.isr": "1"}
     with Cluster(connect, settings=settings, in_process=False) as cluster:
         create_topic(cluster, "t")
         producer = new_producer(cluster, **{"transactional.id": "tx"})
-        producer.init_transactions(60)
+        producer.init_transactions(WAIT_S)
         consumer = Consumer(
             {
                 "bootstrap.servers": cluster.bootstrap_servers,
@@ -80,30 +97,20 @@ def test_groups_and_transactions_go_on_where_their_partition_is_led_then(connect
         for number, coordinated in enumerate((group, transaction)):
             producer.begin_transaction()
             producer.produce("t", b"%d" % number, partition=0)
-            producer.flush(60)
-            producer.commit_transaction(60)
-            found = []
+            producer.flush(WAIT_S)
+            producer.commit_transaction(WAIT_S)
+            found: list[Message] = []
             while not found:
-                found = [message for message in consumer.consume(1, 60) if message.error() is None]
+                found = [message for message in consumer.consume(1, WAIT_S) if message.error() is None]
             assert found[0].value() == b"%d" % number
-            consumer.commit(asynchronous=False)
+            commit(consumer)
             coordinator = cluster.state(*coordinated)["leader"]
-            cluster.brokers[coordinator].kill()
-            wait_until(lambda: cluster.state(*coordinated)["leader"] != coordinator)  # noqa: B023 (called at once)
+            cluster.kill(coordinator)
+            wait_until(lambda: cluster.state(*coordinated)["leader"] not in (-1, coordinator))  # noqa: B023 (called at once)
         producer.begin_transaction()
         producer.produce("t", b"last", partition=0)
-        producer.flush(60)
-        producer.commit_transaction(60)
-        wait_until(lambda: committed_offset(consumer) == 3)  # behind the second record; a marker lies between
+        producer.flush(WAIT_S)
+        producer.commit_transaction(WAIT_S)
+        wait_for_committed(consumer, "t", 3)  # behind the second record; a marker lies between
         consumer.close()
         assert consume(cluster, "t", 3) == [b"0", b"1", b"last"]
-
-
-def committed_offset(consumer: Consumer) -> int | None:
-    """What the group has committed; None where the client asked a broker that is no longer its coordinator."""
-    try:
-        (committed,) = consumer.committed([TopicPartition("t", 0)], 60)
-    except KafkaException:
-        return None
-    offset: int = committed.offset
-    return offset

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from ottla.testing.apache_kafka import missing_programs
 from ottla.testing.cluster_clients import consume, create_assigned, create_topic, new_producer, produce
 from ottla.testing.mixed_cluster import KAFKA, OTTLA, MixedCluster
+from ottla.testing.waiting import WAIT_S
 
 pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {missing_programs()}")
 
@@ -23,7 +24,7 @@ def test_brokers_of_both_kinds_replicate_under_a_controller_of_either(
     with MixedCluster(connect, tmp_path, kinds) as cluster:
         assert cluster.controller_id == 1
         for broker in cluster.brokers.values():
-            found = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=60)
+            found = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=WAIT_S)
             assert sorted(found.brokers) == [1, 2, 3]
         create_topic(cluster, "t", partitions=3)
         assert {cluster.state("t", partition)["leader"] for partition in range(3)} == {1, 2, 3}
@@ -52,7 +53,7 @@ def test_a_leader_of_either_kind_is_killed_and_the_other_kind_leads_without_a_lo
         assert second["leader"] == 3
         assert second["leader_epoch"] > first["leader_epoch"]
         assert cluster.log_bytes("t", 0, 2) != cluster.log_bytes("t", 0, 3)
-        cluster.start_again(2)
+        cluster.start_broker(2)
         cluster.wait_for_isr("t", 0, 1, 2, 3)
         cluster.wait_for_equal_logs("t", 0)
         log = cluster.log_bytes("t", 0, 2)
@@ -73,7 +74,7 @@ def write_where_nobody_follows(cluster: MixedCluster, topic: str) -> None:
         # Fetches that were waiting take the first one along: it is read once they go on.
         produce(hasty, topic, [b"somebody may have it"])
         produce(hasty, topic, [b"nobody has it"])
-        cluster.brokers[leader].kill()
+        cluster.kill(leader)
     finally:
         for pid in followers:
             os.kill(pid, signal.SIGCONT)
@@ -88,7 +89,7 @@ def test_a_controller_of_either_kind_is_killed_and_the_other_kind_controls(conne
         for controller, heir in ((1, 2), (2, 1)):
             assert cluster.controller_id == controller
             epochs = cluster.stored("/controller_epoch"), cluster.state("t", 0)["leader_epoch"]
-            cluster.brokers[controller].kill()
+            cluster.kill(controller)
             values.append(b"%d" % heir)
             produce(producer, "t", values[-1:])
             assert cluster.controller_id == heir
@@ -96,7 +97,7 @@ def test_a_controller_of_either_kind_is_killed_and_the_other_kind_controls(conne
             assert cluster.state("t", 0)["leader"] == heir
             assert cluster.state("t", 0)["leader_epoch"] > epochs[1]
             create_topic(cluster, f"of-{heir}", replicas=1)
-            cluster.start_again(controller)
+            cluster.start_broker(controller)
             cluster.wait_for_isr("t", 0, 1, 2)
         assert consume(cluster, "t", 2) == values
         cluster.wait_for_equal_logs("t", 0)

@@ -13,7 +13,6 @@ from ottla.protocol.messages.configs import (
     IncrementalAlterConfigsRequestAlterableConfig,
     IncrementalAlterConfigsRequestAlterConfigsResource,
 )
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -23,7 +22,7 @@ from ottla.testing.apache_kafka import missing_programs
 from ottla.testing.cluster_clients import consume, create_assigned, elect_preferred, new_producer, produce
 from ottla.testing.mixed_cluster import KAFKA, OTTLA, MixedCluster
 from ottla.testing.raw_client import RawClient
-from ottla.testing.waiting import wait_until
+from ottla.testing.waiting import WAIT_S, wait_until
 
 pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {missing_programs()}")
 
@@ -74,7 +73,7 @@ def alter_config(cluster: MixedCluster, asked: int, resource_type: int, resource
 def takes(producer: Producer, topic: str, partition: int, size: int) -> bool:
     errors: list[KafkaError | None] = []
     producer.produce(topic, bytes(size), partition=partition, on_delivery=lambda error, _: errors.append(error))
-    assert producer.flush(60) == 0
+    assert producer.flush(WAIT_S) == 0
     (error,) = errors
     assert error is None or error.code() == KafkaError.MSG_SIZE_TOO_LARGE, error
     return error is None
@@ -83,19 +82,12 @@ def takes(producer: Producer, topic: str, partition: int, size: int) -> bool:
 def partitions_are_added(cluster: MixedCluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     for future in admin.create_partitions([NewPartitions("t", 4, [[1, 2], [2, 1]])]).values():
-        future.result(60)
-    for node_id in cluster.brokers:  # the client may ask any of them, and takes no partition for an answer
-        wait_until(lambda: partition_count(cluster, node_id, "t") == 4)  # noqa: B023
+        future.result(WAIT_S)
+    cluster.wait_for_topic("t", 4)  # the client may ask any broker, and takes no partition for an answer
     producer = new_producer(cluster)
     for partition in (2, 3):
         produce(producer, "t", [b"more"], partition)
         assert consume(cluster, "t", 1, partition) == [b"more"]
-
-
-def partition_count(cluster: MixedCluster, node_id: int, topic: str) -> int:
-    with RawClient(cluster.brokers[node_id].bootstrap_servers) as client:
-        (found,) = client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), version=12).topics
-        return len(found.partitions)
 
 
 def replicas_move(cluster: MixedCluster) -> None:
@@ -121,9 +113,10 @@ def replicas_move(cluster: MixedCluster) -> None:
 
 
 def preferred_replicas_lead_again(cluster: MixedCluster) -> None:
-    cluster.brokers[2].stop()
-    assert [cluster.state("t", partition)["leader"] for partition in (0, 1)] == [1, 1]
-    cluster.brokers[2].start()
+    cluster.stop_broker(2)
+    for partition in (0, 1):
+        cluster.wait_for_leader("t", partition, 1)
+    cluster.start_broker(2)
     for partition in (0, 1):
         cluster.wait_for_isr("t", partition, 1, 2)
     elect_preferred(cluster, TopicPartition("t", 0), TopicPartition("t", 1))
@@ -135,7 +128,7 @@ def preferred_replicas_lead_again(cluster: MixedCluster) -> None:
 def topics_go_and_come_again(cluster: MixedCluster, directory: Path) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     for future in admin.delete_topics(["t"]).values():
-        future.result(60)
+        future.result(WAIT_S)
     wait_until(lambda: cluster.stored("/brokers/topics/t") is None)
     wait_until(lambda: not [*directory.glob("broker-*/t-[0-9]")])
     create_assigned(cluster, "t", [1, 2], [2, 1])

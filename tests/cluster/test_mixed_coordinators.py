@@ -8,8 +8,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.testing.apache_kafka import missing_programs
-from ottla.testing.cluster_clients import create_assigned, new_producer
+from ottla.testing.cluster_clients import commit, create_assigned, new_producer, wait_for_committed
 from ottla.testing.mixed_cluster import KAFKA, OTTLA, MixedCluster
+from ottla.testing.waiting import WAIT_S
 
 pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {missing_programs()}")
 
@@ -40,29 +41,30 @@ def test_groups_and_transactions_move_between_the_kinds(connect: str, tmp_path: 
             # The same transactional id, and a client without coordinators in its cache: librdkafka (issues 5511, 5456)
             # may send the offsets of a transaction to nobody once a coordinator that it had cached was gone.
             producer = new_producer(cluster, **{"transactional.id": "x"})
-            producer.init_transactions(60)
+            producer.init_transactions(WAIT_S)
             topic = f"of-{coordinator}"
             create_assigned(cluster, topic, *ASSIGNMENT)
             consumer.subscribe([topic])
             write(producer, topic, b"aborted by %d" % coordinator)
-            producer.abort_transaction(60)
+            producer.abort_transaction(WAIT_S)
             write(producer, topic, b"committed by %d" % coordinator)
             producer.send_offsets_to_transaction(
-                [TopicPartition(topic, 0, coordinator)], of_producer.consumer_group_metadata(), 60
+                [TopicPartition(topic, 0, coordinator)], of_producer.consumer_group_metadata(), WAIT_S
             )
-            producer.commit_transaction(60)
+            producer.commit_transaction(WAIT_S)
             read += read_and_commit(consumer, 2)
 
             write(producer, topic, b"begun at %d" % coordinator)
-            cluster.brokers[coordinator].kill()
-            producer.commit_transaction(60)
+            cluster.kill(coordinator)
+            producer.commit_transaction(WAIT_S)
             read += read_and_commit(consumer, 2)
             # Three transactions, each a record and a marker, but for the last marker.
-            assert [committed(cluster, "g", topic, partition) for partition in range(2)] == [5, 5]
-            assert [cluster.state(name, 0)["leader"] for name in COORDINATORS] == [heir, heir]
-            assert committed(cluster, "of-producer", topic, 0) == coordinator
+            wait_for_committed(consumer, topic, 5, 5)
+            for name in COORDINATORS:
+                cluster.wait_for_leader(name, 0, heir)
+            wait_for_committed(of_producer, topic, coordinator)
 
-            cluster.start_again(coordinator)
+            cluster.start_broker(coordinator)
             for name in (*COORDINATORS, topic):
                 cluster.wait_for_isr(name, 0, 1, 2)
                 cluster.wait_for_equal_logs(name, 0)
@@ -88,24 +90,15 @@ def write(producer: Producer, topic: str, value: bytes) -> None:
     producer.begin_transaction()
     for partition in range(len(ASSIGNMENT)):
         producer.produce(topic, value, partition=partition)
-    assert producer.flush(60) == 0
+    assert producer.flush(WAIT_S) == 0
 
 
 def read_and_commit(consumer: Consumer, amount: int) -> list[bytes]:
     found: list[bytes] = []
     while len(found) < amount:
-        message = consumer.poll(60)
+        message = consumer.poll(WAIT_S)
         assert message is not None, f"{len(found)} of {amount} came"
         assert message.error() is None, message.error()
-        found.append(message.value())
-        consumer.commit(message=message, asynchronous=False)
+        found.append(message.value() or b"")
+        commit(consumer, message=message)
     return found
-
-
-def committed(cluster: MixedCluster, group: str, topic: str, partition: int) -> int:
-    consumer = new_consumer(cluster, group)
-    try:
-        (found,) = consumer.committed([TopicPartition(topic, partition)], 60)
-        return found.offset
-    finally:
-        consumer.close()

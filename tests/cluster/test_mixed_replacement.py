@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from ottla.testing.apache_kafka import missing_programs
 from ottla.testing.cluster_clients import consume, create_topic, new_producer
 from ottla.testing.mixed_cluster import KAFKA, OTTLA, MixedCluster
+from ottla.testing.waiting import WAIT_S
 
 pytestmark = [
     pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {missing_programs()}"),
@@ -39,7 +40,7 @@ class Load:
         while not self._ending.is_set():
             value = b"%d" % number
             self._producer.produce(self._topic, value, partition=self._partition, on_delivery=self._delivered)
-            assert self._producer.flush(60) == 0
+            assert self._producer.flush(WAIT_S) == 0
             self.acknowledged.append(value)
             number += 1
 
@@ -61,7 +62,7 @@ def test_every_broker_is_replaced_in_place_and_back_and_no_write_fails(connect: 
                     for topic, count in (("t", 3), ("__consumer_offsets", 2)):
                         for partition in range(count):
                             cluster.wait_for_isr(topic, partition, 1, 2, 3)
-                    (committed,) = consumer.committed([TopicPartition("t", 0)], 60)
+                    (committed,) = consumer.committed([TopicPartition("t", 0)], WAIT_S)
                     assert committed.offset == 7
         finally:
             for load in loads:

@@ -7,18 +7,23 @@ import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from ottla.local_cluster.zookeeper import ZooKeeperEnsemble
+from ottla.local_cluster.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from ottla.net.ports import free_ports
 from ottla.store.api import Create, Put, SessionLost, SessionState, StoreUnavailable
 from ottla.store.zookeeper import Digest, Tls, ZooKeeperOptions, ZooKeeperStore, connect
+from ottla.testing.in_zookeeper import end_session
+from ottla.testing.waiting import WAIT_S, wait_until
 
-SESSION_TIMEOUT_S = 10.0
-PATIENCE_S = 60.0
+# Sessions outlive what a slow machine takes for a restart; only whoever waits for a dead connection has a short one.
+SESSION_TIMEOUT_S = 60.0
+SHORT_SESSION_S = 10.0
+PATIENCE_S = WAIT_S
 
 
 @pytest.fixture
@@ -30,9 +35,11 @@ def ensemble(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
 
 
 @asynccontextmanager
-async def connected(address: str, **options: object) -> AsyncIterator[ZooKeeperStore]:
+async def connected(
+    address: str, session_timeout_s: float = SESSION_TIMEOUT_S, **options: Any
+) -> AsyncIterator[ZooKeeperStore]:
     store = await connect(
-        ZooKeeperOptions(address, session_timeout_s=SESSION_TIMEOUT_S, connection_timeout_s=PATIENCE_S, **options)  # type: ignore[arg-type]
+        ZooKeeperOptions(address, session_timeout_s=session_timeout_s, connection_timeout_s=PATIENCE_S, **options)
     )
     try:
         yield store
@@ -57,12 +64,21 @@ async def in_the_end(store: ZooKeeperStore, path: str, data: bytes) -> None:
                 await store.session.changed.wait(0.05)
 
 
-def end_session(store: ZooKeeperStore, address: str) -> None:
-    """Ends the session of a store as its timeout would: whoever knows a session's password may close it."""
-    thief = KazooClient(address, client_id=store._kazoo.client_id)
-    thief.start()
-    thief.stop()
-    thief.close()
+def end_session_of(store: ZooKeeperStore, address: str) -> None:
+    """Ends the session of a store as its timeout would."""
+    end_session(address, *store._kazoo.client_id)
+
+
+def leader_of(ensemble: ZooKeeperEnsemble) -> ZooKeeperServer:
+    """The server that leads, once there is one that says so."""
+    leaders: list[ZooKeeperServer] = []
+
+    def is_led() -> bool:
+        leaders[:] = [server for server in ensemble.servers if server.is_leader()]
+        return len(leaders) == 1
+
+    wait_until(is_led)
+    return leaders[0]
 
 
 def test_a_session_that_ends_takes_its_nodes_along_and_a_new_one_follows(ensemble: ZooKeeperEnsemble) -> None:
@@ -82,7 +98,7 @@ def test_a_session_that_ends_takes_its_nodes_along_and_a_new_one_follows(ensembl
                     states.append(store.session.state)
 
             recorder = asyncio.ensure_future(record())
-            await asyncio.to_thread(end_session, store, ensemble.connect)
+            await asyncio.to_thread(end_session_of, store, ensemble.connect)
             await until(lambda: store.session.session_id != old_id, store)
             await until(lambda: set(calls) == {"kept", "mine"}, store)
             assert states[-1] is SessionState.CONNECTED
@@ -129,7 +145,7 @@ def test_a_server_that_comes_back_finds_its_sessions_and_their_watches_as_they_w
 
 def test_a_request_without_a_connection_ends_in_an_error_that_says_so(ensemble: ZooKeeperEnsemble) -> None:
     async def play() -> None:
-        async with connected(ensemble.connect) as store:
+        async with connected(ensemble.connect, SHORT_SESSION_S) as store:
             await store.commit(Create("/a"))
             (server,) = ensemble.servers
             await asyncio.to_thread(server.pause)
@@ -159,7 +175,7 @@ def test_an_ensemble_that_loses_its_leader_goes_on(tmp_path: Path) -> None:
             await store.commit(Create("/mine", ephemeral=True), Create("/a", b"0"))
             old_id = store.session.session_id
             for round_number in (1, 2):
-                (leader,) = [server for server in ensemble.servers if server.is_leader()]
+                leader = await asyncio.to_thread(leader_of, ensemble)
                 await asyncio.to_thread(leader.kill)
                 await in_the_end(store, "/a", str(round_number).encode())
                 leader.launch()
@@ -195,7 +211,7 @@ def test_a_closed_session_has_no_nodes_at_once(ensemble: ZooKeeperEnsemble) -> N
 
 async def _after_the_end(store: ZooKeeperStore, ensemble: ZooKeeperEnsemble) -> None:
     """Commits until the session has ended under them."""
-    await asyncio.to_thread(end_session, store, ensemble.connect)
+    await asyncio.to_thread(end_session_of, store, ensemble.connect)
     while True:
         try:
             await store.commit(Create("/n", sequential=True))

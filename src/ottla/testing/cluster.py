@@ -2,25 +2,26 @@
 
 with ZooKeeperEnsemble(directory) as ensemble, Cluster(ensemble.connect) as cluster:
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
-    cluster.brokers[2].kill()
+    cluster.kill(2)
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Final, Protocol, Self
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
-
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.testing.broker import Broker
+from ottla.testing.in_zookeeper import InZooKeeper
+from ottla.testing.raw_client import RawClient
 from ottla.testing.waiting import wait_until
 
-# What a test wants unless it says otherwise: few partitions of internal topics, sessions that end soon.
+METADATA_VERSION: Final = 12
+# What a test wants unless it says otherwise: few partitions of internal topics, and sessions that last until `kill` or
+# `stop` ends them, however long a broker waits for a core.
 CLUSTER_SETTINGS = {
-    "zookeeper.session.timeout.ms": "6000",
+    "zookeeper.session.timeout.ms": "60000",
     "zookeeper.connection.timeout.ms": "60000",
     "controlled.shutdown.retry.backoff.ms": "500",
     "offsets.topic.num.partitions": "3",
@@ -30,40 +31,71 @@ CLUSTER_SETTINGS = {
 }
 
 
-class InZooKeeper:
-    """What ZooKeeper says of a cluster."""
-
-    def __init__(self, connect: str) -> None:
-        """`connect`: where ZooKeeper is, with a path of the cluster's own if others use it too."""
-        self.connect = connect
-
-    def stored(self, path: str) -> Any:
-        """The JSON of a node; None where it is not there."""
-        client = KazooClient(self.connect)
-        client.start()
-        try:
-            return json.loads(client.get(path)[0])
-        except NoNodeError:
-            return None
-        finally:
-            client.stop()
-            client.close()
+class OneBroker(Protocol):
+    """A broker of a cluster, whatever it runs on."""
 
     @property
-    def controller_id(self) -> int | None:
-        found = self.stored("/controller")
-        return None if found is None else int(found["brokerid"])
+    def bootstrap_servers(self) -> str: ...
 
-    def state(self, topic: str, partition: int) -> dict[str, Any]:
-        """Leader, epoch and in-sync replicas of a partition."""
-        found: dict[str, Any] = self.stored(f"/brokers/topics/{topic}/partitions/{partition}/state")
-        return found
+    def start(self) -> object: ...
 
-    def wait_for_isr(self, topic: str, partition: int, *node_ids: int) -> None:
-        wait_until(lambda: sorted(self.state(topic, partition)["isr"]) == sorted(node_ids))
+    def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
 
 
-class Cluster(InZooKeeper):
+class BrokersOfCluster(InZooKeeper):
+    """Brokers by their ids. Whoever starts one through here may rely on every other one having heard of it."""
+
+    def __init__(self, connect: str) -> None:
+        super().__init__(connect)
+        self._running: set[int] = set()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        raise NotImplementedError
+
+    def broker(self, node_id: int) -> OneBroker:
+        raise NotImplementedError
+
+    def start_broker(self, *node_ids: int) -> None:
+        """Starts brokers, and returns when all that run know of each other."""
+        for node_id in node_ids:
+            self.broker(node_id).start()
+            self._running.add(node_id)
+        for node_id in self._running:
+            wait_until(lambda: self._known_to(node_id) == self._running)  # noqa: B023 (called at once)
+
+    def _known_to(self, node_id: int) -> set[int]:
+        """The brokers that one of them tells its clients of."""
+        with RawClient(self.broker(node_id).bootstrap_servers) as client:
+            answer = client.ask(MetadataRequest(topics=[]), METADATA_VERSION)
+        return {broker.node_id for broker in answer.brokers}
+
+    def wait_for_topic(self, topic: str, partitions: int) -> None:
+        """Until every broker knows the topic, and who leads its partitions: a client may ask any of them."""
+        for node_id in self._running:
+            wait_until(lambda: self._led_partitions(node_id, topic) == partitions)  # noqa: B023 (called at once)
+
+    def _led_partitions(self, node_id: int, topic: str) -> int:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        with RawClient(self.broker(node_id).bootstrap_servers) as client:
+            (found,) = client.ask(request, METADATA_VERSION).topics
+        return sum(partition.leader_id >= 0 for partition in found.partitions)
+
+    def stop_broker(self, node_id: int) -> None:
+        """In order: its leaders go elsewhere first."""
+        self._running.discard(node_id)
+        self.broker(node_id).stop()
+
+    def kill(self, node_id: int) -> None:
+        """As a crash does, at the moment when its session ends."""
+        self._running.discard(node_id)
+        self.broker(node_id).kill()
+        self.end_session_of(node_id)
+
+
+class Cluster(BrokersOfCluster):
     """Brokers 1 to `size`. The ensemble is the test's own."""
 
     def __init__(
@@ -83,16 +115,19 @@ class Cluster(InZooKeeper):
             for node_id in range(1, size + 1)
         }
 
+    def broker(self, node_id: int) -> Broker:
+        return self.brokers[node_id]
+
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(broker.bootstrap_servers for broker in self.brokers.values())
 
     def start(self) -> Self:
-        for broker in self.brokers.values():
-            broker.start()
+        self.start_broker(*self.brokers)
         return self
 
     def stop(self) -> None:
+        self._running.clear()
         for broker in self.brokers.values():
             broker.stop()
 

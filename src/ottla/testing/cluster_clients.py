@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from confluent_kafka import Consumer, ElectionType, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.testing.cluster import BrokersOfCluster
+from ottla.testing.waiting import WAIT_S, wait_until
 
 
 class Bootstrap(Protocol):
@@ -15,25 +18,29 @@ class Bootstrap(Protocol):
     def bootstrap_servers(self) -> str: ...
 
 
-def create_topic(cluster: Bootstrap, name: str, partitions: int = 1, replicas: int = 3) -> None:
+def create_topic(cluster: BrokersOfCluster, name: str, partitions: int = 1, replicas: int = 3) -> None:
+    """A topic that every broker knows when this returns."""
+    _create(cluster, NewTopic(name, partitions, replicas), partitions)
+
+
+def _create(cluster: BrokersOfCluster, topic: NewTopic, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    for future in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
-        future.result(60)
+    for name, future in admin.create_topics([topic]).items():
+        future.result(WAIT_S)
+        cluster.wait_for_topic(name, partitions)
 
 
 def create_assigned(
-    cluster: Bootstrap, name: str, *assignment: list[int], config: dict[str, str] | None = None
+    cluster: BrokersOfCluster, name: str, *assignment: list[int], config: dict[str, str] | None = None
 ) -> None:
     """A topic whose replicas are where the test wants them: for each partition its brokers, the preferred one first."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     topic = NewTopic(name, len(assignment), replica_assignment=[*assignment], config=config or {})
-    for future in admin.create_topics([topic]).values():
-        future.result(60)
+    _create(cluster, topic, len(assignment))
 
 
 def elect_preferred(cluster: Bootstrap, *partitions: TopicPartition) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    for error in admin.elect_leaders(ElectionType.PREFERRED, [*partitions]).result(60).values():
+    for error in admin.elect_leaders(ElectionType.PREFERRED, [*partitions]).result(WAIT_S).values():
         assert error is None or error.code() == KafkaError.ELECTION_NOT_NEEDED, error
 
 
@@ -47,7 +54,7 @@ def produce(producer: Producer, topic: str, values: list[bytes], partition: int 
 
     for value in values:
         producer.produce(topic, value, partition=partition, on_delivery=on_delivery)
-    assert producer.flush(60) == 0
+    assert producer.flush(WAIT_S) == 0
     assert failures == []
 
 
@@ -57,7 +64,7 @@ def consume(cluster: Bootstrap, topic: str, amount: int, partition: int = 0) -> 
         consumer.assign([TopicPartition(topic, partition, 0)])
         found: list[bytes] = []
         while len(found) < amount:
-            message = consumer.poll(60)
+            message = consumer.poll(WAIT_S)
             assert message is not None, f"{len(found)} of {amount} came"
             assert message.error() is None, message.error()
             value = message.value()
@@ -70,3 +77,32 @@ def consume(cluster: Bootstrap, topic: str, amount: int, partition: int = 0) -> 
 
 def new_producer(cluster: Bootstrap, **settings: Any) -> Producer:
     return Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "linger.ms": 0, **settings})
+
+
+# -- groups whose coordinator moves: until the client knows the new one, its calls fail --------------------------------
+
+
+def commit(consumer: Consumer, **what: Any) -> None:
+    """Commits what the consumer has read, or the given message; it is committed when this returns."""
+
+    def is_committed() -> bool:
+        try:
+            consumer.commit(asynchronous=False, **what)
+        except KafkaException:
+            return False
+        return True
+
+    wait_until(is_committed)
+
+
+def wait_for_committed(consumer: Consumer, topic: str, *offsets: int) -> None:
+    """Until the consumer's group has committed these offsets in the first partitions of a topic."""
+    partitions = [TopicPartition(topic, partition) for partition in range(len(offsets))]
+
+    def committed() -> list[int]:
+        try:
+            return [found.offset for found in consumer.committed(partitions, WAIT_S)]
+        except KafkaException:
+            return []
+
+    wait_until(lambda: committed() == [*offsets])

@@ -122,6 +122,12 @@ class History:
             with self._lock:
                 operation.completed = next(self._moments)
 
+    def transactions(self) -> dict[str, int]:
+        """How many transactions had each outcome so far; those under way are unknown."""
+        with self._lock:
+            outcomes = [operation.outcome for operation in self.operations if operation.is_transaction]
+        return {outcome.value: outcomes.count(outcome) for outcome in Outcome}
+
     def save(self, path: Path) -> None:
         """Writes one operation per line, to find out what happened."""
         with path.open("w") as file:

@@ -26,10 +26,18 @@ from ottla.testing.history import History, Operation
 
 TOPIC: Final = "t"
 PARTITIONS: Final = 4
-DRAIN_S: Final = 180.0
+DRAIN_S: Final = 300.0
 CALL_S: Final = 15.0
-JOIN_S: Final = 120.0
+JOIN_S: Final = 300.0  # more than a process insists on its last transaction
 DRAINER: Final = 99  # the process that reads everything in the end
+# Leaders may still change when brokers are back, and a busy machine is slow to answer.
+ASKED_AGAIN: Final = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+)
 
 
 def name_of(partition: int) -> ids.TopicPartition:
@@ -147,7 +155,7 @@ def poll_some(consumer: Consumer, operation: Operation, count: int = 50, timeout
     for message in messages:
         error = message.error()
         if error is not None:
-            assert error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN), error
+            assert error.retriable() or error.code() in ASKED_AGAIN, error
         else:
             partition, offset, value = message.partition(), message.offset(), message.value()
             assert None not in (partition, offset, value), "a record has all of them"
@@ -276,9 +284,9 @@ def _is_at_its_end(consumer: Consumer, partition: int) -> bool:
     try:
         _, end = consumer.get_watermark_offsets(name, timeout=CALL_S)
     except KafkaException as error:
-        if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+        if error.args[0].code() not in ASKED_AGAIN:
             raise
-        return False  # leaders may still change when brokers are back: the client asks again
+        return False
     position = consumer.position([name])[0].offset
     return position >= end or (position < 0 and end == 0)
 

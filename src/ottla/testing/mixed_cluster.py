@@ -1,7 +1,7 @@
 """A cluster of brokers of two kinds, Apache Kafka 3.9 and Ottla, as processes over one ZooKeeper.
 
 with MixedCluster(connect, directory, [KAFKA, OTTLA, OTTLA]) as cluster:    # brokers 1, 2, 3; the first one controls
-    cluster.brokers[1].kill()
+    cluster.kill(1)
     cluster.replace(2, KAFKA)
 """
 
@@ -18,7 +18,7 @@ from ottla.local_cluster.process import ServerProcess
 from ottla.net.ports import free_port
 from ottla.testing.apache_kafka import JVM_FLAGS, KAFKA_3_9, START_TIMEOUT_S, STOP_TIMEOUT_S, ApacheKafka
 from ottla.testing.broker import Broker
-from ottla.testing.cluster import CLUSTER_SETTINGS, InZooKeeper
+from ottla.testing.cluster import CLUSTER_SETTINGS, BrokersOfCluster
 from ottla.testing.waiting import wait_until
 
 KAFKA: Final = "kafka"
@@ -28,11 +28,8 @@ HEAP: Final = "256m"
 # Said once the broker has registered and takes connections.
 READY_LINE: Final = re.compile(r"\[KafkaServer id=\d+\] started")
 LOG_LEVELS: Final = {"defaultLogLevel": "warn", "log.kafka.server.KafkaServer": "info"}
-# The shortest sessions that ZooKeeper allows here, and followers that are soon in or out of sync.
 MIXED_SETTINGS: Final = {
     **CLUSTER_SETTINGS,
-    "zookeeper.session.timeout.ms": "2000",
-    "replica.lag.time.max.ms": "4000",
     "replica.fetch.backoff.ms": "200",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
@@ -88,7 +85,7 @@ class KafkaWithZooKeeper:
         self.process.end(signal.SIGKILL, STOP_TIMEOUT_S)
 
 
-class MixedCluster(InZooKeeper):
+class MixedCluster(BrokersOfCluster):
     """Brokers 1, 2, … of the given kinds, started in this order: the first one is the controller."""
 
     def __init__(
@@ -113,6 +110,9 @@ class MixedCluster(InZooKeeper):
             else Broker(settings, directory=directory, in_process=False, listen=listen)
         )
 
+    def broker(self, node_id: int) -> Broker | KafkaWithZooKeeper:
+        return self.brokers[node_id]
+
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(self._listen.values())
@@ -126,21 +126,15 @@ class MixedCluster(InZooKeeper):
         """Until all replicas have the same bytes."""
         wait_until(lambda: len({self.log_bytes(topic, partition, node_id) for node_id in self.brokers}) == 1)
 
-    def start_again(self, node_id: int) -> None:
-        """One that was killed: only once its old session has ended, or its registration is refused."""
-        wait_until(lambda: self.stored(f"/brokers/ids/{node_id}") is None)
-        self.brokers[node_id].start()
-
     def replace(self, node_id: int, kind: str) -> None:
         """Stops a broker and starts one of that kind on its data, with its number, at its address."""
-        self.brokers[node_id].stop()
+        self.stop_broker(node_id)
         self._become(node_id, kind)
-        self.brokers[node_id].start()
+        self.start_broker(node_id)
 
     def __enter__(self) -> Self:
         try:
-            for broker in self.brokers.values():
-                broker.start()
+            self.start_broker(*self.brokers)
         except BaseException:
             self._kill()
             raise

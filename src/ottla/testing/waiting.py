@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-WAIT_S = 60.0  # of a machine that is busy with other things as well
+WAIT_S = 120  # of a machine that is busy with other things as well; whatever works is over long before
 PAUSE_S = 0.01
 
 
