@@ -15,8 +15,7 @@ from ottla.client.consumer.copying import copy
 from ottla.client.consumer.redelivery import BlockingRedelivery, Letter, Policy, Redelivery, attempts_of
 from ottla.client.errors import UsageError
 from ottla.testing.broker import Broker
-
-LONG_S = 60.0
+from ottla.testing.waiting import WAIT_S
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +90,8 @@ def test_bad_records_end_as_dead_letters_and_the_others_are_handled(
             letters = Redelivery(producer, dead_topic=dead, retry_topic=again, attempts=2)
             working = asyncio.create_task(consumer.process(letters.around(handle)))
             reader.assign([TopicPartition(dead, 0)])
-            async with asyncio.timeout(LONG_S):
-                (letter,) = await reader.take(LONG_S)
+            async with asyncio.timeout(WAIT_S):
+                (letter,) = await reader.take(WAIT_S)
                 while len(done) < 4:
                     await asyncio.sleep(0.01)
                 consumer.wakeup()
@@ -117,7 +116,7 @@ def test_dead_letters_without_a_loop(broker: Broker, new_topic: Callable[..., tu
         ottla.Consumer(**settings(broker)) as reader,
     ):
         for number in range(3):
-            producer.send(topic, b"%d" % number).result(LONG_S)
+            producer.send(topic, b"%d" % number).result(WAIT_S)
 
         def handle(record: ConsumerRecord[bytes, bytes]) -> None:
             tried.append(record.value)
@@ -129,7 +128,7 @@ def test_dead_letters_without_a_loop(broker: Broker, new_topic: Callable[..., tu
         letters = BlockingRedelivery(producer, dead_topic=dead, attempts=2, pause_s=0.001)
         consumer.process(letters.around(handle), order="partition")
         reader.assign([TopicPartition(dead, 0)])
-        assert [letter.value for letter in reader.take(LONG_S)] == [b"1"]
+        assert [letter.value for letter in reader.take(WAIT_S)] == [b"1"]
     assert tried == [b"0", b"1", b"1", b"2"]
 
 
@@ -164,7 +163,7 @@ def test_a_copy_is_exactly_once_through_a_transform_that_fails(
 
                     await copy(consumer, producer, transform, max_records=3)
 
-            async with asyncio.timeout(LONG_S):
+            async with asyncio.timeout(WAIT_S):
                 for _ in range(2):
                     with pytest.raises(LookupError):
                         await run()
@@ -172,7 +171,7 @@ def test_a_copy_is_exactly_once_through_a_transform_that_fails(
                 reader.assign([TopicPartition(target, 0)])
                 found: list[bytes | None] = []
                 while len(found) < 10:
-                    found += [record.value for record in await reader.take(LONG_S)]
+                    found += [record.value for record in await reader.take(WAIT_S)]
             assert found == [b"%d" % number for number in range(0, 20, 2)]
 
     asyncio.run(main())

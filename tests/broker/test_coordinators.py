@@ -38,7 +38,7 @@ from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import create_topic, fetch, list_offsets
 from ottla.testing.waiting import wait_until
 
-LOAD_S = 30.0
+LOAD_S = 120.0
 OFFSETS = "__consumer_offsets"
 ONE_SHARD = {"offsets.topic.num.partitions": "1"}
 

@@ -106,16 +106,18 @@ def test_stopping_the_broker_ends_long_polls_and_those_behind_them() -> None:
     client.close()
 
 
-def test_records_deleted_below_the_reader_end_its_long_poll(connect: Connect, new_topic: NewTopic) -> None:
+def test_a_long_poll_tells_what_was_deleted_below_it_while_it_waited(connect: Connect, new_topic: NewTopic) -> None:
     topic, _ = new_topic(2)
     reader, other = connect(), connect()
     for _ in range(3):
         other.ask(produce(topic, one_batch(b"x")), 9)
-    reader.send(fetch(topic, 3, max_wait_ms=1000), 11)
+    reader.send(fetch(topic, 3, max_wait_ms=LONG_MS), 11)
     trim = DeleteRecordsPartition(partition_index=0, offset=-1)
     other.ask(DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[trim])], timeout_ms=1), 2)
+    other.ask(produce(topic, one_batch(b"wake up")), 9)
     answer, _ = reader.receive()
-    assert answer.responses[0].partitions[0].log_start_offset == 3
+    partition = answer.responses[0].partitions[0]
+    assert (partition.error_code, partition.log_start_offset, partition.high_watermark) == (0, 3, 4)
 
 
 def test_answers_keep_their_order_behind_a_long_poll(connect: Connect, new_topic: NewTopic) -> None:

@@ -23,6 +23,7 @@ from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_groups import commit, delete_offsets
 from ottla.testing.raw_requests import create_topic, metadata
+from ottla.testing.waiting import WAIT_S
 
 NewTopic = Callable[..., tuple[str, UUID]]
 NEWEST_NAMED = 9  # the last version of commit and fetch in which topics have names
@@ -39,7 +40,7 @@ def codes(answer: Any) -> list[int]:
 
 def all_offsets(client: RawClient, group: str) -> dict[tuple[str, int], int]:
     """All that a group has committed, once its coordinator is there."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + WAIT_S
     while True:
         answer = client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]), 9)
         (found,) = answer.groups

@@ -34,13 +34,13 @@ from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_groups import beat, first_beat
 from ottla.testing.raw_requests import create_topic, list_offsets
+from ottla.testing.waiting import WAIT_S
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(bool(missing_programs()), reason=f"needs {', '.join(missing_programs())}"),
 ]
 
-WAIT_S = 20.0
 GROUP = "stored"
 RANDOM_PART = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 TIMES = re.compile(r'("(?:commitTimestamp|currentStateTimestamp|expireTimestamp|assignmentTimestamp)":)(\d+)')

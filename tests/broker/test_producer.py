@@ -154,7 +154,7 @@ def test_callbacks_come_in_order_and_must_not_wait(broker, topic_name):
 
 
 def test_a_partition_that_is_not_there_is_an_error_in_time(broker, topic_name):
-    with ottla.Producer(bootstrap_servers=broker.bootstrap_servers, max_block_ms=300) as producer:
+    with ottla.Producer(bootstrap_servers=broker.bootstrap_servers, max_block_ms=2000) as producer:
         producer.send(topic_name, b"value").result(60)
         with pytest.raises(TimedOutError, match="has 1 partitions"):
             producer.send(topic_name, b"value", partition=9)

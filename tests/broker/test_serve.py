@@ -14,8 +14,8 @@ from ottla.cli.command import ExitCode
 from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient, wait_until_read
 from ottla.testing.raw_requests import create_topic, fetch, metadata, one_batch, produce
+from ottla.testing.waiting import WAIT_S
 
-WAIT_S = 60
 Serve = Callable[..., "subprocess.Popen[str]"]
 
 

@@ -403,7 +403,7 @@ def test_a_completion_that_could_not_be_written_is_written_later(restarted: Brok
 
 
 def test_silent_producers_are_forgotten_and_those_with_open_transactions_are_not() -> None:
-    settings = {"producer.id.expiration.ms": "300", "producer.id.expiration.check.interval.ms": "50"}
+    settings = {"producer.id.expiration.ms": "2000", "producer.id.expiration.check.interval.ms": "50"}
     with Broker(settings) as broker, RawClient(broker.bootstrap_servers) as client:
         client.ask(create_topic("t"), 7)
         producer = RawProducer(client, "tx")

@@ -19,13 +19,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_transactions import RawProducer
+from ottla.testing.waiting import WAIT_S
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of how it reads its own files
     import kafka
     import kafka.errors
 
-WAIT_S = 20.0
 _numbers = itertools.count()
 
 
@@ -171,7 +171,7 @@ def test_librdkafka_notices_that_its_time_was_up(
     broker: Broker, new_topic: Callable[..., str], transactional_id: str
 ) -> None:
     topic = new_topic()
-    producer = librdkafka_producer(broker, transactional_id, **{"transaction.timeout.ms": 1000})
+    producer = librdkafka_producer(broker, transactional_id, **{"transaction.timeout.ms": 3000})
     producer.begin_transaction()
     producer.produce(topic, b"slow")
     producer.flush(WAIT_S)
@@ -235,7 +235,7 @@ def test_kafka_python_reads_what_was_committed(
             bootstrap_servers=broker.bootstrap_servers,
             isolation_level="read_committed",
             auto_offset_reset="earliest",
-            consumer_timeout_ms=5000,
+            consumer_timeout_ms=WAIT_S * 1000,
         )
     ) as consumer:
         consumer.assign([kafka.TopicPartition(topic, 0)])

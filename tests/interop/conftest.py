@@ -22,14 +22,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing.apache_kafka import KAFKA_3_9, KAFKA_4, ApacheKafka, KafkaBroker, missing_programs
-from ottla.testing.waiting import wait_until
+from ottla.testing.waiting import WAIT_S, wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COMPACTED = ("compacted", "compacted-transactions")
 SMALL_SEGMENTS = {"segment.bytes": "16384", "index.interval.bytes": "1024"}
 # A fixed past instant, so that every record's time is known.
 EPOCH_MS = 1_700_000_000_000
-WAIT_S = 60
 
 BROKER_SETTINGS = {
     # The records bear times of the past: only deletion by request may take them.

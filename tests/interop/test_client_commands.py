@@ -18,8 +18,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.testing.apache_kafka import KafkaBroker
+from ottla.testing.waiting import WAIT_S
 
-WAIT_S = 60
 OK, USAGE, NOT_FOUND, REFUSED, TIMED_OUT = 0, 2, 3, 6, 7
 numbers = count()
 

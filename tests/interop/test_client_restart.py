@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 from ottla.net.ports import free_port
+from ottla.testing.waiting import WAIT_S
 
 LINES = 3000
 KILLS = 3
-WAIT_S = 60
 
 
 def ottla(*arguments: str, **options: object) -> subprocess.Popen[bytes]:

@@ -86,7 +86,7 @@ def _brokers_of_kafka(kafka: ApacheKafka, home: Path) -> Iterator[Brokers]:
 def _our_brokers(home: Path) -> Iterator[Brokers]:
     ensemble = ZooKeeperEnsemble(home / "zookeeper")
     ensemble.start()
-    settings = {"zookeeper.session.timeout.ms": "3000", "auto.create.topics.enable": "false"}
+    settings = {"zookeeper.session.timeout.ms": "60000", "auto.create.topics.enable": "false"}
     first_port, second_port = free_ports(2)
     both = [
         BrokerProcess(
@@ -200,7 +200,7 @@ def test_a_plan_is_executed_with_a_throttle_and_verified_by_both_tools(ottla, br
     arguments = ["--bootstrap-server", brokers.bootstrap, "--verify", "--reassignment-json-file", str(file)]
     main_class = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
     command = newest_kafka.java(main_class, "128m", arguments, {"defaultLogLevel": "error"})
-    theirs = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    theirs = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert theirs.stdout.count("is completed.") == len(wanted)
 
 

@@ -16,8 +16,8 @@ from ottla.client.admin import NewTopic, create_topics
 from ottla.client.metadata import Cluster, parse_addresses
 from ottla.testing.apache_kafka import KafkaBroker
 from ottla.testing.broker import Broker
+from ottla.testing.waiting import WAIT_S
 
-WAIT_S = 60
 PARTITIONS = 4
 PROTOCOLS = ["classic", "consumer"]
 QUICK = {

@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.cli.main import main
 from ottla.testing.apache_kafka import KafkaBroker
 from ottla.testing.broker import Broker
+from ottla.testing.waiting import WAIT_S
 
-WAIT_S = 60.0
 OK, USAGE, NOT_FOUND, REFUSED = 0, 2, 3, 6
 T0_MS = 1_700_000_000_000
 

@@ -21,10 +21,10 @@ from ottla.storage.log import Log
 from ottla.storage.logs import Logs
 from ottla.testing.apache_kafka import ApacheKafka, KafkaBroker
 from ottla.testing.log_upkeep import commit_cleaning, unlink_due
+from ottla.testing.waiting import WAIT_S
 
 EPOCH_MS = 1_700_000_000_000
 NOW_MS = EPOCH_MS + 10_000_000
-WAIT_S = 60
 SMALL_SEGMENTS = {"segment.bytes": "16384", "index.interval.bytes": "1024"}
 TOPICS: dict[str, dict[str, str]] = {
     **{f"plain-{codec.name.lower()}": SMALL_SEGMENTS for codec in Compression},

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(bool(missing_programs()), reason=f"needs {', '.join(missing_programs())}"),
 ]
 
-TOOL_TIMEOUT_S = 60
+TOOL_TIMEOUT_S = 120
 HANGING_ID = 4242
 LONG_AGO_MS = 1_700_000_000_000
 

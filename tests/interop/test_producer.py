@@ -18,8 +18,8 @@ from ottla.client.metadata import Cluster, parse_addresses
 from ottla.hashing import partition_of_key
 from ottla.testing.apache_kafka import KafkaBroker
 from ottla.testing.broker import Broker
+from ottla.testing.waiting import WAIT_S
 
-WAIT_S = 60
 numbers = count()
 
 

@@ -29,9 +29,9 @@ KAFKA_4: Final = "4.3.1"
 # The one logger that both lines of Kafka can share: it writes to stderr and is set by system properties.
 LOGGER: Final = Artifact("org.slf4j", "slf4j-simple", "1.7.36")
 
-DUMP_TIMEOUT_S: Final = 120
-START_TIMEOUT_S: Final = 90
-STOP_TIMEOUT_S: Final = 60
+DUMP_TIMEOUT_S: Final = 300
+START_TIMEOUT_S: Final = 180
+STOP_TIMEOUT_S: Final = 120
 # Short-lived JVMs and small brokers: the first compiler tier and the serial collector cost the least CPU.
 JVM_FLAGS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 

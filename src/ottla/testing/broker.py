@@ -35,8 +35,8 @@ from ottla.store.embedded import EmbeddedStore, run_inline
 Result = TypeVar("Result")
 
 LOOPBACK = "127.0.0.1"
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 120.0
 # What a test wants unless it says otherwise: topics by themselves, small, without waiting.
 TEST_SETTINGS = {
     "auto.create.topics.enable": "true",

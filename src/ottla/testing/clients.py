@@ -30,7 +30,7 @@ from ottla.testing.apache_kafka import JVM_FLAGS, KAFKA_4, ApacheKafka
 
 BUILD_TIMEOUT_S: Final = 900
 # Longer than a driver waits itself: it should be the one to say what did not happen.
-STEP_TIMEOUT_S: Final = 75
+STEP_TIMEOUT_S: Final = 300
 STOP_TIMEOUT_S: Final = 10
 READ_BYTES: Final = 1 << 20
 

@@ -23,8 +23,9 @@ from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.headers import RequestHeader
 from ottla.protocol.schema import message_schema_of
 from ottla.protocol.versions import API_TABLE
+from ottla.testing.waiting import WAIT_S
 
-TIMEOUT_S = 60.0  # of a machine that is busy with other things as well
+TIMEOUT_S = WAIT_S
 
 
 class ConnectionEnded(OttlaError):  # noqa: N818 (it is what happened, and often what a test wants)

@@ -35,9 +35,9 @@ from ottla.protocol.messages.transactions import (
 )
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import one_batch, produce
+from ottla.testing.waiting import WAIT_S
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
-WAIT_S = 60.0
 WAITED_FOR = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,

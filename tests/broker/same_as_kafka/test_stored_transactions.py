@@ -10,22 +10,45 @@ from typing import Any
 import pytest
 
 from ottla.testing.apache_kafka import KAFKA_4, ApacheKafka
+from ottla.testing.raw_client import RawClient
+from ottla.testing.raw_requests import list_offsets, metadata
 from ottla.testing.raw_transactions import RawProducer
 from ottla.testing.side_by_side import Brokers, Side
 
 pytestmark = pytest.mark.slow
 
+TOPIC = "__transaction_state"
 FORMATTER = "org.apache.kafka.tools.consumer.TransactionLogMessageFormatter"
+
+
+def record_count(bootstrap_servers: str) -> int:
+    """How many records transactions have left so far."""
+    with RawClient(bootstrap_servers) as client:
+        partitions = client.ask(metadata(TOPIC), 12).topics[0].partitions
+        ends = [
+            client.ask(list_offsets(TOPIC, -1, partition=one.partition_index), 7).topics[0].partitions[0].offset
+            for one in partitions
+        ]
+    return sum(ends)
 
 
 def printed(kafka: ApacheKafka, bootstrap_servers: str, transactional_id: str) -> list[Any]:
     """The records of a transactional id as Kafka's own tool prints them, ids and times by their order."""
-    arguments = ["--bootstrap-server", bootstrap_servers, "--topic", "__transaction_state", "--from-beginning"]
-    arguments += ["--formatter", FORMATTER, "--timeout-ms", "5000"]
+    arguments = [
+        "--bootstrap-server",
+        bootstrap_servers,
+        "--topic",
+        TOPIC,
+        "--from-beginning",
+        "--formatter",
+        FORMATTER,
+    ]
+    # It ends with the last record; where there are fewer, compacted away, some time later.
+    arguments += ["--max-messages", str(record_count(bootstrap_servers)), "--timeout-ms", "60000"]
     command = kafka.java(
         "org.apache.kafka.tools.consumer.ConsoleConsumer", "256m", arguments, {"defaultLogLevel": "error"}
     )
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     names: dict[Any, str] = {}
     records = []
     for record in _objects(done.stdout):

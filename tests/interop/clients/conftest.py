@@ -23,10 +23,9 @@ from ottla.testing.apache_kafka import KAFKA_4, ApacheKafka, KafkaBroker, missin
 from ottla.testing.broker import Broker
 from ottla.testing.client_table import ClientTable
 from ottla.testing.clients import CLIENTS, FEATURES, Client, Driver
-from ottla.testing.waiting import wait_until
+from ottla.testing.waiting import WAIT_S, wait_until
 
 DRIVERS = Path(__file__).parent / "drivers"
-WAIT_S = 30
 # Unknown topics must stay unknown; the rest is Kafka's default.
 SETTINGS = {"auto.create.topics.enable": "false"}
 

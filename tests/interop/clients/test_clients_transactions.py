@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from ottla.testing.clients import CLIENTS, Sent
+from ottla.testing.waiting import WAIT_S
 
 COUNT = 30
-WAIT_S = 30
 numbers = count()
 
 

@@ -41,7 +41,8 @@ from ottla.testing.side_by_side.brokers import Brokers
 from ottla.testing.side_by_side.groups import wait_for_group_coordinator
 from ottla.testing.waiting import wait_until
 
-ANSWER_S: Final = 5.0
+ANSWER_S: Final = 5.0  # some requests Kafka never answers, which is known
+SLOW_ANSWER_S: Final = 120.0  # of a machine that is busy with other things as well
 # How long an answer that may be parked is waited for where neither side has it; nothing depends on its length.
 PARK_S: Final = 0.15
 PARKING_APIS: Final = (11, 14)  # JoinGroup, SyncGroup
@@ -253,6 +254,10 @@ class Attendant:
 
         wait_until(is_at_rest)
 
+    def wait_for_groups(self) -> None:
+        """Until the coordinator of groups has looked at what it was sent before."""
+        wait_for_group_coordinator(self._client, "any")
+
     def close(self) -> None:
         self._client.close()
 
@@ -312,6 +317,10 @@ class Table:
             self._topic_ids[index] = attendant.make(self._stock)
 
 
+def _answer_of(side: Side, connection: int, wait_s: float) -> Any:
+    return side.receive(connection) if side.is_ready(connection, wait_s) else UNANSWERED
+
+
 class _Player:
     """One history while it is played."""
 
@@ -341,10 +350,18 @@ class _Player:
         self._result.exchanges.append(exchange)
         request, _ = [side.send(step) for side in self._sides]
         may_park = step.api_key in PARKING_APIS or not step.is_sound
-        if may_park and not self._any_ready(step.connection, PARK_S):
+        if may_park and not self._is_answered(step.connection):
             self._parked[step.connection] = exchange, request
             return True
         return self._receive(exchange, request)
+
+    def _is_answered(self, connection: int) -> bool:
+        """Whether one of the sides answers, or the request is parked; then what comes next must find it parked."""
+        if self._any_ready(connection, PARK_S):
+            return True
+        for attendant in self._attendants:
+            attendant.wait_for_groups()
+        return self._any_ready(connection, PARK_S)
 
     def _receive_parked(self, wait_s: float) -> bool:
         for connection, (exchange, request) in list(self._parked.items()):
@@ -360,10 +377,23 @@ class _Player:
 
     def _receive(self, exchange: Exchange, request: Any) -> bool:
         connection = exchange.step.connection
-        answers = [
-            side.receive(connection) if side.is_ready(connection, ANSWER_S) else UNANSWERED for side in self._sides
-        ]
-        exchange.kafka, exchange.ours = answers
+        exchange.kafka, exchange.ours = (_answer_of(side, connection, ANSWER_S) for side in self._sides)
+        goes_on = self._compare(exchange, request)
+        if exchange.differences and UNANSWERED in (exchange.kafka, exchange.ours):
+            if exchange.kafka == UNANSWERED:
+                exchange.kafka = _answer_of(self._kafka, connection, SLOW_ANSWER_S)
+            if exchange.ours == UNANSWERED:
+                exchange.ours = _answer_of(self._ours, connection, SLOW_ANSWER_S)
+            goes_on = self._compare(exchange, request)
+        exchange.complaint = self._complaints.take()
+        if exchange.differences or exchange.complaint:
+            self._result.bad = exchange
+            return False
+        return goes_on and exchange.kafka != UNANSWERED
+
+    def _compare(self, exchange: Exchange, request: Any) -> bool:
+        """Notes the differences, and which of them are allowed; whether the two are still alike afterwards."""
+        exchange.differences, exchange.permissions = [], []
         goes_on = True
         for difference in differences(exchange.kafka, exchange.ours):
             allowed = permission(Case(exchange.step, request, exchange.kafka, difference))
@@ -372,11 +402,7 @@ class _Player:
             else:
                 exchange.permissions.append(allowed)
                 goes_on = goes_on and not allowed.ends
-        exchange.complaint = self._complaints.take()
-        if exchange.differences or exchange.complaint:
-            self._result.bad = exchange
-            return False
-        return goes_on and exchange.kafka != UNANSWERED
+        return goes_on
 
     def _settle(self, step: Step) -> None:
         if step.api_key in METADATA_APIS:

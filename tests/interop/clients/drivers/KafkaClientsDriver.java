@@ -38,7 +38,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.utils.AppInfoParser;
 
 public final class KafkaClientsDriver {
-    private static final int WAIT_S = 30;
+    private static final int WAIT_S = 100;
     private static final int MAX_RECORD = 8 << 20;
     private static final ObjectMapper JSON = new ObjectMapper();
 
@@ -311,7 +311,7 @@ public final class KafkaClientsDriver {
             "enable.auto.commit", false,
             "auto.offset.reset", "earliest",
             "heartbeat.interval.ms", 200,
-            "session.timeout.ms", 10_000,
+            "session.timeout.ms", 30_000,
             "key.deserializer", ByteArrayDeserializer.class,
             "value.deserializer", ByteArrayDeserializer.class));
         member.subscribe(List.of(topic));

@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 from steps import decoded, decoded_headers, encoded, encoded_headers, raise_for, serve
 
 BOOTSTRAP = sys.argv[1]
-WAIT_S = 30
+WAIT_S = 100
 
 
 async def hello() -> dict[str, str]:
@@ -216,7 +216,7 @@ def member_client(topic: str, group: str) -> AIOKafkaConsumer:
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         heartbeat_interval_ms=200,
-        session_timeout_ms=10_000,
+        session_timeout_ms=30_000,
     )
 
 

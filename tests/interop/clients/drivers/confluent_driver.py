@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from steps import RefusedError, decoded, decoded_headers, encoded, encoded_headers, serve
 
 BOOTSTRAP = {"bootstrap.servers": sys.argv[1], "log_level": 2}
-WAIT_S = 30
+WAIT_S = 100
 admin = AdminClient(BOOTSTRAP)
 
 
@@ -228,7 +228,7 @@ def _owned(member: Consumer) -> set[int]:
 
 
 def _member(topic: str, group: str) -> Consumer:
-    pace = {"heartbeat.interval.ms": 200, "session.timeout.ms": 10_000}
+    pace = {"heartbeat.interval.ms": 200, "session.timeout.ms": 30_000}
     settings = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
     member = Consumer({**BOOTSTRAP, **settings, **pace})
     member.subscribe([topic])

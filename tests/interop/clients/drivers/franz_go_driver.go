@@ -264,7 +264,7 @@ func member(step Step, options ...kgo.Opt) *kgo.Client {
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableAutoCommit(),
 		kgo.HeartbeatInterval(200*time.Millisecond),
-		kgo.SessionTimeout(10*time.Second),
+		kgo.SessionTimeout(30*time.Second),
 	)...)
 }
 

@@ -14,7 +14,7 @@ from kafka.errors import KafkaError
 from steps import RefusedError, decoded, decoded_headers, encoded, encoded_headers, raise_for, serve
 
 BOOTSTRAP = sys.argv[1]
-WAIT_S = 30
+WAIT_S = 100
 IS_3 = not kafka.__version__.startswith("2.0.")
 admin = KafkaAdminClient(bootstrap_servers=BOOTSTRAP)
 
@@ -285,7 +285,7 @@ def _member(topic: str, group: str) -> KafkaConsumer:
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         heartbeat_interval_ms=200,
-        session_timeout_ms=10_000,
+        session_timeout_ms=30_000,
     )
 
 

@@ -11,12 +11,12 @@ const snappy = require('snappyjs')
 const lz4 = require('lz4-napi')
 const zstd = require('@bokuweb/zstd-wasm')
 
-const WAIT_MS = 30000
+const WAIT_MS = 100000
 const READ_COMMITTED = 1
 const [bootstrap] = process.argv.slice(2)
 
 process.env.KAFKAJS_NO_PARTITIONER_WARNING = '1'
-const connection = { brokers: [bootstrap], clientId: 'kafkajs', connectionTimeout: 10000 }
+const connection = { brokers: [bootstrap], clientId: 'kafkajs', connectionTimeout: 30000 }
 const kafka = new Kafka({ ...connection, logLevel: logLevel.NOTHING, retry: { retries: 3 } })
 const admin = kafka.admin()
 
@@ -250,7 +250,7 @@ const steps = {
 }
 
 async function groupMember(topic, groupId) {
-  const pace = { heartbeatInterval: 200, sessionTimeout: 10000, maxWaitTimeInMs: 100 }
+  const pace = { heartbeatInterval: 200, sessionTimeout: 30000, maxWaitTimeInMs: 100 }
   const member = kafka.consumer({ groupId, ...pace })
   await member.connect()
   await member.subscribe({ topics: [topic], fromBeginning: true })

@@ -13,7 +13,7 @@ from typing import Any
 from steps import RefusedError, decoded, encoded, raise_for, serve
 
 BOOTSTRAP = sys.argv[1]
-WAIT_S = 30
+WAIT_S = 100
 # kcat splits its input at delimiters, so they must be strings that no record holds.
 RECORD_ENDS = "<|record|>"
 KEY_ENDS = "<|key|>"

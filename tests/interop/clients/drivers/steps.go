@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	wait         = 30 * time.Second
+	wait         = 100 * time.Second
 	maxLineBytes = 64 << 20
 	maxRecord    = 8 << 20
 )
