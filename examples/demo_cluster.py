@@ -20,7 +20,7 @@ import time
 import demo
 from steps import check, step
 
-from ottla.net.ports import free_range
+from ottla.testing.ports import free_range
 
 BROKERS = 3
 COMMAND_TIMEOUT_S = 120

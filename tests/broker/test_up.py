@@ -16,7 +16,7 @@ import pytest
 from ottla.cli.command import ExitCode
 from ottla.cli.main import main
 from ottla.local_cluster.cluster import LocalCluster
-from ottla.net.ports import free_port
+from ottla.testing.ports import free_port
 from ottla.testing.waiting import WAIT_S
 
 Tool = Callable[..., tuple[int, str, str]]

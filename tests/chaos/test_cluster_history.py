@@ -17,10 +17,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.local_cluster.broker import BrokerProcess
 from ottla.local_cluster.cluster import LocalCluster
 from ottla.local_cluster.layout import Wanted
-from ottla.net.ports import free_range
 from ottla.testing.history import History
 from ottla.testing.history_check import check
 from ottla.testing.history_workload import PARTITIONS, TOPIC, play
+from ottla.testing.ports import free_range
 from ottla.testing.waiting import WAIT_S, wait_until
 
 pytestmark = [

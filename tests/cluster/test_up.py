@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.local_cluster.cluster import LocalCluster
-from ottla.net.ports import free_range
 from ottla.testing.in_zookeeper import InZooKeeper
+from ottla.testing.ports import free_range
 from ottla.testing.waiting import WAIT_S, wait_until
 
 RECORDS = 300

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from ottla.store import journal
 from ottla.store.api import Create, Delete, Node, Operation, Put, StoreError, StoreUnavailable
-from ottla.store.embedded import EmbeddedStore, run_inline
+from ottla.store.embedded import EmbeddedStore
 from ottla.testing.disk import DiskStopped, Fate, Kind, SimulatedDisk
+from ottla.testing.inline import run_inline
 from ottla.testing.tree_model import TreeModel, seen_in
 
 SEEDS = int(os.environ.get("OTTLA_CRASH_SEEDS", "4"))

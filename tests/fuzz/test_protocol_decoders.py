@@ -22,10 +22,10 @@ from ottla.protocol.coordinator_records import (
     decode_key,
     decode_value,
 )
-from ottla.protocol.frames import FrameParser
 from ottla.protocol.headers import decode_request_header
 from ottla.protocol.schema import message_schema_of
 from ottla.protocol.versions import all_messages
+from ottla.testing.frame_parser import FrameParser
 from ottla.testing.messages import random_message, smallest_message
 
 CASES = int(os.environ.get("OTTLA_FUZZ_CASES", "1000"))

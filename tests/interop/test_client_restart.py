@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from ottla.net.ports import free_port
+from ottla.testing.ports import free_port
 from ottla.testing.waiting import WAIT_S
 
 LINES = 3000

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ottla.config import LogConfig
 from ottla.disk import RealDisk
 from ottla.errors import ConfigError
 from ottla.ids import TopicPartition
@@ -20,6 +19,7 @@ from ottla.storage.producer_state import Producer
 from ottla.storage.recovery import RecoveryReport
 from ottla.testing.apache_kafka import KafkaBroker
 from ottla.testing.broker import Broker
+from ottla.testing.topic_config import topic_config
 
 NOW_MS = 1_700_001_000_000
 
@@ -31,7 +31,7 @@ def directory(request):
 
 def open_directory(directory) -> Logs:
     """Opens it as a broker of ours does; no partition may be refused, mended or found wrong."""
-    logs = Logs(RealDisk(), [str(directory.path)], lambda topic: LogConfig.from_properties(directory.config(topic)))
+    logs = Logs(RealDisk(), [str(directory.path)], lambda topic: topic_config(directory.config(topic)))
     logs.open(NOW_MS)
     assert logs.directories[0].failure is None
     assert logs.unreadable == {}

@@ -11,7 +11,6 @@ from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla import ids
-from ottla.config import LogConfig
 from ottla.disk import RealDisk
 from ottla.records import batch
 from ottla.records.batch import Compression
@@ -21,6 +20,7 @@ from ottla.storage.log import Log
 from ottla.storage.logs import Logs
 from ottla.testing.apache_kafka import ApacheKafka, KafkaBroker
 from ottla.testing.log_upkeep import commit_cleaning, unlink_due
+from ottla.testing.topic_config import topic_config
 from ottla.testing.waiting import WAIT_S
 
 EPOCH_MS = 1_700_000_000_000
@@ -118,7 +118,7 @@ def as_ours(settings: dict[str, str]) -> dict[str, str]:
 
 
 def open_logs(directory: Path) -> Logs:
-    logs = Logs(RealDisk(), [str(directory)], lambda topic: LogConfig.from_properties(as_ours(TOPICS.get(topic, {}))))
+    logs = Logs(RealDisk(), [str(directory)], lambda topic: topic_config(as_ours(TOPICS.get(topic, {}))))
     logs.open(NOW_MS)
     return logs
 

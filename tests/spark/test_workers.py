@@ -12,9 +12,9 @@ from ottla.client.blocking import Blocking
 from ottla.client.errors import TimedOutError
 from ottla.client.metadata import ClientOptions
 from ottla.net.client import ConnectionOptions
-from ottla.net.ports import free_port
 from ottla.spark.workers import CLIENTS_MAX, IDLE_S, Clients, client_for
 from ottla.testing.broker import Broker
+from ottla.testing.ports import free_port
 
 
 class Clock:

@@ -16,7 +16,7 @@ from ottla.protocol.coordinator_records import (
     encode_value,
     record_type_of,
 )
-from ottla.protocol.frames import FrameParser, framed
+from ottla.protocol.frames import framed
 from ottla.protocol.headers import (
     decode_request_header,
     decode_response_header,
@@ -31,6 +31,7 @@ from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from ottla.protocol.messages.transaction_records import TransactionLogKey
 from ottla.protocol.wire import encode_uvarint, read_uvarint
 from ottla.records.reference.record import _varint, write_varint
+from ottla.testing.frame_parser import FrameParser
 
 NOV_2023 = 1_700_000_000_000
 

@@ -71,14 +71,8 @@ class ControllerContext:
         self.topics[topic.name] = topic
         self.names_by_id[topic.topic_id] = topic.name
 
-    def set_state(self, partition: TopicPartition, state: PartitionState) -> None:
-        topic = self.topics[partition.topic]
-        partitions = list(topic.partitions)
-        partitions[partition.partition] = state
-        self.topics[partition.topic] = replace(topic, partitions=tuple(partitions))
-
     def set_states(self, changed: dict[TopicPartition, PartitionState]) -> None:
-        """The same for many: each topic is copied once."""
+        """New states of partitions; each topic is copied once."""
         by_topic: dict[str, list[PartitionState]] = {}
         for partition, state in changed.items():
             partitions = by_topic.get(partition.topic)

@@ -168,14 +168,6 @@ def encode_controller(node_id: int, now_ms: int) -> bytes:
     return encode({"version": 2, "brokerid": node_id, "timestamp": str(now_ms), "kraftControllerEpoch": -1})
 
 
-def decode_controller(path: str, data: bytes) -> int:
-    """The broker that is the controller."""
-    try:
-        return int(decode(path, data)["brokerid"])
-    except (KeyError, ValueError, TypeError) as error:
-        raise MetadataError(path, f"is not a controller: {error!r}") from error
-
-
 def encode_features() -> bytes:
     return encode({"features": {}, "version": 2, "status": 1})
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
@@ -164,14 +164,6 @@ def settings_of(cls: type) -> dict[str, Setting]:
 def attribute_of(name: str) -> str:
     """The field that holds the setting `name`."""
     return name.replace(".", "_")
-
-
-def parse_known(properties: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, Any]:
-    """The values that the texts stand for, by attribute; ConfigError for an unknown name or a bad value."""
-    for name in properties:
-        if name not in known:
-            raise ConfigError(unknown_setting(name, known))
-    return {known[name].attribute: known[name].parse(text) for name, text in properties.items()}
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ from ottla.config.setting import (
     NOT_THROTTLED,
     Kind,
     Setting,
-    parse_known,
     setting,
     settings_of,
 )
@@ -312,13 +310,6 @@ class LogConfig:
         if "segment_index_bytes" in values:
             values["segment_index_bytes"] = max(INDEX_ENTRY_BYTES, values["segment_index_bytes"])
         return cls(**values)
-
-    @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
-        """The configuration that these texts describe; ConfigError for an unknown name or a bad value."""
-        config = cls.combined(parse_known(properties, TOPIC_SETTINGS))
-        config.check()
-        return config
 
     def check(self) -> None:
         """ConfigError if two settings contradict each other."""

@@ -191,10 +191,6 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def is_closed(self) -> bool:
         return self._failure is not None
 
-    @property
-    def in_flight_count(self) -> int:
-        return len(self._expected)
-
     # -- asking --------------------------------------------------------------------------------------------------------
 
     def version_of(self, api: Api, version_max: int | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Ports for programs that are told where to listen, or that come back to where they were.
+"""Ports for programs that are given one to listen on, or that come back to the one they had.
 
 The system gives everybody who connects a port from a range. One of that range that a program has left for a moment, or
 is about to take, may be somebody's end of a connection by then; a client that keeps knocking where nobody listens can
@@ -22,7 +22,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
         for port in _rng.sample(range(FIRST_PORT, LAST_PORT + 1), LAST_PORT + 1 - FIRST_PORT):
             if len(held) == count:
                 break
-            if (sock := _bound(host, port)) is not None:
+            if (sock := bind_if_free(host, port)) is not None:
                 held.append(sock)
         assert len(held) == count, "no port is free"
         return [sock.getsockname()[1] for sock in held]
@@ -31,23 +31,8 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
             sock.close()
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    return free_ports(1, host)[0]
-
-
-def free_range(count: int, host: str = "127.0.0.1") -> int:
-    """The first of several ports that follow each other and that nobody has now."""
-    while True:
-        first = _rng.randrange(FIRST_PORT, LAST_PORT + 2 - count)
-        held = [_bound(host, first + number) for number in range(count)]
-        for sock in held:
-            if sock is not None:
-                sock.close()
-        if None not in held:
-            return first
-
-
-def _bound(host: str, port: int) -> socket.socket | None:
+def bind_if_free(host: str, port: int) -> socket.socket | None:
+    """A socket on that port; None if somebody has it."""
     sock = socket.socket()
     try:
         sock.bind((host, port))

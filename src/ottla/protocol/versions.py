@@ -108,11 +108,6 @@ def message_class(name: str) -> type:
     return {cls.__name__: cls for cls in all_messages()}[name]
 
 
-def advertised_apis() -> list[Api]:
-    """What a broker of Kafka 4.3 announces, by rising key; the range is in `advertised`."""
-    return [api for api in API_TABLE.values() if api.advertised is not None]
-
-
 def _build_table() -> dict[int, Api]:
     schemas = {cls: message_schema_of(cls) for cls in all_messages()}
     responses = {schema.key: cls for cls, schema in schemas.items() if schema.name.endswith("Response")}

@@ -17,7 +17,7 @@ from ottla.protocol.messages.fetch import (
     FetchTopic,
     ForgottenTopic,
 )
-from ottla.replication.fetch_sessions import EPOCH_MAX, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
+from ottla.replication.fetch_sessions import EPOCH_MAX, INITIAL_EPOCH, NO_SESSION
 
 SESSION_ERRORS = frozenset(
     {
@@ -102,12 +102,6 @@ class FetchSessionReader:
     def failed(self) -> None:
         """No answer came, or none that counts: the other side may know more or less than we think."""
         self._epoch = INITIAL_EPOCH
-
-    def closing_request(self) -> SessionPart | None:
-        """Ends the session; None where there is none."""
-        if self._session_id == NO_SESSION:
-            return None
-        return SessionPart(self._session_id, FINAL_EPOCH, [], [])
 
 
 def _topics(positions: Mapping[FetchKey, FetchPosition]) -> list[FetchTopic]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -14,11 +11,3 @@ def cache_directory() -> Path:
     if chosen := os.environ.get("OTTLA_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds the lock file at `path`; other processes that want it wait."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -87,22 +87,3 @@ class SystemOffload:
         ends += [pool.shutdown for pool in (self._disk_threads, self._computing_threads) if pool is not None]
         self._disk_threads = self._computing_threads = self._process = None
         return ends
-
-
-class InlineOffload:
-    """Everything in place, one after the other: for simulations."""
-
-    async def in_thread(self, work: Callable[[], Result]) -> Result:
-        return work()
-
-    async def computed(self, work: Callable[[], Result]) -> Result:
-        return work()
-
-    async def in_process(self, work: Callable[..., Result], *arguments: object) -> Result:
-        return work(*arguments)
-
-    async def finish(self) -> None:
-        return
-
-    def close(self) -> None:
-        return

@@ -27,10 +27,6 @@ JOURNAL_FILE = "metadata.journal"
 Runner = Callable[[Callable[[], None]], Awaitable[None]]
 
 
-async def run_inline(work: Callable[[], None]) -> None:
-    work()
-
-
 class WriterThread:
     """Runs the work of one store, one piece at a time."""
 

@@ -151,18 +151,6 @@ def decide_in_steps(
     for operation in operations:
         results.append(draft._perform(operation, context))
         yield
-    return _decision(results, draft)
-
-
-def decide_end_of_session(tree: Tree, session_id: int) -> TreeDecision:
-    """Deletes the nodes of a session that has ended."""
-    draft = Draft(tree)
-    for path in [path for path, entry in tree.items() if entry.owner == session_id]:
-        draft._delete(path, ANY_VERSION)
-    return _decision([], draft)
-
-
-def _decision(results: list[Result], draft: Draft) -> TreeDecision:
     return TreeDecision(
         results, draft.changes, draft._child_growth, frozenset(draft.touched), frozenset(draft.came_or_went)
     )

@@ -57,10 +57,3 @@ class Watches:
         called += [watch for path in sorted(concerned) for watch in self._children.get(path, ())]
         for watch in called:
             loop.call_soon(watch.call)
-
-    def call_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Changes may have been missed: everybody looks again."""
-        for by_path in (self._nodes, self._children):
-            for watches in by_path.values():
-                for watch in watches:
-                    loop.call_soon(watch.call)

@@ -28,9 +28,9 @@ from typing import Any, Self, TypeVar
 from ottla.broker.broker import Broker as RunningBroker
 from ottla.disk import Disk
 from ottla.errors import OttlaError
-from ottla.net.ports import free_port
-from ottla.runtime.offload import InlineOffload
-from ottla.store.embedded import EmbeddedStore, run_inline
+from ottla.store.embedded import EmbeddedStore
+from ottla.testing.inline import InlineOffload, run_inline
+from ottla.testing.ports import free_port
 
 Result = TypeVar("Result")
 

@@ -25,8 +25,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from ottla.errors import OttlaError
-from ottla.runtime.cache import cache_directory, locked
+from ottla.runtime.cache import cache_directory
 from ottla.testing.apache_kafka import JVM_FLAGS, KAFKA_4, ApacheKafka
+from ottla.testing.lock_file import locked
 
 BUILD_TIMEOUT_S: Final = 900
 # Longer than a driver waits itself: it should be the one to say what did not happen.

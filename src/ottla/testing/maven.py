@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla.errors import OttlaError
-from ottla.runtime.cache import cache_directory, locked
+from ottla.runtime.cache import cache_directory
+from ottla.testing.lock_file import locked
 
 COPY_DEPENDENCIES: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 TIMEOUT_S: Final = 600

@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from ottla.local_cluster.process import ServerProcess
-from ottla.net.ports import free_port
 from ottla.testing.apache_kafka import JVM_FLAGS, KAFKA_3_9, START_TIMEOUT_S, STOP_TIMEOUT_S, ApacheKafka
 from ottla.testing.broker import Broker
 from ottla.testing.cluster import CLUSTER_SETTINGS, BrokersOfCluster
+from ottla.testing.ports import free_port
 from ottla.testing.waiting import wait_until
 
 KAFKA: Final = "kafka"

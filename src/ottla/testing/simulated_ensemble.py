@@ -24,6 +24,7 @@ from typing import Any
 
 from ottla.store.api import (
     ROOT,
+    Delete,
     Node,
     OnChange,
     Operation,
@@ -39,7 +40,7 @@ from ottla.store.api import (
     commit_bytes,
 )
 from ottla.store.local import node_of
-from ottla.store.tree import CommitContext, Tree, TreeDecision, decide, decide_end_of_session
+from ottla.store.tree import CommitContext, Tree, TreeDecision, decide
 from ottla.store.watches import Watches
 
 UNKNOWN_OUTCOME = "the connection was lost; whether the request was done is unknown"
@@ -115,7 +116,8 @@ class SimulatedEnsemble:
             return
         self.trace(f"session {session_id:#x} of {session.client_name} ends")
         session.pause()
-        self._log(decide_end_of_session(self.tree, session_id))
+        owned = [path for path, entry in self.tree.items() if entry.owner == session_id]
+        self.commit(session_id, tuple(Delete(path) for path in owned))
         session.break_connection()
 
     def _break(self, client_name: str) -> None:
@@ -152,6 +154,17 @@ class SimulatedEnsemble:
 
     def delay_s(self) -> float:
         return self.rng.random() * self.conditions.message_s_max
+
+
+class _Watches(Watches):
+    """Those of a client that loses its connection now and then."""
+
+    def call_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Changes may have been missed: everybody looks again."""
+        for by_path in (self._nodes, self._children):
+            for watches in by_path.values():
+                for watch in watches:
+                    loop.call_soon(watch.call)
 
 
 class _ServerSession:
@@ -269,7 +282,7 @@ class SimulatedStore:
         self._to_server = _Channel(ensemble, contextvars.Context())
         self._to_client = _Channel(ensemble, self._context)
         self._under_way: deque[_Request] = deque()
-        self._watches = Watches()
+        self._watches = _Watches()
         self._is_closed = False
         self._connect()
 

@@ -17,9 +17,9 @@ from ottla.cluster.image import BrokerNode, ClusterImage
 from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
 from ottla.runtime.turns import Turns
-from ottla.store.memory import MemoryStore
 from ottla.store.recipes import ensure_path
 from ottla.testing.loop import run
+from ottla.testing.memory_store import MemoryStore
 
 PROPERTIES = {"num.partitions": "3"}
 

@@ -9,7 +9,7 @@ import pytest
 from ottla.broker.producer_ids import BLOCK_SIZE, ProducerIds
 from ottla.cluster import nodes
 from ottla.errors import ApiError
-from ottla.store.memory import MemoryStore
+from ottla.testing.memory_store import MemoryStore
 
 
 def test_ids_rise_from_0_and_a_block_costs_one_write() -> None:

@@ -18,10 +18,10 @@ from ottla.config import LogConfig
 from ottla.errors import ApiError, ErrorCode, StorageError
 from ottla.ids import TopicPartition
 from ottla.records import batch
-from ottla.runtime.offload import InlineOffload
 from ottla.runtime.turns import Turns
 from ottla.storage.logs import Logs
 from ottla.testing.disk import Fate, SimulatedDisk
+from ottla.testing.inline import InlineOffload
 from ottla.testing.log_upkeep import write_high_watermarks
 
 NODE, OTHER = 1, 2

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.main import main
-from ottla.config import LogConfig
 from ottla.disk import RealDisk
 from ottla.ids import TopicPartition, parse_topic_id
 from ottla.records import batch
@@ -17,6 +16,7 @@ from ottla.records.batch import Compression
 from ottla.records.control import EndTransactionMarker
 from ottla.storage import checkpoints
 from ottla.storage.recovery import open_log
+from ottla.testing.topic_config import topic_config
 
 EPOCH_MS = 1_700_000_000_000
 NOW_MS = EPOCH_MS + 3_600_000
@@ -53,7 +53,7 @@ def ottla(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
 def orders(tmp_path: Path) -> Path:
     """`orders-0`: two segments of plain, compressed and transactional batches with all the files beside them."""
     directory = tmp_path / "orders-0"
-    config = LogConfig.from_properties({"internal.segment.bytes": "700", "index.interval.bytes": "100"})
+    config = topic_config({"internal.segment.bytes": "700", "index.interval.bytes": "100"})
     log = open_log(RealDisk(), str(directory), TopicPartition("orders", 0), config, now_ms=NOW_MS)
 
     def append(first: int, count: int, codec: Compression, producer_id: int, sequence: int) -> None:

@@ -16,7 +16,7 @@ from ottla.client.metadata import ClientOptions
 from ottla.client.retrying import Pauses
 from ottla.net.client import Address, ConnectionOptions
 from ottla.protocol.codec import decode, encode
-from ottla.protocol.frames import FrameParser, framed
+from ottla.protocol.frames import framed
 from ottla.protocol.headers import decode_request_header, encode_response_header
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.metadata import (
@@ -26,7 +26,8 @@ from ottla.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.protocol.versions import API_TABLE, advertised_apis
+from ottla.protocol.versions import API_TABLE
+from ottla.testing.frame_parser import FrameParser
 
 TOPIC_ID = UUID(int=7)
 
@@ -128,7 +129,7 @@ def all_versions(request: object, version: int) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.advertised.first, max_version=api.advertised.last)
-            for api in advertised_apis()
+            for api in API_TABLE.values()
             if api.advertised is not None
         ]
     )

@@ -130,7 +130,7 @@ def test_answers_find_their_requests_in_whatever_pieces_they_come(network, piece
 
     async def work(connection: BrokerConnection) -> None:
         assert await asyncio.gather(*(connection.request(ALL_TOPICS, MetadataResponse) for _ in sizes)) == answers
-        assert connection.in_flight_count == 0
+        assert not connection._expected
 
     run(network, work)
 

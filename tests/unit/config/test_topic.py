@@ -5,6 +5,7 @@ import pytest
 
 from ottla.config import INT_MAX, LONG_MAX, TOPIC_SETTINGS, Kind, LogConfig, Setting, unknown_setting
 from ottla.errors import ConfigError
+from ottla.testing.topic_config import topic_config
 
 PUBLIC_SETTINGS = Path(__file__).parents[4] / "shared" / "protocol" / "configs.json"
 
@@ -12,12 +13,12 @@ PUBLIC_SETTINGS = Path(__file__).parents[4] / "shared" / "protocol" / "configs.j
 
 
 def parsed(name: str, text: str) -> object:
-    return getattr(LogConfig.from_properties({name: text}), TOPIC_SETTINGS[name].attribute)
+    return getattr(topic_config({name: text}), TOPIC_SETTINGS[name].attribute)
 
 
 def refusal(properties: dict[str, str]) -> str:
     with pytest.raises(ConfigError) as caught:
-        LogConfig.from_properties(properties)
+        topic_config(properties)
     return str(caught.value)
 
 
@@ -116,11 +117,11 @@ def test_a_setting_like_no_other_gets_no_guess() -> None:
 
 def test_the_compaction_lags_must_not_cross() -> None:
     assert "min.compaction.lag.ms" in refusal({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "9"})
-    LogConfig.from_properties({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "10"})
+    topic_config({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "10"})
 
 
 def test_what_is_not_named_has_its_default() -> None:
-    assert LogConfig.from_properties({"retention.ms": "1"}) == LogConfig(retention_ms=1)
+    assert topic_config({"retention.ms": "1"}) == LogConfig(retention_ms=1)
 
 
 def test_a_setting_without_bounds_takes_any_number() -> None:

@@ -3,7 +3,8 @@ from random import Random
 import pytest
 
 from ottla.errors import ProtocolError
-from ottla.protocol.frames import FrameParser, framed
+from ottla.protocol.frames import framed
+from ottla.testing.frame_parser import FrameParser
 
 
 def test_frames_come_out_whole_however_the_stream_is_cut() -> None:

@@ -86,17 +86,6 @@ def test_later_requests_name_only_what_changed() -> None:
     assert third.session_epoch == 2
 
 
-def test_a_session_is_closed_once() -> None:
-    sessions, reader = FetchSessions(random.Random(1)), FetchSessionReader()
-    assert reader.closing_request() is None
-    reader.answered(ask(sessions, reader.next_request(dict.fromkeys(KEYS, FetchPosition(0))))[0])
-    assert len(sessions) == 1
-    closing = reader.closing_request()
-    assert closing is not None
-    ask(sessions, closing)
-    assert len(sessions) == 0
-
-
 def test_an_error_of_the_session_is_no_answer_about_partitions() -> None:
     reader = FetchSessionReader()
     reader.next_request(dict.fromkeys(KEYS, FetchPosition(0)))

@@ -13,8 +13,9 @@ import time
 import pytest
 
 from ottla.errors import CorruptFileError, OttlaError
-from ottla.runtime.offload import InlineOffload, SystemOffload
+from ottla.runtime.offload import SystemOffload
 from ottla.runtime.processes import WorkerDiedError
+from ottla.testing.inline import InlineOffload
 
 
 def test_waiting_work_runs_in_a_thread_and_computing_work_in_a_process() -> None:

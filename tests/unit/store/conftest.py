@@ -12,7 +12,7 @@ from ottla.disk import RealDisk
 from ottla.runtime.clock import SystemClock
 from ottla.store.api import Store
 from ottla.store.embedded import EmbeddedStore
-from ottla.store.memory import MemoryStore
+from ottla.testing.memory_store import MemoryStore
 from ottla.testing.simulated_ensemble import EnsembleConditions, SimulatedEnsemble
 
 T = TypeVar("T")

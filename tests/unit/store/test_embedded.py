@@ -13,9 +13,10 @@ from ottla.errors import CorruptFileError, DiskFullError, StorageError
 from ottla.records.codec import crc32c
 from ottla.store import journal, local
 from ottla.store.api import Create, Delete, Node, Put, StoreUnavailable
-from ottla.store.embedded import JOURNAL_FILE, EmbeddedStore, run_inline
-from ottla.store.memory import MemoryStore
+from ottla.store.embedded import JOURNAL_FILE, EmbeddedStore
 from ottla.testing.disk import SimulatedDisk
+from ottla.testing.inline import run_inline
+from ottla.testing.memory_store import MemoryStore
 from ottla.testing.tree_model import seen_in
 
 Opener = Callable[[], EmbeddedStore]

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from ottla.store.api import Create, StoreUnavailable
-from ottla.store.memory import MemoryStore
+from ottla.testing.memory_store import MemoryStore
 
 
 def test_a_commit_takes_as_long_as_the_simulation_says_and_is_not_seen_before(run: Any) -> None:

@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.store.api import ANY_VERSION, Check, Create, Delete, Operation, Put, StoreError
-from ottla.store.embedded import EmbeddedStore, run_inline
+from ottla.store.embedded import EmbeddedStore
 from ottla.store.local import LocalStore
-from ottla.store.memory import MemoryStore
 from ottla.testing.disk import SimulatedDisk
+from ottla.testing.inline import run_inline
+from ottla.testing.memory_store import MemoryStore
 from ottla.testing.tree_model import TreeModel, seen_in
 
 PATHS = st.sampled_from(["/", "/a", "/b", "/a/x", "/a/y", "/b/x", "/a/x/deep", "/a/n_0000000000", "/a/n_0000000001"])

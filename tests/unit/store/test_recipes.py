@@ -3,7 +3,6 @@ from typing import Any
 import pytest
 
 from ottla.store.api import Create, Delete, Node, NodeExists, Operation, Result, StoreUnavailable
-from ottla.store.memory import MemoryStore
 from ottla.store.recipes import (
     create_if_missing,
     create_with_parents,
@@ -12,6 +11,7 @@ from ottla.store.recipes import (
     until_available,
 )
 from ottla.testing import loop
+from ottla.testing.memory_store import MemoryStore
 
 
 class Contended(MemoryStore):

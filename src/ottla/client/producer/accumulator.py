@@ -410,10 +410,6 @@ class Accumulator:
         with self.lock:
             return next((batch.deadline for batch in self.incomplete if not batch.delivery.is_done), math.inf)
 
-    @property
-    def has_unsent(self) -> bool:
-        return bool(self._busy)
-
     # -- flushing ------------------------------------------------------------------------------------------------------
 
     def begin_flush(self) -> list[ProducerBatch]:

@@ -30,10 +30,6 @@ class MemoryPool:
         self._waiters: deque[Waiter] = deque()
 
     @property
-    def used_bytes(self) -> int:
-        return self.limit_bytes - self.available_bytes
-
-    @property
     def has_waiters(self) -> bool:
         return bool(self._waiters)
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ottla.hashing import murmur2
-from ottla.records.layout import INT32_MAX, RECORD_OVERHEAD_BYTES, BinaryColumn, HeadersColumn
+from ottla.hashing import partition_of_key
+from ottla.records.layout import RECORD_OVERHEAD_BYTES, BinaryColumn, HeadersColumn
 from ottla.records.reference.arrow import cells_of, header_lists, int32s, selected_cells, selected_rows
 from ottla.records.reference.buffers import byte_view
 from ottla.records.reference.record import write_headers
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 HASHES_KEPT = 100_000  # keys repeat; hashing one in Python costs more than all the rest of its record
 
-_hash_of_key = lru_cache(HASHES_KEPT)(murmur2)
+_partition_of_key = lru_cache(HASHES_KEPT)(partition_of_key)
 
 
 def partitions_of_keys(keys: Sequence[bytes | None], partition_count: int, keyless: int) -> Buffer:
     """The partition of each key, as int32: Kafka's, and the number `keyless` for None."""
     if partition_count < 1:
         raise ValueError(f"keys cannot go to {partition_count} partitions")
-    partitions = [keyless if key is None else (_hash_of_key(bytes(key)) & INT32_MAX) % partition_count for key in keys]
+    partitions = [keyless if key is None else _partition_of_key(bytes(key), partition_count) for key in keys]
     return struct.pack(f"={len(partitions)}i", *partitions)
 
 

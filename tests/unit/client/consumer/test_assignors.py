@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.client.consumer.assignors import ASSIGNORS, Assignment, Member
-from ottla.client.consumer.assignors.spec import NO_GENERATION, uniform_topics
+from ottla.client.consumer.assignors.spec import NO_GENERATION
 from ottla.client.consumer.assignors.sticky import claims_of
 from ottla.client.consumer.assignors.wire import (
     decode_assignment,
@@ -42,9 +42,14 @@ def partitions(texts: list[str]) -> list[TopicPartition]:
     return [partition(text) for text in texts]
 
 
+def rackless(partition_counts: dict[str, int]) -> dict[str, list[frozenset[str]]]:
+    """Topics whose replicas are in no rack."""
+    return {topic: [frozenset()] * count for topic, count in partition_counts.items()}
+
+
 def topics_of(case: dict[str, Any]) -> dict[str, list[frozenset[str]]]:
     if case["replica_racks"] is None:
-        return uniform_topics(case["topics"])
+        return rackless(case["topics"])
     assert re.search(r"r\(p mod 3\), r\(\(p\+1\) mod 3\)", case["replica_racks"])
     return {
         topic: [frozenset({f"r{number % 3}", f"r{(number + 1) % 3}"}) for number in range(count)]
@@ -142,7 +147,7 @@ def test_what_is_no_assignment_is_refused(data: bytes) -> None:
 def test_a_cooperative_member_of_an_old_version_has_its_generation_in_its_user_data() -> None:
     old = Member(frozenset({"t"}), owned=frozenset(partitions(["t-0"])), user_data=encode_generation(1))
     new = Member(frozenset({"t"}), owned=frozenset(partitions(["t-0", "t-1"])), generation=2)
-    assigned = ASSIGNORS["cooperative-sticky"].assign({"a": old, "b": new}, uniform_topics({"t": 2}))
+    assigned = ASSIGNORS["cooperative-sticky"].assign({"a": old, "b": new}, rackless({"t": 2}))
     assert assigned == {"a": [], "b": partitions(["t-0"])}, "t-1 is b's until b has given it up"
 
 
@@ -226,7 +231,7 @@ def test_cooperative_rounds_hand_over_nothing_that_is_still_owned_and_end(
 @settings(max_examples=30)
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 20))
 def test_sticky_is_even_and_moves_no_more_than_it_must(before: int, after: int, count: int) -> None:
-    topics = uniform_topics({"t": count})
+    topics = rackless({"t": count})
     assignor = ASSIGNORS["sticky"]
     held = assignor.assign({f"m{number}": Member(frozenset({"t"})) for number in range(before)}, topics)
     members = {

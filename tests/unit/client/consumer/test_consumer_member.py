@@ -169,8 +169,8 @@ def test_a_member_that_nobody_polled_for_comes_back_with_the_next_poll() -> None
     assert machine.poll_overdue_s(last_poll=0.0, now=60.5) == 0.5
     machine.went_stale()
     assert machine.heartbeat_due is None
-    assert machine.polled()
+    assert machine.state is State.STALE
     machine.gave_up_everything()
-    assert not machine.polled()
+    assert machine.state is State.JOINING
     assert machine.heartbeat_due == 0.0
     assert machine.request().member_epoch == 0

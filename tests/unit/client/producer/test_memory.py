@@ -11,7 +11,7 @@ def test_room_is_taken_and_given_back():
     assert not pool.try_take(60)
     pool.give_back(60)
     assert pool.try_take(100)
-    assert pool.used_bytes == 100
+    assert pool.limit_bytes - pool.available_bytes == 100
 
 
 def test_who_comes_later_waits_behind_those_who_wait_even_if_there_would_be_room():
@@ -35,7 +35,7 @@ def test_who_leaves_the_line_lets_the_next_one_in():
     pool.wait(5, lambda: served.append("small"))
     pool.cancel(first)
     assert served == ["small"]
-    assert pool.used_bytes == 95
+    assert pool.limit_bytes - pool.available_bytes == 95
 
 
 def test_who_waits_for_what_is_there_has_it_at_once():

@@ -33,7 +33,7 @@ def numbers(count: int) -> list[bytes]:
 
 
 def check_nothing_left(producer) -> None:
-    assert producer._accumulator.pool.used_bytes == 0
+    assert producer._accumulator.pool.available_bytes == producer._accumulator.pool.limit_bytes
     assert not producer._accumulator.incomplete
     assert not producer._tasks
     assert not producer._sender._tasks

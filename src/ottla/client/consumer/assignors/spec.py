@@ -47,11 +47,6 @@ class Assignor(Protocol):
         ...
 
 
-def uniform_topics(partition_counts: Mapping[str, int]) -> dict[str, list[frozenset[str]]]:
-    """Topics whose replicas are in no rack."""
-    return {topic: [frozenset()] * count for topic, count in partition_counts.items()}
-
-
 def static_first(members: Mapping[str, Member]) -> list[str]:
     """Static members by their instance ids, which survive restarts, then dynamic ones by their member ids."""
     return sorted(members, key=lambda member_id: _place(member_id, members[member_id].instance_id))

@@ -111,10 +111,6 @@ class ConsumerMember:
         self._said = None
         self._due = 0.0
 
-    def polled(self) -> bool:
-        """The user is there. Whether the member, which was away, has to give up what it had and join."""
-        return self.state in (State.STALE, State.FENCED)
-
     def gave_up_everything(self) -> None:
         """After it was fenced or away: the listener knows."""
         assert self.state in (State.STALE, State.FENCED)
