@@ -313,7 +313,7 @@ def test_a_stop_answers_what_has_arrived_and_then_closes() -> None:
     with Broker() as broker:
         client = RawClient(broker.bootstrap_servers)
         client.ask(create_topic("t"), 7)
-        requests = [(fetch("t", max_wait_ms=20_000), 11)]
+        requests: list[tuple[object, int]] = [(fetch("t", max_wait_ms=20_000), 11)]
         requests += [(produce("t", one_batch(b"%d" % number)), 9) for number in range(20)]
         client.send_together(requests)  # so all of it is in hand
         wait_until_read(broker.bootstrap_servers)

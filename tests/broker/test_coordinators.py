@@ -94,7 +94,8 @@ def test_a_log_that_cannot_be_read_takes_its_groups_out_of_service_and_no_others
 class Keys:
     """A machine that notes the keys of its log, and falls over one of them as nobody thought it could."""
 
-    next_deadline_ms = None
+    next_deadline_ms: int | None = None
+    wall_ahead_ms = 0
 
     def __init__(self, poison: bytes | None, is_slow_poison: bool) -> None:
         self._poison = poison

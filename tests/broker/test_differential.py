@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,8 @@ def two_brokers(**settings_of_one: str) -> Iterator[Brokers]:
 
 
 def new_topic(name: str) -> Step:
-    topic = CreatableTopic(name=Name(name), num_partitions=-1, replication_factor=-1, assignments=[], configs=[])
+    own_name: Any = Name(name)  # resolved when it is sent
+    topic = CreatableTopic(name=own_name, num_partitions=-1, replication_factor=-1, assignments=[], configs=[])
     return Step(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False))
 
 

@@ -190,7 +190,7 @@ def test_many_segments_are_read_one_after_the_other(client: RawClient, new_topic
             header = batch.read_header(data, position)
             if position + header.batch_length + 12 > len(data):
                 break
-            seen += [bytes(record.value)[0] for record in batch.iterate(data, position)]
+            seen += [bytes(record.value or b"")[0] for record in batch.iterate(data, position)]
             offset = header.base_offset + 1
             position += header.batch_length + 12
     assert seen == list(range(12))

@@ -199,7 +199,10 @@ def test_whoever_comes_next_goes_on_where_the_last_one_committed(
     first = join(**settings)
     poll_until(lambda: len(first.values) == 40, first)
     assert numbers(first.values) == list(range(40))
-    first.consumer.commit(asynchronous=is_asynchronous)
+    if is_asynchronous:
+        first.consumer.commit(asynchronous=True)
+    else:
+        first.consumer.commit(asynchronous=False)
     poll_until(lambda: committed(admin, group) == dict.fromkeys(range(4), 10), first)
     first.close()
     produce(broker, topic, range(40, 60))

@@ -138,7 +138,7 @@ def test_the_next_requests_of_a_producer_answer_like_its_first(client: RawClient
     """A repeated request skips decoding; what it is told must not differ, errors included."""
     topic, topic_id = new_topic(config={"max.message.bytes": "300"})
     for version in range(3, 14):
-        named = {"topic_id": topic_id} if version >= 13 else {}
+        named: dict[str, Any] = {"topic_id": topic_id} if version >= 13 else {}
         name = "" if version >= 13 else topic
         before = client.ask(list_offsets(topic, -1), 7).topics[0].partitions[0].offset
         for number in range(4):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -31,7 +32,7 @@ def records_of(broker: Broker, topic: str, partition: int = 0) -> list:
 
     async def read():
         place = TopicPartition(topic, partition)
-        found = []
+        found: list[Any] = []
         async with Cluster(parse_addresses(broker.bootstrap_servers)) as cluster:
             ends = await admin.list_offsets(cluster, {place: int(admin.OffsetSpec.LATEST)})
             async with Fetcher(cluster, {place: 0}, {place: ends[place].offset}) as fetcher:
@@ -118,9 +119,10 @@ def test_keys_decide_and_serializers_make_bytes(broker, new_topic):
 
 
 def test_wrong_input_is_an_error_at_the_call_and_the_producer_goes_on(broker, topic_name):
+    not_bytes: Any = "text"
     with ottla.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         with pytest.raises(SerializationError, match=r"the value of a record for .* is str, not bytes"):
-            producer.send(topic_name, "text")
+            producer.send(topic_name, not_bytes)
         with pytest.raises(MessageTooLargeError, match="max_request_size is 1048576"):
             producer.send(topic_name, bytes(2_000_000))
         with pytest.raises(InvalidTopicError, match="'a topic' is not the name of a topic"):
@@ -130,7 +132,7 @@ def test_wrong_input_is_an_error_at_the_call_and_the_producer_goes_on(broker, to
         with pytest.raises(ValueError, match="cannot be -5"):
             producer.send(topic_name, b"", timestamp=-5)
         with pytest.raises(TypeError, match="a header is a name and bytes"):
-            producer.send(topic_name, b"", headers={"a": "text"})
+            producer.send(topic_name, b"", headers={"a": not_bytes})
         assert producer.send(topic_name, b"value").result(60).offset == 0
 
 

@@ -128,7 +128,7 @@ def test_what_is_refused_is_refused_in_the_general_words(
     broker: Broker, client: RawClient, new_topic: NewTopic, repeated: Counted, version: int
 ) -> None:
     topic = new_topic(config={"max.message.bytes": "1000", "cleanup.policy": "compact"})
-    of_producer = {"keys": [b"k"], "producer_id": 7, "producer_epoch": 0}
+    of_producer: dict[str, Any] = {"keys": [b"k"], "producer_id": 7, "producer_epoch": 0}
     client.ask(request(topic, version, [b"v"], keys=[b"k"]), version)
     refused = [
         (ErrorCode.MESSAGE_TOO_LARGE, request(topic, version, [b"v" * 2000], keys=[b"k"])),
@@ -166,7 +166,7 @@ def test_an_idempotent_duplicate_is_recognised_on_the_short_way(
 def test_a_gap_is_a_gap_where_the_broker_sets_the_time(client: RawClient, new_topic: NewTopic) -> None:
     """The time is stamped before sequences are looked at: such bytes must not be judged a second time."""
     topic = new_topic(config={"message.timestamp.type": "LogAppendTime"})
-    of_producer = {"producer_id": 7, "producer_epoch": 0}
+    of_producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
     client.ask(request(topic, 9, [b"v"], **of_producer, base_sequence=0), 9)
     gap = answer_of(client.ask(request(topic, 9, [b"v"], **of_producer, base_sequence=9), 9))
     assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -317,7 +317,12 @@ def test_a_kill_costs_no_syncs_for_logs_that_nobody_wrote(tmp_path: Path, monkey
         broker.kill()
     synced: list[int] = []
     sync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(descriptor) or sync(descriptor))
+
+    def noted(descriptor: int) -> None:
+        synced.append(descriptor)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
     with Broker(directory=tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
         assert client.ask(metadata("empty"), 12).topics[0].error_code == ErrorCode.NONE
         assert len(synced) < 50

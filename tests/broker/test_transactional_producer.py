@@ -37,14 +37,14 @@ def producer_of(broker, name: str, **settings) -> aio.Producer[bytes, bytes]:
 async def committed(broker, topic: str) -> list[bytes]:
     places = [TopicPartition(topic, number) for number in range(2)]
     options = FetchOptions(isolation=Isolation.READ_COMMITTED)
-    found = []
+    found: list[bytes] = []
     async with Cluster(parse_addresses(broker.bootstrap_servers)) as cluster:
-        ends = await admin.list_offsets(cluster, dict.fromkeys(places, int(OffsetSpec.LATEST)))
-        ends = {place: end.offset for place, end in ends.items()}
+        told = await admin.list_offsets(cluster, dict.fromkeys(places, int(OffsetSpec.LATEST)))
+        ends = {place: end.offset for place, end in told.items()}
         async with Fetcher(cluster, dict.fromkeys(places, 0), ends, options=options) as fetcher:
             while not fetcher.is_done:
                 for fetched in await fetcher.next():
-                    found += fetched.columns().values
+                    found += [value or b"" for value in fetched.columns().values]
     return sorted(found)
 
 

@@ -28,7 +28,6 @@ from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import create_topic, fetch, one_batch, produce
 from ottla.testing.raw_transactions import (
-    WAIT_S,
     RawProducer,
     begin_briefly,
     end_request,
@@ -36,7 +35,7 @@ from ottla.testing.raw_transactions import (
     list_request,
     marker_request,
 )
-from ottla.testing.waiting import wait_until
+from ottla.testing.waiting import WAIT_S, wait_until
 
 NewTopic = Callable[..., tuple[str, UUID]]
 READ_COMMITTED = 1

@@ -83,7 +83,7 @@ def read_all(broker: Broker, topic: str, count: int, isolation: str = "read_comm
             if message is None:
                 continue
             if message.error() is None:
-                values.append(message.value())
+                values.append(message.value() or b"")
             elif len(values) >= count:
                 return values
     finally:
