@@ -22,13 +22,14 @@ from typing import Any
 
 from ottla.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.wire import ZERO_UUID
-from ottla.testing.apache_kafka import KAFKA_4, ApacheKafka, KafkaBroker, missing_programs
+from ottla.testing.apache_kafka import missing_programs
 from ottla.testing.broker import Broker
 from ottla.testing.largest_requests import GROUP, ROWS, WIDE, Size, Stage
 from ottla.testing.neighbour import Neighbour
 from ottla.testing.raw_client import ConnectionEnded, RawClient
 from ottla.testing.raw_groups import fetch_offsets
 from ottla.testing.raw_requests import create_topic, list_offsets, one_batch, produce, produce_to_many
+from peers import kafka_in
 
 SIZE = Size(
     partitions=5000, names=100_000, groups=300, offsets_per_group=1000, zipped_batches=20, zipped_bytes=50_000_000
@@ -78,7 +79,7 @@ def ottla() -> Iterator[Peer]:
 def kafka() -> Iterator[Peer]:
     with (
         tempfile.TemporaryDirectory(prefix="ottla-neighbour-") as directory,
-        KafkaBroker(ApacheKafka.resolve(KAFKA_4), Path(directory), SETTINGS, heap="1g") as broker,
+        kafka_in(Path(directory), SETTINGS) as broker,
     ):
 
         def restart() -> None:

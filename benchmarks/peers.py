@@ -128,7 +128,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 def create(job, servers):
     admin = AdminClient(servers)
-    for future in admin.create_topics([NewTopic(job["topic"], job["partitions"], 1)]).values():
+    for future in admin.create_topics([NewTopic(job["topic"], job["partitions"], job.get("replicas", 1))]).values():
         future.result()
     while True:
         known = admin.list_topics(job["topic"]).topics[job["topic"]].partitions

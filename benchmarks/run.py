@@ -27,8 +27,8 @@ import tables
 import turns
 from ottla.records import codec
 
-BENCHMARKS = ("codec", "protocol", "storage", "peers", "groups", "transactions", "neighbour", "spark")
-COMPARING = ("peers", "groups", "transactions", "spark")
+BENCHMARKS = ("codec", "protocol", "storage", "peers", "groups", "transactions", "neighbour", "cluster", "spark")
+COMPARING = ("peers", "groups", "transactions", "cluster", "spark")
 REHEARSAL_SCALE = 0.02
 
 

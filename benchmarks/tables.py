@@ -194,6 +194,40 @@ def groups(results: Any) -> str | None:
     return table(["", "Ottla", "Kafka", "Kafka's cost / ours", "floor"], rows)
 
 
+def cluster(results: Any) -> str | None:
+    measured = at(results, "cluster")
+    if measured is None:
+        return None
+    rows = []
+    for name, row in measured["bulk"].items():
+        rows.append([f"{name}: CPU-s of the brokers per GB", *three(row, "cpu_s_per_gb")[:3]])
+        rows.append([f"{name}: MB/s", *three(row, "s_per_gb", lambda cost: rate(cost, 1000))[:3]])
+    sends = measured["one_by_one"]
+    rows.append(["a record at a time: CPU of the brokers, µs", *three(sends, "cpu_us_per_send")[:3]])
+    rows += [[f"the same: {name}, ms", *three(sends, f"{name}_ms")[:3]] for name in ("p50", "p99")]
+
+    def once(title: str, place: str, what: str, *, more_is_better: bool = False) -> list[str]:
+        ours, theirs = (measured[place][kind][what] for kind in ("ottla", "kafka"))
+        ratio = ours / theirs if more_is_better else theirs / ours
+        return [title, number(ours), number(theirs), f"{ratio:.2g}"]
+
+    rows += [
+        once("catching up after 300 MB, MB/s", "catch_up", "mb_per_s", more_is_better=True),
+        once("the same: CPU-s of the brokers per GB", "catch_up", "cpu_s_per_gb"),
+        once("a topic of 1,000 partitions: answered, s", "many_partitions", "create_answered_s"),
+        once("the same: all in sync, s", "many_partitions", "create_in_sync_s"),
+        once("at rest with 3,000 replicas: % of a core", "many_partitions", "idle_percent_of_a_core"),
+        once("the same: memory, MB", "many_partitions", "resident_mb"),
+        once(
+            "controlled shutdown of a broker with a third of the leaders, s", "many_partitions", "controlled_shutdown_s"
+        ),
+        once("longest gap between writes, leader stopped, s", "failover", "gap_leader_stopped_s"),
+        once("the same, leader killed (session of 6 s), s", "failover", "gap_leader_killed_s"),
+        once("a new controller after a kill (session of 6 s), s", "failover", "new_controller_s"),
+    ]
+    return table(["three brokers together", "Ottla", "Kafka 3.9", "Kafka's cost / ours"], rows)
+
+
 def spark(results: Any) -> str | None:
     measured = at(results, "spark")
     if not measured:
@@ -236,6 +270,7 @@ TABLES: dict[str, Callable[[Any], str | None]] = {
     "bulk": bulk,
     "process": process,
     "groups": groups,
+    "cluster": cluster,
     "spark": spark,
     "sessions": sessions,
 }

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from ottla.errors import ConfigError
 from ottla.local_cluster.process import ServerProcess
@@ -175,6 +175,13 @@ class ZooKeeperEnsemble:
     def kill(self) -> None:
         for server in self.servers:
             server.kill()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
 
 def four_letter_word(port: int, word: str) -> str:

@@ -15,7 +15,14 @@ from types import TracebackType
 from typing import Final, Self
 
 from ottla.local_cluster.process import ServerProcess
-from ottla.testing.apache_kafka import JVM_FLAGS, KAFKA_3_9, START_TIMEOUT_S, STOP_TIMEOUT_S, ApacheKafka
+from ottla.testing.apache_kafka import (
+    JVM_FLAGS,
+    KAFKA_3_9,
+    START_TIMEOUT_S,
+    STOP_TIMEOUT_S,
+    ApacheKafka,
+    JvmProfile,
+)
 from ottla.testing.broker import Broker
 from ottla.testing.cluster import CLUSTER_SETTINGS, BrokersOfCluster
 from ottla.testing.ports import free_port
@@ -24,7 +31,7 @@ from ottla.testing.waiting import wait_until
 KAFKA: Final = "kafka"
 OTTLA: Final = "ottla"
 
-HEAP: Final = "256m"
+SMALL: Final = JvmProfile("small", "256m", JVM_FLAGS)
 # Said once the broker has registered and takes connections.
 READY_LINE: Final = re.compile(r"\[KafkaServer id=\d+\] started")
 LOG_LEVELS: Final = {"defaultLogLevel": "warn", "log.kafka.server.KafkaServer": "info"}
@@ -52,10 +59,11 @@ SMALL_KAFKA: Final = {
 class KafkaWithZooKeeper:
     """A broker of Apache Kafka 3.9 that registers in ZooKeeper. Like `Broker`, beside this process."""
 
-    def __init__(self, settings: Mapping[str, str], directory: Path, listen: str) -> None:
+    def __init__(self, settings: Mapping[str, str], directory: Path, listen: str, profile: JvmProfile = SMALL) -> None:
         self._kafka = ApacheKafka.resolve(KAFKA_3_9)
         self._settings = {**SMALL_KAFKA, **settings, "log.dirs": str(directory), "listeners": f"PLAINTEXT://{listen}"}
         self._directory = directory
+        self._profile = profile
         self.bootstrap_servers = listen
         self._properties = directory.with_name(f"{directory.name}.properties")
         self.process = ServerProcess(f"kafka at {listen}", directory.with_name(f"{directory.name}.log"))
@@ -63,7 +71,9 @@ class KafkaWithZooKeeper:
     def start(self) -> Self:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
-        self.process.launch(self._kafka.java("kafka.Kafka", HEAP, [str(self._properties)], LOG_LEVELS, JVM_FLAGS))
+        flags = [flag.format(directory=self._directory.parent) for flag in self._profile.flags]
+        heap, arguments = self._profile.heap, [str(self._properties)]
+        self.process.launch(self._kafka.java("kafka.Kafka", heap, arguments, LOG_LEVELS, flags))
         try:
             self.process.wait_until(lambda: READY_LINE.search(self.process.output()) is not None, START_TIMEOUT_S)
         except BaseException:
@@ -89,9 +99,15 @@ class MixedCluster(BrokersOfCluster):
     """Brokers 1, 2, … of the given kinds, started in this order: the first one is the controller."""
 
     def __init__(
-        self, connect: str, directory: Path, kinds: Sequence[str], settings: Mapping[str, str] | None = None
+        self,
+        connect: str,
+        directory: Path,
+        kinds: Sequence[str],
+        settings: Mapping[str, str] | None = None,
+        profile: JvmProfile = SMALL,
     ) -> None:
         super().__init__(connect)
+        self._profile = profile
         self._directory = directory
         self._settings = {**MIXED_SETTINGS, **(settings or {}), "zookeeper.connect": connect}
         self._listen = {node_id: f"127.0.0.1:{free_port()}" for node_id in range(1, len(kinds) + 1)}
@@ -105,7 +121,7 @@ class MixedCluster(BrokersOfCluster):
         directory, listen = self._directory / f"broker-{node_id}", self._listen[node_id]
         self.kinds[node_id] = kind
         self.brokers[node_id] = (
-            KafkaWithZooKeeper(settings, directory, listen)
+            KafkaWithZooKeeper(settings, directory, listen, self._profile)
             if kind == KAFKA
             else Broker(settings, directory=directory, in_process=False, listen=listen)
         )
