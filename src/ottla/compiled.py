@@ -10,6 +10,7 @@ import os
 import sys
 from importlib import import_module
 from typing import Final
+from zipimport import zipimporter
 
 PURE_PYTHON: Final = "OTTLA_PURE_PYTHON"
 PARTS: Final = ("ottla.records._native", "ottla.net._shortcut", "ottla.broker._repeat")
@@ -32,6 +33,12 @@ def missing_parts() -> list[str]:
     return missing
 
 
+def zip_file() -> str | None:
+    """The zip file that this package was loaded from, as `spark-submit --py-files` has it; None for a directory."""
+    loader = __spec__.loader
+    return loader.archive if isinstance(loader, zipimporter) else None
+
+
 def complaint() -> str | None:
     """What to tell whoever runs without the compiled core, in a sentence; None where there is nothing to tell."""
     if is_pure_python_asked_for():
@@ -39,6 +46,12 @@ def complaint() -> str | None:
     missing = missing_parts()
     if not missing:
         return None
+    if (archive := zip_file()) is not None:
+        return (
+            f"ottla was loaded from {archive}, and Python loads no compiled modules from a zip file, without which "
+            "everything runs several times slower: send a packed environment to the executors (spark-submit --archives,"
+            f" docs/guide/spark-cluster.md) or install ottla there, or set {PURE_PYTHON}=1 if it is meant to be so"
+        )
     return (
         f"the compiled core is missing ({', '.join(missing)}) and everything runs several times slower: install a C "
         f"compiler and the headers of Python {sys.version_info.major}.{sys.version_info.minor}, then ottla again with "

@@ -173,6 +173,28 @@ def test_what_is_wrong_is_said_by_the_exception(
         table(spark, broker, topic, **{"kafka.auto.offset.reset": "earliest"}).collect()
 
 
+def test_what_is_wrong_with_a_stream_is_said_and_not_buried(spark: SparkSession, broker: Broker, topic: str) -> None:
+    frame = stream(spark, broker, topic, maxOffsetsPerTrigger="few").load()
+    query = frame.writeStream.format("memory").queryName("rejected").start()
+    with pytest.raises(StreamingQueryException, match="maxOffsetsPerTrigger cannot be 'few'") as caught:
+        query.awaitTermination(60)
+    assert "UnboundLocalError" not in str(caught.value)
+
+
+def test_a_table_that_is_declared_with_options_gets_none_and_says_so(
+    spark: SparkSession, broker: Broker, topic: str
+) -> None:
+    spark.sql(
+        "CREATE TABLE declared USING ottla"
+        f" OPTIONS ('kafka.bootstrap.servers' '{broker.bootstrap_servers}', subscribe '{topic}')"
+    )
+    try:
+        with pytest.raises(PySparkException, match="Spark passes none to a table that was declared"):
+            spark.sql("SELECT * FROM declared").collect()
+    finally:
+        spark.sql("DROP TABLE declared")
+
+
 def test_a_broker_that_is_not_there_fails_the_query_in_time(spark: SparkSession) -> None:
     with Broker() as gone:
         servers = gone.bootstrap_servers

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import pickle
+import re
 import struct
 import threading
 import time
@@ -36,6 +38,7 @@ from ottla.spark.option_reader import OptionError
 from ottla.spark.schema import spark_schema
 from ottla.spark.source import BatchReader, FilteringReader, Split, StreamReader
 from ottla.testing.broker import Broker
+from ottla.testing.waiting import wait_until
 
 T = 1_700_000_000_000
 WAIT_S = 30.0
@@ -234,7 +237,31 @@ def test_topics_come_by_pattern_and_partitions_by_assignment(orders: Topic) -> N
     assert places(rows(orders.batch(assign=json.dumps({orders.name: [1]})))) == [(1, 0), (1, 1)]
     pattern = orders.name[:-1] + "[" + orders.name[-1] + "]"
     assert len(rows(orders.batch(subscribePattern=pattern))) == 3
-    assert rows(orders.batch(subscribePattern=orders.name[:-1])) == []  # the whole name must fit
+    middle = re.escape(orders.name[1:-1])
+    assert len(rows(orders.batch(subscribePattern=middle))) == 3, "found anywhere in a name"
+    assert rows(orders.batch(subscribePattern=f"^{middle}$")) == []
+
+
+def test_a_query_that_begins_after_its_end_or_after_the_log_is_an_error(orders: Topic) -> None:
+    orders.create(1)
+    orders.send(3)
+    after_the_log = {"startingOffsets": json.dumps(orders.offsets(7))}
+    for options in (after_the_log, {**after_the_log, "failOnDataLoss": "false"}):
+        with pytest.raises(OptionError, match=r"startingOffsets of .*-0 is offset 7, and endingOffsets is offset 3"):
+            orders.batch(**options).partitions()
+    mixed = {"startingOffsets": json.dumps(orders.offsets(2)), "endingTimestamp": str(T + 500)}
+    with pytest.raises(OptionError, match="is offset 2, and endingTimestamp is offset 1"):
+        orders.batch(**mixed).partitions()
+    assert rows(orders.batch(startingOffsets=json.dumps(orders.offsets(3)))) == []
+
+
+def test_earliest_and_latest_may_stand_among_times(orders: Topic) -> None:
+    orders.create(3)
+    for partition in range(3):
+        orders.send(4, partition)
+    times = {"startingOffsetsByTimestamp": json.dumps(orders.offsets(-2, T + 3000, -1))}
+    assert places(rows(orders.batch(**times))) == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 3)]
+    assert orders.stream(**times).initialOffset() == orders.offsets(0, 3, -1)
 
 
 def test_tasks_are_cut_as_asked_for(orders: Topic) -> None:
@@ -400,8 +427,10 @@ def test_a_batch_waits_for_enough_records_or_for_long_enough(orders: Topic) -> N
     reader = StreamReader(parsed, clock=lambda: now)
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMinRows(5)
-    start = orders.offsets(0)
-    orders.send(3)
+    orders.send(1)
+    assert reader.latestOffset(orders.offsets(0), limit) == orders.offsets(1), "the first after a start waits for none"
+    start = orders.offsets(1)
+    orders.send(2)
     assert reader.latestOffset(start, limit) == start
     now = 10.0
     assert reader.latestOffset(start, limit) == orders.offsets(3)
@@ -555,6 +584,45 @@ def test_arrow_batches_are_as_large_as_asked_for(orders: Topic) -> None:
     assert sum(counts) == 1000
     assert all(300 <= count < 400 for count in counts[:-1])
     assert isinstance(next(reader.read(part)), pa.RecordBatch)
+
+
+def outlive(broker: Broker, caplog: pytest.LogCaptureFixture, work: Callable[[], object], sign: str) -> object:
+    """What work gives that begins without a broker, which comes back once the log shows `sign`."""
+    answers: list[object] = []
+    broker.kill()
+    try:
+        with caplog.at_level(logging.WARNING):
+            waiting = threading.Thread(target=lambda: answers.append(work()))
+            waiting.start()
+            wait_until(lambda: any(sign in message for message in caplog.messages) or not waiting.is_alive())
+    finally:
+        broker.restart()
+    waiting.join(WAIT_S)
+    (answer,) = answers
+    return answer
+
+
+def test_a_stream_outlasts_a_broker_that_is_away_for_longer_than_one_question_may_take(
+    caplog: pytest.LogCaptureFixture, topic: str
+) -> None:
+    with Broker(in_process=False) as broker, Blocking(broker.bootstrap_servers) as client:
+        orders = Topic(topic, client, broker.bootstrap_servers)
+        orders.create(1)
+        orders.send(2)
+        reader = orders.stream(
+            idleWaitMs="1", **{"kafka.default.api.timeout.ms": "500", "fetchOffset.numRetries": "99"}
+        )
+        assert reader.latestOffset(orders.offsets(0), ReadAllAvailable()) == orders.offsets(2)
+        later = outlive(
+            broker, caplog, lambda: reader.latestOffset(orders.offsets(0), ReadAllAvailable()), "waits for its brokers"
+        )
+        assert later == orders.offsets(2)
+        caplog.clear()
+        found = outlive(
+            broker, caplog, lambda: rows(reader, orders.offsets(0), orders.offsets(2)), "waits for its broker:"
+        )
+        assert places(found) == [(0, 0), (0, 1)]  # type: ignore[arg-type]
+        workers._clients.close()
 
 
 # -- small batches of streams ------------------------------------------------------------------------------------------

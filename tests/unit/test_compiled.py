@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -91,6 +94,27 @@ def test_a_core_that_is_there_and_cannot_be_loaded_is_told_with_the_reason(monke
     monkeypatch.delenv(compiled.PURE_PYTHON, raising=False)
     monkeypatch.setattr(compiled, "import_module", fail)
     assert "ottla.records._native: undefined symbol: of_another_time" in (compiled.complaint() or "")
+
+
+def test_a_query_with_ottla_from_a_zip_file_is_rejected_with_what_to_send_instead(tmp_path: Path) -> None:
+    """As `spark-submit --py-files ottla.zip` has it: what a worker logs nobody would read."""
+    source = Path(compiled.__file__).parent
+    archive = tmp_path / "ottla.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in source.rglob("*.py"):
+            file.write(path, Path("ottla") / path.relative_to(source))
+    program = "from ottla.spark.datasource import OttlaDataSource; OttlaDataSource({}); print('taken')"
+
+    def run(**environment: str) -> subprocess.CompletedProcess[str]:
+        clean = {name: value for name, value in os.environ.items() if name != compiled.PURE_PYTHON}
+        environment = {**clean, "PYTHONPATH": str(archive), **environment}
+        command = [sys.executable, "-c", program]
+        return subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=60)
+
+    rejected = run().stderr
+    assert f"ConfigError: ottla was loaded from {archive}, and Python loads no compiled modules from a zip" in rejected
+    assert "--archives" in rejected
+    assert run(OTTLA_PURE_PYTHON="1").stdout == "taken\n"
 
 
 @pytest.mark.usefixtures("pure_python")

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from ottla import compiled
+from ottla.errors import ConfigError
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
@@ -28,6 +31,12 @@ FORMAT = "ottla"
 
 class OttlaDataSource(DataSource):
     """Topics as tables: the options, columns and checkpoints of Spark's own Kafka source and sink."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        # What a worker logs nobody reads; this reaches whoever sent the zip file.
+        if compiled.zip_file() is not None and (complaint := compiled.complaint()) is not None:
+            raise ConfigError(complaint)
 
     @classmethod
     def name(cls) -> str:
@@ -49,8 +58,12 @@ class OttlaDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         from ottla.spark import source
+        from ottla.spark.option_reader import OptionError
 
-        return source.StreamReader(self._source_options(is_streaming=True))
+        try:
+            return source.StreamReader(self._source_options(is_streaming=True))
+        except OptionError as error:
+            return source.RejectedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from ottla.spark import sink

@@ -52,8 +52,8 @@ class Lookup:
         names = topics.names or sorted({partition.topic for partition in topics.partitions})
         view = self._client.wait(self._client.cluster.refresh(None if topics.pattern else names))
         if topics.pattern:
-            fits = re.compile(topics.pattern).fullmatch
-            names = tuple(name for name, topic in view.topics.items() if fits(name) and not topic.is_internal)
+            is_found_in = re.compile(topics.pattern).search
+            names = tuple(name for name, topic in view.topics.items() if is_found_in(name) and not topic.is_internal)
         else:
             self._check_topics(names, view, {partition.topic for partition in known})
         there = [
@@ -107,20 +107,33 @@ class Lookup:
         return found
 
     def _present_ends(self, begin: Offsets) -> dict[TopicPartition, int]:
-        """A topic may go after it was seen, and its leaders are asked in vain: then it is looked for again."""
-        deadline = time.monotonic() + self._options.client.timeout_ms / 1000
+        """A topic may go after it was seen, and its leaders are asked in vain: then it is looked for again.
+
+        A stream that runs has time: it outlasts brokers that are away for several times what one question may take.
+        """
+        settings = self._options.client
+        deadline = time.monotonic() + settings.offset_attempts_max * settings.timeout_ms / 1000
         while True:
-            # Nearly always the partitions are those of the last batch, so both questions are asked at once.
-            of_known = self._client.start(self._ends(begin))
             try:
-                partitions = self.partitions(begin)
-                found = of_known.result() if partitions == sorted(begin) else self._client.wait(self._ends(partitions))
-                return {partition: found[partition].offset for partition in partitions}
-            except TimedOutError:
+                return self._present_ends_now(begin)
+            except TimedOutError as error:
                 if time.monotonic() > deadline:
                     raise
-            finally:
-                of_known.cancel()
+                _log.warning("the stream waits for its brokers: %s", error)
+
+    def _present_ends_now(self, begin: Offsets) -> dict[TopicPartition, int]:
+        # Nearly always the partitions are those of the last batch, so both questions are asked at once.
+        of_known = self._client.start(self._ends(begin))
+        try:
+            partitions = self.partitions(begin)
+            if partitions != sorted(begin) or (of_known.done() and of_known.exception() is not None):
+                # Also where the first question failed long ago, while the second waited for a broker to come back.
+                found = self._client.wait(self._ends(partitions))
+            else:
+                found = of_known.result()
+            return {partition: found[partition].offset for partition in partitions}
+        finally:
+            of_known.cancel()
 
     def _ends(self, partitions: Iterable[TopicPartition]) -> Coroutine[Any, Any, dict[TopicPartition, FoundOffset]]:
         latest = dict.fromkeys(partitions, int(OffsetSpec.LATEST))
@@ -141,10 +154,8 @@ class Lookup:
         if offsets:
             try:
                 client.wait(wait())
-            except TimedOutError:
-                raise
             except ApiError as error:
-                # A partition that went, or a log that lost records: the next look at the ends of the logs tells.
+                # A partition or a broker that went, or a log that lost records: the next look at the ends tells.
                 _log.info("waiting for records ended early: %s", error)
         else:
             time.sleep(wait_ms / 1000)
@@ -184,10 +195,15 @@ class Lookup:
             offsets = dict(bound.offsets)
         else:
             offsets = dict.fromkeys(partitions, bound.place)
-        return offsets | self.earliest(partition for partition, offset in offsets.items() if offset == EARLIEST)
+        return self._with_earliest(offsets)
+
+    def _with_earliest(self, offsets: Offsets) -> dict[TopicPartition, int]:
+        earliest = self.earliest(partition for partition, offset in offsets.items() if offset == EARLIEST)
+        return {**offsets, **earliest}
 
     def _by_time(self, bound: Bound, timestamps: Offsets) -> dict[TopicPartition, int]:
-        found = self._at(timestamps)
+        places = {partition: place for partition, place in timestamps.items() if place < 0}
+        found = self._at({partition: time_ms for partition, time_ms in timestamps.items() if partition not in places})
         without = sorted(partition for partition, offset in found.items() if offset == LATEST)
         is_start = bound is self._options.starting
         if without and is_start and self._options.no_match is NoMatch.ERROR:
@@ -195,7 +211,7 @@ class Lookup:
                 f"no record of {_listed(without)} is as recent as {bound.option}; give an earlier time, or set "
                 "startingOffsetsByTimestampStrategy to latest"
             )
-        return found
+        return found | self._with_earliest(places)
 
 
 def _check_covers(bound: Bound, given: Mapping[TopicPartition, int], partitions: Collection[TopicPartition]) -> None:

@@ -4,12 +4,20 @@ has a source or a sink reads its options first.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ottla.errors import ConfigError
 
 Value = TypeVar("Value")
+
+_ADDRESS: Final = re.compile(r"(\[[^\[\]]+\]|[^:/\[\]\s]+):\d{1,5}")
+NO_OPTIONS: Final = (
+    "kafka.bootstrap.servers is missing, and so is every other option: Spark passes none to a table that was declared "
+    "with CREATE TABLE … USING ottla OPTIONS (…). Declare a view of a DataFrame instead: "
+    'spark.read.format("ottla").option(…).load().createOrReplaceTempView("orders")'
+)
 
 
 class OptionError(ConfigError):
@@ -49,9 +57,18 @@ class OptionReader:
                 raise OptionError(f"{name} is not an option of {what}: {advice}")
 
     def bootstrap_servers(self) -> str:
+        """Only complete addresses: a guessed port would be tried for a minute before anybody learns of it."""
         servers = self.take("kafka.bootstrap.servers", str, "")
-        if not servers.strip():
+        if not self._options.keys() - {"path"}:
+            raise OptionError(NO_OPTIONS)
+        addresses = [address.strip() for address in servers.split(",") if address.strip()]
+        if not addresses:
             raise OptionError("kafka.bootstrap.servers is missing: give at least one broker as HOST:PORT")
+        for address in addresses:
+            if not _ADDRESS.fullmatch(address):
+                raise OptionError(
+                    f"kafka.bootstrap.servers has {address!r}: write HOST:PORT with the port, such as 127.0.0.1:9092"
+                )
         return servers
 
     def check_security(self) -> None:

@@ -41,7 +41,6 @@ WITHOUT_MEANING: Final = frozenset(
     {
         "groupidprefix",
         "kafka.group.id",
-        "fetchoffset.numretries",
         "fetchoffset.retryintervalms",
         "usedeprecatedoffsetfetching",
         "path",
@@ -62,7 +61,7 @@ class NoMatch(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What is read: topics by name, every topic whose whole name fits a pattern, or single partitions."""
+    """What is read: topics by name, every topic in whose name a pattern is found, or single partitions."""
 
     names: tuple[str, ...] = ()
     pattern: str = ""
@@ -86,6 +85,8 @@ class ClientSettings:
 
     client_id: str = "ottla-spark"
     timeout_ms: int = 60_000
+    offset_attempts_max: int = 3  # of a stream that finds no broker, each as long as `timeout_ms`
+    read_patience_ms: int = 120_000  # of a task that gets no records
     request_timeout_ms: int = 30_000
     connect_timeout_ms: int = 10_000
     isolation: Isolation = Isolation.READ_UNCOMMITTED
@@ -172,6 +173,24 @@ def _check(options: SourceOptions, is_streaming: bool) -> None:
         raise OptionError(f"{starting.option} of a batch query cannot be latest: it would read nothing")
     if _names(ending, EARLIEST):
         raise OptionError(f"{ending.option} of a batch query cannot be earliest: it would read nothing")
+    _check_order(starting, ending)
+
+
+def _check_order(starting: Bound, ending: Bound) -> None:
+    """What can be told without asking a broker; `BatchReader` looks at the offsets that come of it."""
+    if starting.timestamp_ms is not None and ending.timestamp_ms is not None:
+        if starting.timestamp_ms > ending.timestamp_ms:
+            raise OptionError(
+                f"{starting.option} {starting.timestamp_ms} is after {ending.option} {ending.timestamp_ms}"
+            )
+        return
+    for first, last in ((starting.offsets, ending.offsets), (starting.timestamps, ending.timestamps)):
+        for partition in sorted((first or {}).keys() & (last or {}).keys()):
+            assert first is not None
+            assert last is not None
+            start, end = first[partition], last[partition]
+            if start > end and end not in (EARLIEST, LATEST):
+                raise OptionError(f"{starting.option} of {partition} is {start}, after {ending.option} {end}")
 
 
 def _names(bound: Bound, place: int) -> bool:
@@ -208,6 +227,7 @@ OPTION_NAMES: Final = (
     "idleWaitMs",
     "smallBatchOffsets",
     "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
 )
 _SPELLINGS = {name.lower(): name for name in OPTION_NAMES}
 
@@ -241,7 +261,7 @@ def _topic_names(text: str) -> tuple[str, ...]:
 
 def _pattern(text: str) -> str:
     if not text.strip():
-        raise ValueError("write a regular expression that matches the whole name of a topic")
+        raise ValueError("write a regular expression that is found in the names of topics, such as ^orders-")
     try:
         re.compile(text)
     except re.error as error:
@@ -287,9 +307,12 @@ def _offsets(text: str) -> tuple[int, Offsets | None]:
 
 
 def _timestamps(text: str) -> Offsets:
-    shape = 'write JSON with milliseconds since 1970, such as {"orders":{"0":1700000000000}}'
+    shape = (
+        'write JSON with milliseconds since 1970, such as {"orders":{"0":1700000000000,"1":-2}}, where -2 is earliest '
+        "and -1 latest"
+    )
     timestamps = offsets_from_json(_json(text, shape))
-    if not timestamps or min(timestamps.values()) < 0:
+    if not timestamps or min(timestamps.values()) < EARLIEST:
         raise ValueError(shape)
     return timestamps
 
@@ -338,11 +361,11 @@ def _client_settings(reader: OptionReader) -> ClientSettings:
     default = ClientSettings()
     reader.check_security()
     request_timeout_ms = reader.take("kafka.request.timeout.ms", read_count, default.request_timeout_ms)
-    timeout_ms = reader.take("kafka.default.api.timeout.ms", read_count, default.timeout_ms)
     return ClientSettings(
         client_id=reader.take("kafka.client.id", str, default.client_id),
-        # Spark's own name for it, of an executor's patience, comes before Kafka's.
-        timeout_ms=reader.take("kafkaconsumer.polltimeoutms", read_count, timeout_ms),
+        timeout_ms=reader.take("kafka.default.api.timeout.ms", read_count, default.timeout_ms),
+        offset_attempts_max=reader.take("fetchoffset.numretries", read_count, default.offset_attempts_max),
+        read_patience_ms=reader.take("kafkaconsumer.polltimeoutms", read_count, default.read_patience_ms),
         request_timeout_ms=request_timeout_ms,
         connect_timeout_ms=reader.take(
             "kafka.socket.connection.setup.timeout.ms", read_count, default.connect_timeout_ms

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -77,6 +77,7 @@ def _fetch_options(options: SourceOptions) -> FetchOptions:
 def _fetched(part: OffsetRange, options: SourceOptions) -> Iterator[FetchedBatch]:
     partition, end = part.partition, part.end_offset
     start: int | None = part.start_offset
+    patience = Patience(options.client.read_patience_ms / 1000, part.start_offset)
     with client_for(options.bootstrap_servers, client_options(options.client)) as client:
         while start is not None and start < end:
             fetcher = Fetcher(client.cluster, {partition: start}, {partition: end}, _fetch_options(options), _sizes)
@@ -84,15 +85,32 @@ def _fetched(part: OffsetRange, options: SourceOptions) -> Iterator[FetchedBatch
                 yield from _to_the_end(fetcher, client, part, options)
                 start = end
             except TimedOutError as error:
-                if not is_gone(error):
+                if is_gone(error):
+                    report_losses([f"{error}, and {start} to {end - 1} were requested"], options.fail_on_data_loss)
+                    return
+                start = fetcher.positions[partition]
+                if patience.is_over(start):
                     raise
-                report_losses([f"{error}, and {start} to {end - 1} were requested"], options.fail_on_data_loss)
-                return
+                _log.warning("the task waits for its broker: %s", error)
             except OffsetOutOfRangeError as error:
                 start = _start_after(error, fetcher.positions[partition], part, options)
             finally:
                 _remember(partition, fetcher.bytes_per_offset[partition])
                 client.wait(fetcher.close())
+
+
+class Patience:
+    """For how long no record may come."""
+
+    def __init__(self, patience_s: float, position: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._patience_s = patience_s
+        self._clock = clock
+        self._position, self._since = position, clock()
+
+    def is_over(self, position: int) -> bool:
+        if position != self._position:
+            self._position, self._since = position, self._clock()
+        return self._clock() - self._since >= self._patience_s
 
 
 def _to_the_end(

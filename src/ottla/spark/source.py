@@ -7,10 +7,11 @@ executors, which need the options only. What a batch of a stream reads follows f
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -21,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from ottla.client.errors import TimedOutError
 from ottla.spark import compat
 from ottla.spark.connections import client_options
 from ottla.spark.filters import EVERYTHING, Selection, narrowed
@@ -39,6 +41,7 @@ from ottla.spark.offsets import (
     plan,
     split,
 )
+from ottla.spark.option_reader import OptionError
 from ottla.spark.options import SourceOptions
 from ottla.spark.workers import client_for
 
@@ -102,10 +105,21 @@ class BatchReader(DataSourceReader):
             partitions = lookup.partitions()
             start = lookup.resolve(options.starting, partitions)
             end = self._reachable(lookup.made_concrete(lookup.resolve(options.ending, partitions)), lookup)
+            self._check_order(start, end)
             ranges = self.selection.ranges(plan(start, end).ranges)
             if self.selection.since_ms is not None:
                 ranges = lookup.since(self.selection.since_ms, ranges)
         return _splits(ranges, options)
+
+    def _check_order(self, start: Offsets, end: Offsets) -> None:
+        """A query that begins after its end has an option that is wrong; no rows would hide that."""
+        for partition in sorted(start.keys() & end.keys()):
+            if start[partition] > end[partition]:
+                starting, ending = self.options.starting.option, self.options.ending.option
+                raise OptionError(
+                    f"{starting} of {partition} is offset {start[partition]}, and {ending} is offset {end[partition]}:"
+                    " give a start that is not after the end, nor after the last record"
+                )
 
     def _reachable(self, end: Offsets, lookup: Lookup) -> Offsets:
         """Offsets that somebody wrote by hand may lie beyond the end of the log."""
@@ -144,7 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: Offsets | None = None  # the ends of the logs when they were last asked for
         self._small_read: SmallRead | None = None  # the next batch, where it is small
         self._idle_rounds = 0
-        self._last_trigger = clock()
+        self._last_trigger = -math.inf  # what was left when the query stopped does not wait for more
 
     def __reduce__(self) -> tuple[type[StreamReader], tuple[SourceOptions]]:
         return StreamReader, (self.options,)
@@ -198,8 +212,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wait_ms = min(FIRST_WAIT_MS << min(self._idle_rounds, 16), self.options.idle_wait_ms)
         # Connections of its own: a broker that lets a request wait reads no other one meanwhile.
         options = client_options(self.options.client, purpose="waiting")
-        with client_for(self.options.bootstrap_servers, options) as client:
-            lookup.wait_for_records(client, begin, wait_ms)
+        try:
+            with client_for(self.options.bootstrap_servers, options) as client:
+                lookup.wait_for_records(client, begin, wait_ms)
+        except TimedOutError as error:
+            _log.info("no connection to wait for records: %s", error)  # the next look at the ends waits for a broker
 
     def _is_too_little(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> bool:
         """Whether a batch is to wait for more records, as minOffsetsPerTrigger and maxTriggerDelay have it."""
@@ -253,3 +270,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self.options)
+
+
+class RejectedStreamReader(DataSourceStreamReader):
+    """A stream with wrong options. Each call says what is wrong with them.
+
+    Where a source cannot make its reader, pyspark's runner fails over a variable of its own and buries the reason.
+    """
+
+    def __init__(self, error: OptionError) -> None:
+        self._error = error
+
+    def _reject(self) -> NoReturn:
+        raise self._error
+
+    def initialOffset(self) -> JsonOffsets:  # noqa: N802 (Spark's name)
+        self._reject()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
+        self._reject()
+
+    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802 (Spark's name)
+        self._reject()
+
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
+        self._reject()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        self._reject()

@@ -107,7 +107,7 @@ def test_a_time_for_all_comes_before_times_and_times_before_offsets() -> None:
         ({"startingOffsets": '{"orders":{"0":1.5}}'}, "not a partition with its offset"),
         ({"startingOffsets": "{}"}, "startingOffsets cannot be"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp cannot be 'yesterday': write milliseconds"),
-        ({"endingOffsetsByTimestamp": '{"orders":{"0":-1}}'}, "endingOffsetsByTimestamp cannot be"),
+        ({"endingOffsetsByTimestamp": '{"orders":{"0":-3}}'}, "endingOffsetsByTimestamp cannot be"),
         ({"startingOffsets": "latest"}, "of a batch query cannot be latest"),
         ({"startingOffsets": '{"orders":{"0":-1}}'}, "of a batch query cannot be latest"),
         ({"endingOffsets": "earliest"}, "of a batch query cannot be earliest"),
@@ -199,7 +199,57 @@ def test_settings_of_a_consumer_that_mean_something_are_honoured() -> None:
     assert (client.fetch_max_bytes, client.partition_max_bytes, client.fetch_min_bytes) == (1000, 500, 0)
     assert (client.fetch_max_wait_ms, client.request_timeout_ms) == (7, 2000)
     assert (client.timeout_ms, client.connect_timeout_ms) == (9000, 300)
-    assert parsed(kafkaConsumer__pollTimeoutMs="77").client.timeout_ms == 77
+    # Spark's own names: of a task that gets no records, and of a stream that finds no broker.
+    assert parsed(kafkaConsumer__pollTimeoutMs="77").client.read_patience_ms == 77
+    assert parsed(fetchOffset__numRetries="5").client.offset_attempts_max == 5
+
+
+@pytest.mark.parametrize("servers", ["127.0.0.1", "a:9092,b", "::1:9092x", "PLAINTEXT://a:9092", "a:"])
+def test_an_address_without_its_port_is_rejected_before_it_is_tried(servers: str) -> None:
+    with pytest.raises(OptionError, match=r"write HOST:PORT with the port"):
+        parse({"kafka.bootstrap.servers": servers, "subscribe": "a"}, is_streaming=False)
+
+
+@pytest.mark.parametrize("servers", ["127.0.0.1:9092", " a-b.c:1 , [::1]:9092 ,"])
+def test_addresses_with_ports_are_taken(servers: str) -> None:
+    parse({"kafka.bootstrap.servers": servers, "subscribe": "a"}, is_streaming=False)
+
+
+def test_a_table_that_spark_gives_no_options_is_told_what_to_declare_instead() -> None:
+    for options in ({}, {"path": "x"}):
+        with pytest.raises(OptionError, match=r"CREATE TABLE … USING ottla OPTIONS .*createOrReplaceTempView"):
+            parse(options, is_streaming=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"startingTimestamp": "5", "endingTimestamp": "4"}, "startingTimestamp 5 is after endingTimestamp 4"),
+        (
+            {"startingOffsets": '{"orders":{"0":5}}', "endingOffsets": '{"orders":{"0":4}}'},
+            "startingOffsets of orders-0 is 5, after endingOffsets 4",
+        ),
+        (
+            {
+                "startingOffsetsByTimestamp": '{"orders":{"0":5}}',
+                "endingOffsetsByTimestamp": '{"orders":{"0":4}}',
+            },
+            "startingOffsetsByTimestamp of orders-0 is 5, after endingOffsetsByTimestamp 4",
+        ),
+    ],
+)
+def test_a_query_that_begins_after_its_end_is_rejected(options: dict[str, Any], match: str) -> None:
+    refused(match, **options)
+
+
+def test_the_end_of_a_log_is_after_every_offset() -> None:
+    parsed(startingOffsets='{"orders":{"0":5}}', endingOffsets='{"orders":{"0":-1}}')
+
+
+def test_the_places_that_are_advised_are_taken_among_times_too() -> None:
+    bound = parsed(startingOffsetsByTimestamp='{"orders":{"0":-2,"1":-1,"2":7}}').starting
+    assert sorted((bound.timestamps or {}).values()) == [-2, -1, 7]
+    refused("where -2 is earliest", startingOffsetsByTimestamp='{"orders":{"0":-3}}')
 
 
 def test_a_secure_connection_is_refused_and_not_left_out() -> None:
