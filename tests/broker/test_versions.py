@@ -42,7 +42,7 @@ from ottla.protocol.messages.groups import (
     ListGroupsRequest,
     SyncGroupRequest,
 )
-from ottla.protocol.messages.log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from ottla.protocol.messages.metadata import DescribeProducersRequest, DescribeTopicPartitionsRequest
 from ottla.protocol.messages.offsets import DeleteRecordsRequest, OffsetForLeaderEpochRequest
 from ottla.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -160,6 +160,8 @@ def request_for(key: int, version: int, topic: str, topic_id: UUID) -> object:
             )
         case 33:
             return AlterConfigsRequest(resources=[], validate_only=False)
+        case 34:
+            return AlterReplicaLogDirsRequest(dirs=[])
         case 35:
             return DescribeLogDirsRequest(topics=None)
         case 36:

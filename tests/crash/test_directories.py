@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from uuid import UUID
 
 import pytest
 
 from ottla.config import LogConfig
 from ottla.ids import TopicPartition
 from ottla.records import batch
+from ottla.storage.log_moves import common_end
 from ottla.storage.logs import Logs
 from ottla.testing.audit import audit
 from ottla.testing.disk import DiskStopped, Fate, SimulatedDisk
@@ -18,6 +21,7 @@ from ottla.testing.log_upkeep import unlink_due, write_checkpoints, write_high_w
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=1000)
 ROOTS = ["/one", "/two"]
 START_MS = 1_700_000_000_000
+TOPIC_ID = UUID(int=7)
 A, B, C = (TopicPartition(topic, 0) for topic in "abc")
 CRASHES: list[tuple[int, tuple[Fate, ...]]] = [
     (0, (Fate.DROPPED,)),
@@ -73,6 +77,29 @@ class Broker:
         self.logs.delete(name, now_ms=START_MS)
         self.lives[name].may_exist = False
 
+    def copy(self, name: TopicPartition) -> None:
+        """Copies what there is into the directory where the log is not, as a move does."""
+        source = self.logs.get(name)
+        assert source is not None
+        if name not in self.logs.moves:
+            other = next(one for one in self.logs.directories if one is not self.logs.directory_of(name))
+            plan = self.logs.moves.begin(source, other, TOPIC_ID, START_MS)
+            assert self.logs.moves.adopt(plan, plan.make())
+        directory = self.logs.moves.target_of(name)
+        assert directory is not None
+        copy = directory.future_logs[name]
+        copy.truncate_to(common_end(source, copy), now_ms=START_MS)
+        while (found := source.read(copy.end_offset, 300)) is not None:
+            copy.append_as_follower(found.records.read(), now_ms=START_MS)
+
+    def swap(self, name: TopicPartition, appended: int) -> None:
+        """Puts the copy in place; some batches are appended to it before that is durable."""
+        plan = self.logs.moves.swap(name, START_MS)
+        self.append(name, appended)
+        plan.run()
+        plan.copy.end_flush(plan.flush)
+        self.logs.end_delete(plan.deletion)
+
     def restart(self) -> None:
         self.logs.close()
         for name, life in self.lives.items():
@@ -114,7 +141,30 @@ def history(broker: Broker) -> None:
     broker.append(C)
 
 
-def play(stop_at: int | None = None) -> Broker:
+def moves(broker: Broker) -> None:
+    """A log goes to the other directory and back, over restarts."""
+    broker.open()
+    broker.create(A)
+    broker.append(A, 6)
+    broker.flush(A)
+    broker.copy(A)
+    broker.append(A, 3)
+    broker.restart()
+    broker.copy(A)
+    broker.flush(A)
+    broker.swap(A, 2)
+    broker.flush(A)
+    broker.append(A, 2)
+    unlink_due(broker.logs, START_MS + 5000)
+    broker.copy(A)
+    broker.swap(A, 0)
+    write_checkpoints(broker.logs)
+    broker.append(A, 2)
+    broker.restart()
+    broker.append(A)
+
+
+def play(stop_at: int | None = None, history: Callable[[Broker], None] = history) -> Broker:
     broker = Broker(SimulatedDisk())
     if stop_at is not None:
         broker.disk.stop_at(stop_at)
@@ -125,9 +175,10 @@ def play(stop_at: int | None = None) -> Broker:
     return broker
 
 
-def test_partitions_of_two_directories_are_whole_wherever_the_disk_stops() -> None:
-    for number in range(len(play().disk.operations)):
-        stopped = play(number)
+@pytest.mark.parametrize("history", [history, moves])
+def test_partitions_of_two_directories_are_whole_wherever_the_disk_stops(history: Callable[[Broker], None]) -> None:
+    for number in range(len(play(None, history).disk.operations)):
+        stopped = play(number, history)
         for seed, fates in CRASHES:
             recovered = Broker(stopped.disk.crash(seed, fates))
             recovered.lives = stopped.lives

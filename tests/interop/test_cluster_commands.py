@@ -249,8 +249,6 @@ def test_the_preferred_leader_is_elected(ottla, tmp_path):
 def test_a_replica_moves_to_another_directory(ottla, brokers):
     topic = new_topic(ottla, "1,1")
     moved = ottla("log-dirs", "move", f"{topic}:1", "--broker", 1, "--to", brokers.second_directory)
-    if brokers.is_ours and "does not have AlterReplicaLogDirs" in moved.err:
-        pytest.skip("our broker does not move replicas between directories yet")
     assert moved.code == ExitCode.OK
 
     def paths() -> dict[int, str]:

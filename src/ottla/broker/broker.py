@@ -23,6 +23,7 @@ from ottla import compiled
 from ottla.broker.cluster_member import ClusterMember
 from ottla.broker.compaction import Compaction
 from ottla.broker.controller import Controller, begin_controller_epoch, finish_deletions, load_configs, load_topics
+from ottla.broker.directory_moves import DirectoryMoves
 from ottla.broker.disk_failures import DiskFailures
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group_coordinator import GroupCoordinator
@@ -108,6 +109,7 @@ class Broker:
     replicas: Replicas
     controller: MetadataChanges
     producer_ids: ProducerIds
+    directory_moves: DirectoryMoves
     node_id: int
 
     def __init__(
@@ -196,6 +198,9 @@ class Broker:
             self.producer_ids = ProducerIds(self.store, self.node_id)
             self.replicas = Replicas(self.node_id, self.logs, self.clock, self._failures)
             self.replicas.load_high_watermarks()
+            self.directory_moves = DirectoryMoves(
+                self.logs, self.replicas, self.clock, self.offload, lambda: self.config
+            )
             if self.is_clustered:
                 self.cluster = ClusterMember(self, self.store, self._itself(), self._connector)
                 self.controller = self.cluster.metadata
@@ -211,6 +216,7 @@ class Broker:
             self._tasks.every("delayed partitions", lambda: DELAYED_RETRY_S, self._add_delayed)
         upkeep = Upkeep(self.logs, self.replicas, self.clock, self.offload, self.turns, lambda: self.config)
         upkeep.start(self._tasks)
+        self.directory_moves.start(self._tasks)
         Compaction(self.logs, self.replicas, self.clock, self.offload, lambda: self.config).start(self._tasks)
         self.server.start()
         if self.cluster is not None:

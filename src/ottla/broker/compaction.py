@@ -100,6 +100,8 @@ class Compaction:
         log = partition.log
         if not partition.is_leader or log.is_closed or not log.config.is_compacted or len(log.segments) < 2:
             return False
+        if self._logs.moves.target_of(partition.name) is not None:
+            return False  # it is being moved to another directory
         trouble = self.uncleanable.get(partition.name)
         if trouble is None or trouble.log is not log:
             return True
@@ -113,7 +115,8 @@ class Compaction:
             if job is None:
                 return False
             result = await self._offload.in_process(cleaner.run_job, job, log.disk)
-            if log.is_closed or not cleaner.commit(log, result, self._clock.now_ms()):
+            is_moving = self._logs.moves.target_of(log.name) is not None
+            if log.is_closed or not cleaner.commit(log, result, self._clock.now_ms(), is_moving=is_moving):
                 return False
             await self._offload.in_thread(partial(log.disk.sync_directory, log.directory))
             self._logs.end_cleaning(log, result)

@@ -314,6 +314,7 @@ class Replicas:
         directory = self._logs.directory_of(name)
         if directory is not None:
             self._logs.detach(directory, name)
+        self._logs.moves.cancel(name)
 
     def finish_deletion(self, topic: str, topic_id: UUID) -> None:
         """Deletes what a crash left of a deleted topic; one of the same name with another id is not touched."""

@@ -72,15 +72,15 @@ class Upkeep:
         now_ms = self._clock.now_ms()
         async for partition in self._turns.over(self._led()):
             if partition.is_leader:  # else its directory went offline with an earlier one
+                log = partition.log
                 try:
-                    await self._delete_expired(partition, now_ms)
+                    await self._delete_expired(partition, log, now_ms)
                 except StorageError as error:
-                    self._replicas.directory_failed(partition.log, error)
+                    self._replicas.directory_failed(log, error)
 
-    async def _delete_expired(self, partition: Partition, now_ms: int) -> None:
+    async def _delete_expired(self, partition: Partition, log: Log, now_ms: int) -> None:
         """Takes the expired segments of a log away, some at a time; a thread makes durable what must be so before."""
-        log = partition.log
-        while partition.is_leader:
+        while partition.is_leader and partition.log is log:  # else it was moved to another directory
             high_watermark = partition.leader.high_watermark
             snapshot = log.begin_deletion(now_ms, high_watermark, SEGMENTS_DELETED_AT_ONCE)
             if snapshot is not None:

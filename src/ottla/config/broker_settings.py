@@ -403,7 +403,6 @@ class ReplicationSettings:
         None,
         "How the replica for a consumer is chosen. With a name that ends in `RackAwareReplicaSelector`, one in its own "
         "rack; otherwise the leader.",
-        no_effect="consumers read from leaders",
     )
     auto_leader_rebalance_enable: bool = setting(
         Kind.BOOLEAN,
@@ -440,7 +439,6 @@ class ReplicationSettings:
         "The most bytes per second by which replicas move between data directories.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
-        no_effect="partitions do not move between directories",
     )
 
 

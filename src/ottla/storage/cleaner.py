@@ -451,14 +451,21 @@ def _with_next(segments: tuple[SegmentRange, ...], end_offset: int) -> Iterator[
 # -- committing --------------------------------------------------------------------------------------------------------
 
 
-def commit(log: Log, result: CleaningResult, now_ms: int) -> bool:
-    """Puts the compacted segments in place; False, with nothing changed, where the log was cut in the meantime."""
+def commit(log: Log, result: CleaningResult, now_ms: int, *, is_moving: bool = False) -> bool:
+    """Puts the compacted segments in place; False, with nothing changed, where the log was cut in the meantime.
+
+    Nor of one that `is_moving` to another directory: the copy would keep what it took before, without what deletes it.
+    """
     standing = {segment.base_offset: segment for segment in log.segments[:-1]}
     # A log that was cut may have grown back to segments of the same size with other records.
-    is_valid = result.truncation_count == log.durability.truncation_count and all(
-        old.base_offset in standing and standing[old.base_offset].size_bytes == old.size_bytes
-        for group in result.groups
-        for old in group.old
+    is_valid = (
+        not is_moving
+        and result.truncation_count == log.durability.truncation_count
+        and all(
+            old.base_offset in standing and standing[old.base_offset].size_bytes == old.size_bytes
+            for group in result.groups
+            for old in group.old
+        )
     )
     _drop_strays(log, result)
     for group in result.groups:

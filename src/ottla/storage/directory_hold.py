@@ -29,6 +29,13 @@ class DirectoryHold:
     ) -> None:
         self._lock.release()
 
+    def take(self) -> None:
+        """Keeps those out who work in the directory, until `release`: its name is new and not durable yet."""
+        self._lock.acquire()
+
+    def release(self) -> None:
+        self._lock.release()
+
     def give_up(self) -> None:
         """The name is about to be another's; waits for those who work in the directory."""
         with self._lock:

@@ -1,4 +1,4 @@
-"""What the directories below a log directory are called: those of partitions, and those that are none any more."""
+"""What the directories below a log directory are called: those of partitions, of deleted ones and of moving ones."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from ottla.ids import TopicPartition
 
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
+FUTURE_SUFFIX = "-future"  # a copy of a log that is in another directory: it takes its place when it is whole
 
 _FILE_NAME_LENGTH_MAX = 255
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d+)")
 _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
+_FUTURE_DIRECTORY = re.compile(r"(.+)\.[0-9a-f]{32}-future")
 
 
 def partition_of(name: str) -> TopicPartition | None:
@@ -30,3 +32,15 @@ def set_aside_name(partition: TopicPartition, rng: random.Random, kind: str) -> 
     """A name for a directory that is no partition's any more, unlike any other and as long as may be."""
     suffix = f".{rng.getrandbits(128):032x}{kind}"
     return str(partition)[: _FILE_NAME_LENGTH_MAX - len(suffix)] + suffix
+
+
+def future_partition_of(name: str) -> TopicPartition | None:
+    """The partition whose log is being moved into a directory of this name."""
+    matched = _FUTURE_DIRECTORY.fullmatch(name)
+    return partition_of(matched[1]) if matched else None
+
+
+def future_name(partition: TopicPartition, rng: random.Random) -> str | None:
+    """A name for the copy of a partition's log, unlike any other; None where the topic's own is too long for one."""
+    name = f"{partition}.{rng.getrandbits(128):032x}{FUTURE_SUFFIX}"
+    return name if len(name) <= _FILE_NAME_LENGTH_MAX else None

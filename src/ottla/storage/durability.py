@@ -83,6 +83,11 @@ class Durability:
         self.truncation_count += 1
         self.recovery_point = min(self.recovery_point, end_offset)
 
+    def moved_to(self, directory: str) -> None:
+        """The directory of the log has another name."""
+        self._directory = directory
+        self.unsynced.moved_to(directory)
+
     def _unflushed_files(self) -> Iterator[File]:
         """Opened one at a time: recovery flushes logs that have more files than a process may hold open."""
         for segment in self._segments.from_offset(self.recovery_point):

@@ -8,6 +8,7 @@ record came yet is not written down: the next start of the broker has another on
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ottla.disk import Disk
@@ -79,6 +80,10 @@ class LeaderEpochs:
         first = EpochStart(self._entries[covered - 1].epoch, start_offset)
         if covered > 1 or first != self._entries[0]:
             self._entries[:covered] = [first]
+
+    def take_over(self, entries: Iterable[EpochStart]) -> None:
+        """Knows what another copy of the log knows."""
+        self._entries = list(entries)
 
     def clear(self) -> None:
         self._entries = []

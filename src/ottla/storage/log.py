@@ -10,6 +10,7 @@ recovery point has passed it. Behind the recovery point nothing is trusted after
 from __future__ import annotations
 
 import logging
+import os
 import random
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -404,6 +405,15 @@ class Log:
             end_offset=self.end_offset,
             is_compacted=self.config.is_compacted,
         ).run(aborted_anew)
+
+    def moved_to(self, directory: str) -> None:
+        """The directory of the log has another name: files are opened there from now on."""
+        self.directory = directory
+        self.epochs.path = os.path.join(directory, os.path.basename(self.epochs.path))
+        self.snapshots = Snapshots(self.disk, directory)
+        self.durability.moved_to(directory)
+        for segment in self._segments:
+            segment.moved_to(directory)
 
     # -- cutting the beginning -----------------------------------------------------------------------------------------
 

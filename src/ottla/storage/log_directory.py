@@ -15,6 +15,7 @@ from ottla.errors import StorageError
 from ottla.ids import TopicPartition
 from ottla.storage import checkpoints
 from ottla.storage.directory_checkpoints import DirectoryCheckpoints, Offsets
+from ottla.storage.flush import Flush
 from ottla.storage.log import Log
 from ottla.storage.recovery import open_log
 
@@ -28,6 +29,7 @@ class LogDirectory:
         self.lock: File | None = None
         self.failure: StorageError | None = None
         self.logs: dict[TopicPartition, Log] = {}
+        self.future_logs: dict[TopicPartition, Log] = {}  # copies of logs that are being moved here from another
         self.checkpoints = DirectoryCheckpoints(disk, path)
         self.clean_offsets: dict[TopicPartition, int] = {}
         self.high_watermarks: Offsets = {}  # as they were known at the start
@@ -42,8 +44,8 @@ class LogDirectory:
         return os.path.join(self.path, name)
 
     def checkpoint(self) -> CheckpointPlan:
-        """Where each log was flushed, starts and is clean, at this moment."""
-        logs = self.logs.items()
+        """Where each log, and each copy, was flushed, starts and is clean, at this moment."""
+        logs = {**self.logs, **self.future_logs}.items()
         return self.plan(
             {
                 checkpoints.RECOVERY_POINTS: {partition: log.recovery_point for partition, log in logs},
@@ -108,6 +110,32 @@ class RenamePlan:
         self.checkpoint.run()
 
 
+@dataclass(slots=True)
+class SwapPlan:
+    """A copy has the name of the log that it was made of, and the log is deleted. `run` may run in any thread.
+
+    The new name is durable before anything of the copy is flushed under it, and all of the copy before the log that it
+    was made of loses its own name: whatever a crash leaves, one of the two is found with all that was ever durable.
+    """
+
+    directory: LogDirectory  # of the copy
+    copy: Log  # its hold is taken until its name is durable
+    flush: Flush
+    checkpoint: CheckpointPlan
+    deletion: RenamePlan
+    is_durable: bool = False
+
+    def run(self) -> None:
+        try:
+            self.directory.disk.sync_directory(self.directory.path)
+        finally:
+            self.copy.hold.release()
+        self.checkpoint.run()
+        self.flush.run()
+        self.is_durable = True
+        self.deletion.run()
+
+
 @dataclass(frozen=True, slots=True)
 class LogPlan:
     """A log that is to be made. `make` may run in any thread: nobody knows of the log before it is adopted."""
@@ -118,10 +146,20 @@ class LogPlan:
     topic_id: UUID | None
     now_ms: int
     rng: random.Random
+    name: str = ""  # of its directory; empty: the partition's
+    start_offset: int = 0
 
     def make(self) -> Log:
-        disk, path = self.directory.disk, self.directory.file(str(self.partition))
-        log = open_log(disk, path, self.partition, self.config, now_ms=self.now_ms, rng=self.rng)
+        disk, path = self.directory.disk, self.directory.file(self.name or str(self.partition))
+        log = open_log(
+            disk,
+            path,
+            self.partition,
+            self.config,
+            now_ms=self.now_ms,
+            log_start_offset=self.start_offset,
+            rng=self.rng,
+        )
         if self.topic_id is not None:
             checkpoints.write_topic_id(disk, path, self.topic_id)
         return log

@@ -11,6 +11,7 @@ import logging
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from uuid import UUID
 
 from ottla.config import LogConfig
@@ -21,9 +22,17 @@ from ottla.storage import checkpoints
 from ottla.storage.clean_mark import LastStop, last_stop, remove_clean_mark, write_clean_mark
 from ottla.storage.cleaning_job import CleaningResult
 from ottla.storage.directory_checkpoints import Checkpointed
-from ottla.storage.directory_names import DELETE_SUFFIX, STRAY_SUFFIX, is_deleted, partition_of, set_aside_name
+from ottla.storage.directory_names import (
+    DELETE_SUFFIX,
+    STRAY_SUFFIX,
+    future_partition_of,
+    is_deleted,
+    partition_of,
+    set_aside_name,
+)
 from ottla.storage.log import Log
 from ottla.storage.log_directory import CheckpointPlan, LogDirectory, LogPlan, Rename, RenamePlan
+from ottla.storage.log_moves import LogMoves
 from ottla.storage.recovery import RecoveryReport, open_log
 
 logger = logging.getLogger(__name__)
@@ -51,6 +60,7 @@ class Logs:
         self.unreadable: dict[TopicPartition, CorruptFileError] = {}  # logs that could not be opened, and why
         self._to_remove: list[tuple[int, LogDirectory, str]] = []
         self._owners: dict[TopicPartition, UUID] = {}  # as far as they are known
+        self.moves = LogMoves(disk, self.directories, self, self._rng)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -82,6 +92,7 @@ class Logs:
                 raise  # the disk is as good as before: whoever starts us must give us more
             except StorageError as error:
                 self.fail(directory, error)
+        self.moves.settle()
         failure = self.failure
         if failure is not None:
             self.close_locks()
@@ -108,7 +119,12 @@ class Logs:
             if not self._disk.is_directory(path):
                 continue
             if is_deleted(name):
-                self._to_remove.append((0, directory, path))
+                self.remove_at(0, directory, path)
+                continue
+            moving = future_partition_of(name)
+            if moving is not None:
+                open_copy = partial(self._open_log, path, moving, stop, said, now_ms, RecoveryReport())
+                self.moves.found(directory, moving, path, open_copy)
                 continue
             partition = partition_of(name)
             if partition is None and (name.startswith(".") or name.endswith(STRAY_SUFFIX)):
@@ -117,7 +133,8 @@ class Logs:
                 logger.warning("%s: not the directory of a partition; ignored", path)
                 continue
             try:
-                directory.logs[partition] = self._open_log(directory, partition, stop, said, now_ms)
+                self.reports[partition] = report = RecoveryReport()
+                directory.logs[partition] = self._open_log(directory.file(name), partition, stop, said, now_ms, report)
             except CorruptFileError as error:
                 logger.error("%s; this partition is not served", error)
                 self.unreadable[partition] = error
@@ -126,13 +143,18 @@ class Logs:
         directory.checkpoint().run()
 
     def _open_log(
-        self, directory: LogDirectory, partition: TopicPartition, stop: LastStop, said: Checkpointed, now_ms: int
+        self,
+        path: str,
+        partition: TopicPartition,
+        stop: LastStop,
+        said: Checkpointed,
+        now_ms: int,
+        report: RecoveryReport,
     ) -> Log:
         points = said.recovery_points
-        report = self.reports[partition] = RecoveryReport()
         return open_log(
             self._disk,
-            directory.file(str(partition)),
+            path,
             partition,
             self._config_of(partition.topic),
             now_ms=now_ms,
@@ -158,7 +180,7 @@ class Logs:
             if not directory.is_online:
                 continue
             try:
-                for log in directory.logs.values():
+                for log in (*directory.logs.values(), *directory.future_logs.values()):
                     log.close()
                 directory.checkpoint().run()
                 if any(self._disk.is_directory(directory.file(str(partition))) for partition in self.unreadable):
@@ -184,9 +206,10 @@ class Logs:
         # A copy, for it is kept as long as the broker lives: the frames that the error passed through hold files open.
         directory.failure = StorageError(error.path, str(error).removeprefix(f"{error.path}: "))
         lost = list(directory.logs)
-        for log in directory.logs.values():
+        for log in (*directory.logs.values(), *directory.future_logs.values()):
             log.abandon()
         directory.logs.clear()
+        directory.future_logs.clear()
         for partition in lost:
             self._owners.pop(partition, None)
         return lost
@@ -234,7 +257,11 @@ class Logs:
             raise StorageError(self.directories[0].path, "no log directory is online")
         plans = []
         for partition in partitions:
-            directory = min(online, key=lambda candidate: counts[candidate.path])
+            preferred = self.moves.preferred.pop(partition, None)
+            if preferred is not None and preferred.is_online:
+                directory = preferred
+            else:
+                directory = min(online, key=lambda candidate: counts[candidate.path])
             counts[directory.path] += 1
             config = self._config_of(partition.topic)
             plans.append(LogPlan(directory, partition, config, topic_id, now_ms, self._rng))
@@ -255,13 +282,14 @@ class Logs:
         if log is None:
             return None
         if partition not in self._owners:
-            owner = self._read_owner(log)
+            owner = self.read_owner(log)
             if owner is None:
                 return None
             self._owners[partition] = owner
         return self._owners[partition]
 
-    def _read_owner(self, log: Log) -> UUID | None:
+    def read_owner(self, log: Log) -> UUID | None:
+        """The id of a topic that is in the log's own directory."""
         try:
             return checkpoints.read_topic_id(self._disk, log.directory)
         except CorruptFileError as error:
@@ -298,7 +326,7 @@ class Logs:
         if len(holders) == 1:
             owners = [self.owner_of(partition)]  # remembered: the common case costs no reading
         else:
-            owners = [self._read_owner(one.logs[partition]) for one in holders]
+            owners = [self.read_owner(one.logs[partition]) for one in holders]
         accepted = (topic_id,) if is_new or topic_id in owners else (topic_id, None)
         if not is_new and holders and not any(owner in accepted for owner in owners):
             # Perhaps it is the topic's log and only the file is wrong: an empty one in its place would cost all of it.
@@ -317,10 +345,11 @@ class Logs:
                     topic_id,
                     path,
                 )
-                renames = [Rename(self._forget(directory, partition), path)]
+                renames = [Rename(self.forget(directory, partition), path)]
                 yield RenamePlan(directory, renames, directory.checkpoint())
 
-    def _forget(self, directory: LogDirectory, partition: TopicPartition) -> Log:
+    def forget(self, directory: LogDirectory, partition: TopicPartition) -> Log:
+        """A log that is no longer in a directory, for whoever takes its name away."""
         log = directory.logs.pop(partition)
         directory.clean_offsets.pop(partition, None)
         self._owners.pop(partition, None)
@@ -343,7 +372,8 @@ class Logs:
 
     def detach(self, directory: LogDirectory, partition: TopicPartition) -> None:
         """A log that is to be deleted: nobody finds it from here on. `begin_delete` takes its files away."""
-        directory.detached.append(self._forget(directory, partition))
+        directory.detached.append(self.forget(directory, partition))
+        self.moves.cancel(partition)
 
     def begin_delete(self, directory: LogDirectory, now_ms: int) -> RenamePlan:
         """How the logs that were let go lose their names, for a thread that may wait for the disk."""
@@ -397,10 +427,14 @@ class Logs:
         self._to_remove = [entry for entry in self._to_remove if entry[0] > now_ms]
         return due
 
+    def remove_at(self, due_ms: int, directory: LogDirectory, path: str) -> None:
+        """A directory of a log that is none any more: `take_due_directories` hands it out when its time has come."""
+        self._to_remove.append((due_ms, directory, path))
+
     def remove_later(self, path: str, now_ms: int) -> None:
         """Takes back the directory of a deleted log that could not be removed yet."""
         directory = next(directory for directory in self.directories if directory.path == os.path.dirname(path))
-        self._to_remove.append((now_ms, directory, path))
+        self.remove_at(now_ms, directory, path)
 
     def remove_tree(self, path: str) -> None:
         """Removes the directory of a deleted log; touches no state, so a thread may do it."""

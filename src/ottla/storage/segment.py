@@ -552,6 +552,15 @@ class Segment:
         for source, target in renames:
             self._disk.rename(source, target)
         self._suffix = suffix
+        self._rename_indexes()
+
+    def moved_to(self, directory: str) -> None:
+        """The directory has another name: files are opened there from now on."""
+        self.directory = directory
+        self.release()
+        self._rename_indexes()
+
+    def _rename_indexes(self) -> None:
         self.offset_index.renamed(self.path(INDEX_SUFFIX))
         self.time_index.renamed(self.path(TIME_INDEX_SUFFIX))
         self.transaction_index.renamed(self.path(TRANSACTION_INDEX_SUFFIX))

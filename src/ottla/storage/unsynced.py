@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 
 from ottla.disk import Disk, File
@@ -31,6 +32,11 @@ class UnsyncedFiles:
     def settle(self, paths: Iterable[str]) -> None:
         """These are durable."""
         self._paths.difference_update(paths)
+
+    def moved_to(self, directory: str) -> None:
+        """The directory has another name."""
+        self._directory = directory
+        self._paths = {os.path.join(directory, os.path.basename(path)) for path in self._paths}
 
     def clear(self) -> None:
         self._paths.clear()

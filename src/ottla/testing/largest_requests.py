@@ -108,6 +108,12 @@ def _fetch(size: Size) -> Any:
     return filled(fetch.FetchRequest, 12, max_wait_ms=200, min_bytes=1 << 30, max_bytes=1 << 30, topics=[topic])
 
 
+def _alter_replica_log_dirs(size: Size) -> Any:
+    """Of a directory that there is not: all that a broker does about each replica without a disk."""
+    topic = log_dirs.AlterReplicaLogDirTopic(name=WIDE, partitions=list(range(min(size.partitions, 49_000))))
+    return log_dirs.AlterReplicaLogDirsRequest(dirs=[log_dirs.AlterReplicaLogDir(path="/nowhere", topics=[topic])])
+
+
 def _fetch_small_topics(size: Size) -> Any:
     """A new session with very many topics of one partition each."""
     partition = filled(fetch.FetchPartition, 12, partition=0, fetch_offset=0, partition_max_bytes=1000)
@@ -404,6 +410,7 @@ ROWS = (
     Row("DescribeConfigs of very many groups", 4, _describe_configs),
     Row("AlterConfigs", 2, _alter_configs),
     Row("IncrementalAlterConfigs", 1, _incremental_alter_configs),
+    Row("AlterReplicaLogDirs of every partition", 2, _alter_replica_log_dirs),
     Row("DescribeLogDirs", 4, lambda size: filled(log_dirs.DescribeLogDirsRequest, 4, topics=None)),
     Row("CreatePartitions", 3, _create_partitions),
     Row("DeleteGroups", 2, lambda size: filled(groups.DeleteGroupsRequest, 2, groups_names=names(size))),

@@ -9,7 +9,13 @@ import pytest
 
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.cluster import DescribeClusterRequest
-from ottla.protocol.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from ottla.protocol.messages.log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
 from ottla.protocol.messages.metadata import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -89,6 +95,26 @@ def log_directories(side: Side) -> None:
             version,
             note=_by_partition,
         )
+
+
+@conversations.add
+def moves_between_log_directories(side: Side) -> None:
+    """To directories that a broker does not have, and of topics that there are not."""
+    topic, _ = side.new_topic("moved", 2)
+    topics = [
+        AlterReplicaLogDirTopic(name=topic, partitions=[0, 7]),
+        AlterReplicaLogDirTopic(name="never", partitions=[0]),
+    ]
+    for version in (1, 2):
+        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path="/nowhere", topics=topics)])
+        side.ask(request, version, note=_by_topic)
+
+
+def _by_topic(answer: Any) -> Any:
+    answer.results.sort(key=lambda each: each.topic_name)
+    for topic in answer.results:
+        topic.partitions.sort(key=lambda each: each.partition_index)
+    return answer
 
 
 def _by_partition(answer: Any) -> Any:

@@ -7,6 +7,7 @@ from ottla.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
+    alter_replica_log_dirs,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -71,7 +72,7 @@ from ottla.protocol.messages.groups import (
     ListGroupsRequest,
     SyncGroupRequest,
 )
-from ottla.protocol.messages.log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from ottla.protocol.messages.metadata import DescribeProducersRequest, DescribeTopicPartitionsRequest, MetadataRequest
 from ottla.protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from ottla.protocol.messages.produce import ProduceRequest
@@ -135,6 +136,7 @@ HANDLERS = by_key(
     serve(DeleteAclsRequest, acls.handle_delete),
     serve(DescribeConfigsRequest, describe_configs.handle, ends_with_peer=True),
     serve(AlterConfigsRequest, alter_configs.handle, elements_max=50_000),
+    serve(AlterReplicaLogDirsRequest, alter_replica_log_dirs.handle, elements_max=50_000),
     serve(DescribeLogDirsRequest, describe_log_dirs.handle, ends_with_peer=True),
     serve(SaslAuthenticateRequest, sasl.handle_authenticate),
     serve(CreatePartitionsRequest, create_partitions.handle, elements_max=50_000),
