@@ -18,7 +18,7 @@ from ottla.protocol.messages.fetch import PartitionData
 from ottla.records.control import EndTransactionMarker
 from ottla.replication.fetch_requests import FetchPosition
 from ottla.replication.follower import Follower, follower_high_watermark, truncation_offset
-from ottla.replication.leader import NO_EPOCH, Leader
+from ottla.replication.leader import NO_EPOCH, Leader, check_epoch
 from ottla.runtime.signal import Signal
 from ottla.storage.admission import Admitted
 from ottla.storage.appended import Appended
@@ -123,6 +123,11 @@ class Partition:
             log_start_offset=self.log.log_start_offset,
         )
 
+    def moved_to(self, log: Log) -> None:
+        """The log is in another directory of this broker, with the same records."""
+        self.log = log
+        self.moved.fire()
+
     def leave(self) -> None:
         """The partition is no longer here."""
         self._leader = self._follower = None
@@ -178,9 +183,14 @@ class Partition:
         if self._leader is None:
             raise self._not_leader()
 
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """Whoever knows the leader epoch must know the same one as this replica, in whatever role; -1 does not say."""
+        check_epoch(self.leader_epoch, current_leader_epoch)
+
     @property
     def watermarks(self) -> Watermarks:
-        high_watermark = self.leader.high_watermark
+        """As they are known here, in any role."""
+        high_watermark = self.high_watermark
         return Watermarks(high_watermark, self.log.last_stable_offset(high_watermark), self.log.log_start_offset)
 
     def upper_offset(self, isolation: int) -> int:

@@ -132,6 +132,11 @@ class FetchPlan:
         wanted = None if self._session is None else self._session.partitions.get(key)
         return self._names.get(key.topic_id) if wanted is None else wanted.name
 
+    def reported_of(self, key: WantedKey) -> Reported | None:
+        """What was last reported of a partition in this session; None where nobody keeps that."""
+        wanted = None if self._session is None else self._session.partitions.get(key)
+        return None if wanted is None else wanted.reported
+
     def note_reported(self, key: WantedKey, reported: Reported, *, has_records: bool, has_trouble: bool) -> bool:
         """Notes what a partition has to report, in the order of the answer; whether the answer carries it."""
         if self._session is None:

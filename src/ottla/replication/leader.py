@@ -26,6 +26,15 @@ def high_watermark(ends: Mapping[int, int], isr: Collection[int]) -> int:
     return min(ends[node] for node in isr)
 
 
+def check_epoch(epoch: int, current_leader_epoch: int) -> None:
+    """A client that knows the leader epoch must know the same one as the replica; -1 does not say."""
+    if current_leader_epoch in (epoch, NO_EPOCH):
+        return
+    if current_leader_epoch < epoch:
+        raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"epoch {current_leader_epoch} is over, it is {epoch}")
+    raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"epoch {current_leader_epoch} is not known, it is {epoch}")
+
+
 @dataclass(frozen=True, slots=True)
 class IsrProposal:
     """The in-sync replicas that a leader asks its controller for, and the state that it asks about."""
@@ -124,12 +133,7 @@ class Leader:
     # -- clients -------------------------------------------------------------------------------------------------------
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """A client that knows the leader epoch must know the same one; -1 does not say."""
-        if current_leader_epoch in (self.epoch, NO_EPOCH):
-            return
-        if current_leader_epoch < self.epoch:
-            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"epoch {current_leader_epoch} is over, it is {self.epoch}")
-        raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"epoch {current_leader_epoch} is not known, it is {self.epoch}")
+        check_epoch(self.epoch, current_leader_epoch)
 
     def check_append(self, acks: int, min_insync_replicas: int) -> None:
         """With acks=all a record is taken only where enough replicas could take it."""

@@ -99,7 +99,13 @@ class Cluster(BrokersOfCluster):
     """Brokers 1 to `size`. The ensemble is the test's own."""
 
     def __init__(
-        self, connect: str, *, size: int = 3, settings: Mapping[str, str] | None = None, in_process: bool = True
+        self,
+        connect: str,
+        *,
+        size: int = 3,
+        settings: Mapping[str, str] | None = None,
+        racks: Mapping[int, str] | None = None,
+        in_process: bool = True,
     ) -> None:
         super().__init__(connect)
         self.brokers = {
@@ -107,6 +113,7 @@ class Cluster(BrokersOfCluster):
                 {
                     **CLUSTER_SETTINGS,
                     **(settings or {}),
+                    **({"broker.rack": racks[node_id]} if racks else {}),
                     "broker.id": str(node_id),
                     "zookeeper.connect": connect,
                 },

@@ -20,6 +20,7 @@ from ottla.protocol.messages.fetch import (
 )
 from ottla.replication.fetch_sessions import FetchPlan, Reported, WantedKey
 from ottla.replication.leader import NO_EPOCH
+from ottla.replication.read_replicas import has_rack_aware_selector, replica_in_rack
 from ottla.runtime.signal import Signal, Watch
 from ottla.runtime.turns import STEP, Pace, Steps
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 FIRST_BATCH_VERSION = 4  # earlier readers know only formats 0 and 1
 FIRST_AT_LEAST_ONE_VERSION = 3
 FIRST_SESSION_VERSION = 7
+FIRST_RACK_VERSION = 11  # from here on followers serve consumers (KIP-392)
 FIRST_TOPIC_ID_VERSION = 13
 FIRST_LEADER_VERSION = 16  # whoever asks the wrong broker is told the right one (KIP-951)
 NO_OFFSET = -1
@@ -85,11 +87,14 @@ class _Reading:
         "_bytes_read",
         "_context",
         "_follower_id",
-        "_has_error",
+        "_is_complete",
         "_plan",
+        "_rack",
         "_read_from",
+        "_reads_followers",
         "_request",
         "_results",
+        "_selects_by_rack",
     )
 
     def __init__(self, broker: Broker, request: FetchRequest, context: Context, plan: FetchPlan) -> None:
@@ -99,12 +104,18 @@ class _Reading:
         self._plan = plan
         replica_id = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
         self._follower_id = replica_id if replica_id >= 0 else None  # every negative id is a consumer's
+        self._reads_followers = self._follower_id is None and context.version >= FIRST_RACK_VERSION
+        # Of the consumer, where somebody wants it to matter. A broker that is alone has no followers.
+        self._selects_by_rack = broker.cluster is not None and has_rack_aware_selector(
+            broker.config.replica_selector_class
+        )
+        self._rack = request.rack_id if self._selects_by_rack and self._reads_followers else ""
         self._at_least_one = context.version >= FIRST_AT_LEAST_ONE_VERSION
         self._results: list[PartitionData] = []  # in the order of what is wanted
         self._read_from: list[tuple[Partition, int]] = []  # with how often it had moved by then
         self._bytes_max = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._bytes_read = 0
-        self._has_error = False
+        self._is_complete = False
 
     async def answer(self) -> FetchResponse:
         """The response, once there is enough to report or the reader has waited for as long as it wants to."""
@@ -152,7 +163,7 @@ class _Reading:
 
     def _is_enough(self) -> bool:
         """Whether what was read is worth answering: enough bytes, or an error."""
-        return self._has_error or not self._plan.wanted or self._bytes_read >= self._request.min_bytes
+        return self._is_complete or not self._plan.wanted or self._bytes_read >= self._request.min_bytes
 
     def _look(self, key: WantedKey, entry: FetchPartition, place: int | None = None) -> PartitionData:
         """Reads what there is of one partition, and notes what the answer holds then."""
@@ -168,10 +179,20 @@ class _Reading:
         except ApiError as error:
             code = self._of_topic_that_went(key) if error.code == ErrorCode.UNKNOWN_TOPIC_ID else error.code
             data = _failed(entry.partition, code)
-            self._has_error = True
+            self._is_complete = True
         self._bytes_read += _size_of(data)
-        self._has_error = self._has_error or data.diverging_epoch is not None
+        self._is_complete = (
+            self._is_complete
+            or data.diverging_epoch is not None
+            or data.preferred_read_replica >= 0
+            or (self._selects_by_rack and self._follower_id is not None and self._is_watermark_news(key, data))
+        )
         return data
+
+    def _is_watermark_news(self, key: WantedKey, data: PartitionData) -> bool:
+        """Consumers read from followers, up to the high watermark that these were told: they hear of it at once."""
+        reported = self._plan.reported_of(key)
+        return reported is not None and data.high_watermark > reported.high_watermark
 
     def _find(self, key: WantedKey) -> Partition:
         if self._context.version >= FIRST_TOPIC_ID_VERSION:
@@ -187,8 +208,9 @@ class _Reading:
         return ErrorCode.INCONSISTENT_TOPIC_ID if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _read(self, partition: Partition, entry: FetchPartition, bytes_left: int, *, is_first: bool) -> PartitionData:
-        leader = partition.leader
-        leader.check_epoch(max(NO_EPOCH, entry.current_leader_epoch))  # here every negative one does not say
+        partition.check_epoch(max(NO_EPOCH, entry.current_leader_epoch))  # here every negative one does not say
+        if not self._reads_followers:
+            partition.check_leader()
         high_watermark, last_stable_offset, log_start_offset = partition.watermarks
         data = PartitionData(
             partition_index=entry.partition,
@@ -198,9 +220,11 @@ class _Reading:
             aborted_transactions=None,
             records=b"",
         )
+        if self._rack and self._note_read_replica(partition, entry, data):
+            return data
         if self._follower_id is not None:
             self._check_is_broker()
-            leader.check_follower(self._follower_id, entry.current_leader_epoch)
+            partition.leader.check_follower(self._follower_id, entry.current_leader_epoch)
         if entry.last_fetched_epoch >= 0 and self._note_divergence(partition, entry, data):
             return data
         if self._follower_id is not None:
@@ -232,6 +256,18 @@ class _Reading:
             ]
         data.records = found.records
         return data
+
+    def _note_read_replica(self, partition: Partition, entry: FetchPartition, data: PartitionData) -> bool:
+        """Names the replica that this consumer is to read from, if that is another one: nothing is read here then."""
+        leader = partition.current_leader
+        if leader is None:
+            return False
+        racks = {node.node_id: node.rack for node, _ in self._broker.endpoints(self._context.session.listener_name)}
+        chosen = replica_in_rack(leader, entry.fetch_offset, self._rack, racks)
+        if chosen is None:
+            return False
+        data.preferred_read_replica = chosen
+        return True
 
     def _check_is_broker(self) -> None:
         """Followers read what is not committed, and what they read counts as replicated: that is for brokers only."""
@@ -282,7 +318,7 @@ class _Reading:
             if pace is not None and number % STEP == 0 and pace.is_spent:
                 await pace.yield_turn()
             reported = Reported(data.high_watermark, data.log_start_offset)
-            has_trouble = bool(data.error_code) or data.diverging_epoch is not None
+            has_trouble = bool(data.error_code) or data.diverging_epoch is not None or data.preferred_read_replica >= 0
             if not self._plan.note_reported(key, reported, has_records=data.records != b"", has_trouble=has_trouble):
                 continue
             if data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
@@ -303,7 +339,7 @@ class _Reading:
     def _in_order(self) -> list[tuple[WantedKey, PartitionData]]:
         """What was read, in the order of what is wanted; but who is not there comes last, as Kafka answers."""
         read = [(key, data) for (key, _), data in zip(self._plan.wanted, self._results, strict=True)]
-        if self._has_error:
+        if self._is_complete:
             read.sort(key=lambda one: one[1].error_code in UNKNOWN_CODES)
         return read
 

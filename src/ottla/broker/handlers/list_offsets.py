@@ -31,6 +31,7 @@ EARLIEST_PENDING_UPLOAD = -6
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
+FIRST_NOT_AVAILABLE_VERSION = 5
 FIRST_EPOCH_VERSION = 4
 
 
@@ -82,7 +83,8 @@ def _begun(
                 partitions[index] = ListOffsetsPartitionResponse(partition_index=index)
                 unfinished.append(Unfinished(topic.name, entry, partitions[index], error.lookup))
             except ApiError as error:
-                partitions[index] = ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
+                code = _code_of(error, context.version)
+                partitions[index] = ListOffsetsPartitionResponse(partition_index=index, error_code=code)
             looked_at += 1
             if looked_at % STEP == 0:
                 yield
@@ -110,7 +112,7 @@ async def _finish(broker: Broker, request: ListOffsetsRequest, context: Context,
             except LongLookupError as error:
                 lookup = error.lookup
             except ApiError as error:
-                answer.error_code = error.code
+                answer.error_code = _code_of(error, context.version)
                 lookup = None
 
 
@@ -140,6 +142,7 @@ def _find(partition: Partition, entry: ListOffsetsPartition, request: ListOffset
     upper_offset = log.end_offset if request.replica_id >= 0 else partition.upper_offset(request.isolation_level)
     match entry.timestamp:
         case -1:
+            _check_watermark(partition, request)
             # Asked for by the epoch of the end, so that a reader can notice a truncation.
             return Found(upper_offset, -1, partition.leader.epoch)
         case -2 | -4:
@@ -147,7 +150,30 @@ def _find(partition: Partition, entry: ListOffsetsPartition, request: ListOffset
         case -5 | -6:
             return NOT_FOUND  # nothing is tiered
         case _:
-            return _find_by_time(partition, entry.timestamp, upper_offset, looked)
+            found = _find_by_time(partition, entry.timestamp, upper_offset, looked)
+            if found is NOT_FOUND:
+                _check_watermark(partition, request)
+            return found
+
+
+def _check_watermark(partition: Partition, request: ListOffsetsRequest) -> None:
+    """OFFSET_NOT_AVAILABLE where a new leader does not know yet that all from before its epoch is committed.
+
+    A client that heard of a later high watermark from the leader before would see it go back (KIP-207).
+    """
+    leader = partition.leader
+    if request.replica_id < 0 and leader.high_watermark < leader.epoch_start_offset:
+        raise ApiError(
+            ErrorCode.OFFSET_NOT_AVAILABLE,
+            f"{partition.name} is known to be committed up to {leader.high_watermark}; its leader began its epoch at "
+            f"{leader.epoch_start_offset}",
+        )
+
+
+def _code_of(error: ApiError, version: int) -> ErrorCode:
+    if error.code == ErrorCode.OFFSET_NOT_AVAILABLE and version < FIRST_NOT_AVAILABLE_VERSION:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return error.code
 
 
 def _find_by_time(partition: Partition, timestamp: int, upper_offset: int, looked: Looked) -> Found:
