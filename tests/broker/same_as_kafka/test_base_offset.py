@@ -5,6 +5,8 @@ Messages of formats 0 and 1 number themselves as they like; Kafka 4 does not tak
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ottla.errors import ErrorCode
@@ -50,7 +52,7 @@ def a_claimed_place_beside_other_faults(side: Side) -> None:
 @conversations.add
 def a_claimed_place_of_an_idempotent_producer(side: Side) -> None:
     topic, _ = side.new_topic("counted")
-    producer = {"producer_id": side.new_producer_id(), "producer_epoch": 0}
+    producer: dict[str, Any] = {"producer_id": side.new_producer_id(), "producer_epoch": 0}
     side.ask(produce(topic, one_batch(b"a", **producer, base_sequence=0)), 9)
     for sequence in (0, 1, 5):  # sent already, the next one, one too far
         side.ask(produce(topic, one_batch(b"a", **producer, base_sequence=sequence, base_offset=7)), 9)

@@ -282,7 +282,7 @@ def members_that_were_named_and_did_not_come(side: GroupSide) -> None:
 
 @conversations.add
 def groups_that_a_refused_join_leaves_behind(side: GroupSide) -> None:
-    refused = {
+    refused: dict[str, dict[str, Any]] = {
         "typeless": {"protocol_type": ""},
         "mute": {"protocols": []},
         "early": {"session_timeout_ms": 1},
@@ -312,7 +312,7 @@ def a_group_that_is_full(side: GroupSide) -> None:
     joining = []
     for count in (2, 3):
         joining.append(side.send(join(group), 3, client=side.connect()))
-        wait_until(lambda count=count: len(side.client.ask(described, 5).groups[0].members) == count)
+        wait_until(lambda: len(side.client.ask(described, 5).groups[0].members) == count)  # noqa: B023 (called at once)
     side.ask(join(group, first), 3, note=joined_count)
     for asked in joining:
         side.receive(asked, note=joined_count)

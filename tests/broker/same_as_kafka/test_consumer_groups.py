@@ -100,7 +100,7 @@ def a_consumer_alone(side: GroupSide) -> None:
     side.ask(ListGroupsRequest(types_filter=["consumer"]), 5, note=side.own_groups)
     side.ask(DeleteGroupsRequest(groups_names=[group]), 2)
     for version in (8, 9):
-        of_member = {"member_id": "one", "generation_id_or_member_epoch": epoch}
+        of_member: dict[str, Any] = {"member_id": "one", "generation_id_or_member_epoch": epoch}
         side.ask(commit(group, topic, {0: 1}, **of_member), version)
         side.ask(commit(group, topic, {0: 1}, **{**of_member, "generation_id_or_member_epoch": epoch + 5}), version)
         # Commits of an earlier epoch (KIP-1251) are in test_group_epochs.py.
@@ -170,7 +170,7 @@ def patterns_that_are_taken_and_refused(side: GroupSide) -> None:
     ]
     for number, pattern in enumerate(patterns):
         request = first_beat(side.name(f"group-{number}"), "one", subscribed_topic_regex=pattern)
-        side.ask(request, 1, note=lambda answer, pattern=pattern: (pattern, answer.error_code))
+        side.ask(request, 1, note=lambda answer: (pattern, answer.error_code))  # noqa: B023 (called at once)
 
 
 @pytest.mark.parametrize("title", conversations.titles)

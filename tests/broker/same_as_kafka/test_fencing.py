@@ -118,7 +118,10 @@ def introductions_with_earlier_epochs(side: FencingSide) -> None:
                 name = f"tx-{'-'.join(map(str, ends))}-{commit}-{behind}"
                 producer = ended(side, name, topic, ends, commit=commit)
                 if behind <= producer.epoch:
-                    known = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch - behind}
+                    known: dict[str, Any] = {
+                        "producer_id": producer.producer_id,
+                        "producer_epoch": producer.epoch - behind,
+                    }
                     side.init(name, **known)
                     side.init(name, **known)
                     side.describe(producer.transactional_id)
@@ -132,7 +135,7 @@ def introductions_while_a_transaction_is_open(side: FencingSide) -> None:
             name = f"tx-{'-'.join(map(str, ends))}-{behind}"
             producer = ended(side, name, topic, ends)
             side.add(producer, topic, 0)
-            known = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch - behind}
+            known: dict[str, Any] = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch - behind}
             side.init(name, **known, waits=False)
             side.rest(producer)
             side.init(name, **known)

@@ -24,7 +24,7 @@ def fetch_in_every_version(side: Side) -> None:
         side.ask(produce(topic, one_batch(value, value)), 9)
     for version in range(4, 19):
         name = "" if version >= 13 else topic
-        known = {"topic_id": topic_id} if version >= 13 else {}
+        known: dict[str, Any] = {"topic_id": topic_id} if version >= 13 else {}
         for offset in (0, 1, 3, 6, 7, -1):
             side.ask(fetch(name, offset, **known), version)
         for isolation_level in (0, 1):
@@ -40,7 +40,7 @@ def fetch_in_every_version(side: Side) -> None:
             for epoch in (0, 1):
                 side.ask(fetch(name, 2, last_fetched_epoch=epoch, **known), version)
             side.ask(fetch(name, 8, last_fetched_epoch=0, **known), version)
-        unknown = {"topic_id": UUID(int=9)} if version >= 13 else {}
+        unknown: dict[str, Any] = {"topic_id": UUID(int=9)} if version >= 13 else {}
         side.ask(fetch("" if version >= 13 else side.name("never"), **unknown), version)
 
 

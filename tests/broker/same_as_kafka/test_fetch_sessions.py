@@ -30,12 +30,12 @@ class Wanted(NamedTuple):
 def in_session(session_id: int, epoch: int, *wanted: Wanted, max_bytes: int = 1 << 20) -> FetchRequest:
     topics, forgotten = [], []
     for topic, partition, offset in wanted:
-        named = {"topic": topic, "topic_id": ZERO_UUID} if isinstance(topic, str) else {"topic": "", "topic_id": topic}
+        name, topic_id = (topic, ZERO_UUID) if isinstance(topic, str) else ("", topic)
         if offset is None:
-            forgotten.append(ForgottenTopic(**named, partitions=[partition]))
+            forgotten.append(ForgottenTopic(topic=name, topic_id=topic_id, partitions=[partition]))
         else:
-            wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
-            topics.append(FetchTopic(**named, partitions=[wanted]))
+            entry = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+            topics.append(FetchTopic(topic=name, topic_id=topic_id, partitions=[entry]))
     return FetchRequest(
         max_wait_ms=0,
         min_bytes=1,

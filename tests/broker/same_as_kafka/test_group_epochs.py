@@ -150,7 +150,7 @@ def commits_of_earlier_epochs(side: EpochSide) -> None:
     def commit_all() -> None:
         for member_id in ("one", "two"):
             for epoch in range(-1, 5):
-                of_member = {"member_id": member_id, "generation_id_or_member_epoch": epoch}
+                of_member: dict[str, Any] = {"member_id": member_id, "generation_id_or_member_epoch": epoch}
                 for partition in (kept, 1 - kept):
                     side.ask(commit(group, topic, {partition: 1}, **of_member), 9)
                 side.ask(commit(group, topic, {kept: 1, 1 - kept: 1}, **of_member), 9)
@@ -243,7 +243,7 @@ def a_topic_gets_partitions(side: EpochSide) -> None:
 def a_group_changes_its_protocol(side: EpochSide) -> None:
     group = side.name("group")
     topic, topic_id = side.known_topic("read", 2, group)
-    reads = {"metadata": subscription_to(topic)}
+    reads: dict[str, Any] = {"metadata": subscription_to(topic)}
     joined = side.ask(join(group, group_instance_id="classic", **reads), 9)
     old = str(joined.member_id)
     side.ask(sync(group, 1, old, {old: ASSIGNED_NOTHING}, group_instance_id="classic"), 5)

@@ -53,7 +53,7 @@ def offsets_are_committed(side: GroupSide) -> None:
         side.ask(commit("", topic, {0: 1}), version)
         side.ask(OffsetCommitRequest(group_id=group, topics=[]), version)
         side.ask(commit(group, topic, {}), version)
-        member = {"member_id": "nobody", "generation_id_or_member_epoch": 3}
+        member: dict[str, Any] = {"member_id": "nobody", "generation_id_or_member_epoch": 3}
         side.ask(commit(group, topic, {0: 1}, **member), version)
         side.ask(commit(side.name("unknown"), topic, {0: 1}, **member), version)
         side.ask(commit(group, topic, {0: 1}, member_id="nobody"), version)
@@ -70,7 +70,7 @@ def a_member_commits(side: GroupSide) -> None:
     group = side.name("group")
     member, generation = side.lone_member(group, metadata=subscription_to(topic))
     for version in range(2, 10):
-        of_member = {"member_id": member, "generation_id_or_member_epoch": generation}
+        of_member: dict[str, Any] = {"member_id": member, "generation_id_or_member_epoch": generation}
         side.ask(commit(group, topic, {0: 1}, **of_member), version)
         side.ask(commit(group, topic, {0: 1}, **{**of_member, "generation_id_or_member_epoch": 9}), version)
         side.ask(commit(group, topic, {0: 1}, **{**of_member, "generation_id_or_member_epoch": -1}), version)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ottla.protocol.messages.offsets import (
@@ -18,7 +20,7 @@ pytestmark = pytest.mark.slow
 class SequenceSide(Side):
     """A side whose topics have lost their first record, so that the start of a log is told from none."""
 
-    def shortened_topic(self, name: str, **config: str) -> str:
+    def shortened_topic(self, name: str, **config: Any) -> str:
         topic, _ = self.new_topic(name, **config)
         self.ask(produce(topic, one_batch(b"first", keys=[b"k"])), 9, note=lambda answer: "appended")
         partition = DeleteRecordsPartition(partition_index=0, offset=1)
@@ -26,7 +28,7 @@ class SequenceSide(Side):
         self.ask(DeleteRecordsRequest(topics=[entry], timeout_ms=5000), 2)
         return topic
 
-    def send(self, topic: str, producer_id: int, epoch: int, sequence: int, *values: bytes, version: int = 9) -> None:
+    def append(self, topic: str, producer_id: int, epoch: int, sequence: int, *values: bytes, version: int = 9) -> None:
         batch = one_batch(
             *values or (b"v",),
             timestamps=1_700_000_000_000 + sequence,
@@ -47,9 +49,9 @@ def batches_are_sent_again(side: SequenceSide) -> None:
     for version in (3, 5, 7, 9, 12):
         epoch = version
         for sequence in range(7):
-            side.send(topic, producer_id, epoch, sequence, version=version)
+            side.append(topic, producer_id, epoch, sequence, version=version)
         for sequence in range(8, -1, -1):
-            side.send(topic, producer_id, epoch, sequence, version=version)
+            side.append(topic, producer_id, epoch, sequence, version=version)
 
 
 @conversations.add
@@ -74,16 +76,16 @@ def batches_out_of_turn(side: SequenceSide) -> None:
         # One, two and many epochs ahead and behind, with sequences that begin, go on and leap.
         for epoch in (0, 1, 3, 2, 1, 0, 30_000, 29_999, 29_998, 0, 30_001):
             for sequence in (2, 0, 0, 1, 3):
-                side.send(topic, producer_id, epoch, sequence, version=version)
+                side.append(topic, producer_id, epoch, sequence, version=version)
     topic = side.shortened_topic("late")
-    side.send(topic, side.new_producer_id(), 3, 17)
+    side.append(topic, side.new_producer_id(), 3, 17)
     producer_id = side.new_producer_id()
-    side.send(topic, producer_id, 0, 2**31 - 1)
+    side.append(topic, producer_id, 0, 2**31 - 1)
     for sequence in (1, 0, 0, 2**31 - 1, 1):
-        side.send(topic, producer_id, 0, sequence)
-    side.send(topic, producer_id, 0, 2, b"a", b"b", b"c")
+        side.append(topic, producer_id, 0, sequence)
+    side.append(topic, producer_id, 0, 2, b"a", b"b", b"c")
     for sequence, count in ((2, 1), (3, 2), (2, 2), (2, 4), (2, 3), (5, 1)):
-        side.send(topic, producer_id, 0, sequence, *[b"v"] * count)
+        side.append(topic, producer_id, 0, sequence, *[b"v"] * count)
 
 
 @conversations.add

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.records import batch
+from ottla.records.codec import crc32c
 from ottla.records.layout import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, LENGTH_AT, LENGTH_PREFIX, Compression
 from ottla.testing.raw_requests import fetch, one_batch, produce, produce_to_many
 from ottla.testing.side_by_side import Brokers, Conversations, Side
@@ -28,7 +28,7 @@ def sealed(data: bytes | bytearray) -> bytes:
     """The same batch with the checksum and the length that its bytes have now."""
     changed = bytearray(data)
     struct.pack_into(">i", changed, LENGTH_AT, len(changed) - LENGTH_PREFIX)
-    struct.pack_into(">I", changed, CRC_AT, batch.codec.crc32c(changed[ATTRIBUTES_AT:]))
+    struct.pack_into(">I", changed, CRC_AT, crc32c(changed[ATTRIBUTES_AT:]))
     return bytes(changed)
 
 

@@ -123,7 +123,7 @@ def who_fetches_and_how(side: Side) -> None:
                     )
                     side.ask(request, version, note=refused)
         name = "" if version >= 13 else topic
-        ids = {"topic_id": topic_id} if version >= 13 else {}
+        ids: dict[str, Any] = {"topic_id": topic_id} if version >= 13 else {}
         side.ask(fetch(name, max_bytes=-5, **ids), version, note=refused)
         side.ask(fetch(name, partition_max_bytes=-5, **ids), version, note=refused)
         if version >= 9:
@@ -216,7 +216,7 @@ def authentication_where_there_is_none(side: Side) -> None:
 
 @conversations.add
 def rules_where_there_is_no_authorizer(side: Side) -> None:
-    kinds = [(1, 1, 1, 1), (2, 3, 3, 3), (7, 4, 15, 2), (5, 2, 12, 3)]
+    kinds: list[tuple[int, ...]] = [(1, 1, 1, 1), (2, 3, 3, 3), (7, 4, 15, 2), (5, 2, 12, 3)]
     good = (2, 3, 3, 3)
     for place in range(4):  # nobody knows these numbers, one at a time
         kinds += [(*good[:place], number, *good[place + 1 :]) for number in (0, -1, 127)]
@@ -283,8 +283,28 @@ def groups_by_kind_and_state(side: Side) -> None:
     def own(answer: Any) -> Any:
         return answer.error_code, [one for one in answer.groups if one.group_id == group]
 
-    kinds = ([], ["classic"], ["Classic"], ["consumer"], ["share"], ["streams"], ["nix"], [""], ["classic", "nix"])
-    states = ([], ["Empty"], ["empty"], ["nix"], ["Stable"], ["Unknown"], [""], ["Dead"], ["Empty", "nix"])
+    kinds: tuple[list[str], ...] = (
+        [],
+        ["classic"],
+        ["Classic"],
+        ["consumer"],
+        ["share"],
+        ["streams"],
+        ["nix"],
+        [""],
+        ["classic", "nix"],
+    )
+    states: tuple[list[str], ...] = (
+        [],
+        ["Empty"],
+        ["empty"],
+        ["nix"],
+        ["Stable"],
+        ["Unknown"],
+        [""],
+        ["Dead"],
+        ["Empty", "nix"],
+    )
     for types_filter in kinds:
         for states_filter in states:
             side.ask(ListGroupsRequest(types_filter=types_filter, states_filter=states_filter), 5, note=own)

@@ -23,13 +23,13 @@ conversations = Conversations(Side)
 def produce_in_every_version(side: Side) -> None:
     topic, topic_id = side.new_topic("written")
     for version in range(3, 14):
-        known = {"topic_id": topic_id} if version >= 13 else {}
+        known: dict[str, Any] = {"topic_id": topic_id} if version >= 13 else {}
         name = "" if version >= 13 else topic
         for acks in (-1, 1):
             side.ask(produce(name, one_batch(b"a", b"b"), acks=acks, **known), version)
         side.ask(produce(name, one_batch(b"a"), acks=2, **known), version)
         side.ask(produce(name, one_batch(b"a"), partition=7, **known), version)
-        unknown = {"topic_id": UUID(int=3)} if version >= 13 else {}
+        unknown: dict[str, Any] = {"topic_id": UUID(int=3)} if version >= 13 else {}
         side.ask(produce("" if version >= 13 else side.name("never"), one_batch(b"a"), **unknown), version)
 
 

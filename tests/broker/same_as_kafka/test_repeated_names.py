@@ -132,7 +132,11 @@ def repeated_partitions_of_other_requests(side: Side) -> None:
     topic, _ = side.new_topic("t", 2)
     never = side.name("never")
     side.ask(produce(topic, one_batch(b"a", b"b", b"c")), 9)
-    names = [[(topic, (0, 0, 1))], [(topic, (0,)), (topic, (0,))], [(topic, (0,)), (topic, (1,))]]
+    names: list[list[tuple[str, tuple[int, ...]]]] = [
+        [(topic, (0, 0, 1))],
+        [(topic, (0,)), (topic, (0,))],
+        [(topic, (0,)), (topic, (1,))],
+    ]
     names += [[(topic, (8, 8))], [(never, (0, 0)), (topic, (1, 1))]]
 
     def offsets_of(indexes: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -104,7 +104,7 @@ def _delete(*topics: DeleteTopicState) -> DeleteTopicsRequest:
 def partitions_are_added_and_never_taken(side: Side) -> None:
     topic, _ = side.new_topic("grown", 2)
     for version in range(4):
-        for count, assignments in (
+        growths: tuple[tuple[int, list[list[int]] | None], ...] = (
             (2, None),
             (1, None),
             (0, None),
@@ -114,7 +114,8 @@ def partitions_are_added_and_never_taken(side: Side) -> None:
             (3, [[9]]),
             (3, [[1, 1]]),
             (3, [[]]),
-        ):
+        )
+        for count, assignments in growths:
             side.ask(_grow(topic, count, assignments, validate_only=True), version)
         side.ask(_grow(topic, 3, [[1]], validate_only=True), version)
         side.ask(_grow(side.name("never"), 3), version)
