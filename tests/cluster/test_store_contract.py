@@ -30,15 +30,6 @@ def _contract() -> dict[str, Any]:
 globals().update(_contract())
 
 
-@pytest.fixture(scope="module")
-def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
-    """One server for all; each test works below a path of its own."""
-    made = ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper"))
-    made.start()
-    yield made
-    made.kill()
-
-
 @pytest.fixture
 def run() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
     with asyncio.Runner() as runner:
@@ -46,7 +37,8 @@ def run() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
 
 
 @pytest.fixture
-def store(ensemble: ZooKeeperEnsemble, run: Any) -> Iterator[ZooKeeperStore]:
-    made = run(connect(ZooKeeperOptions(f"{ensemble.connect}/test-{next(CHROOTS)}")))
+def store(shared_ensemble: ZooKeeperEnsemble, run: Any) -> Iterator[ZooKeeperStore]:
+    """Each test works below a path of its own."""
+    made = run(connect(ZooKeeperOptions(f"{shared_ensemble.connect}/test-{next(CHROOTS)}")))
     yield made
     run(made.close())

@@ -72,5 +72,5 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(orders: Path):
     assert process.stdout.readline().startswith(str(orders).encode())
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(30) == 141
+    assert process.wait(120) == 141
     process.stderr.close()

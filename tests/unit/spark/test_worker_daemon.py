@@ -28,7 +28,7 @@ def test_a_worker_that_spark_lets_go_ends_without_a_stack_trace(function: str, i
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
     assert "Traceback" not in ended.stderr
     assert ended.stdout.split() == ["1", str(is_frozen)]
