@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,9 +15,14 @@ from ottla.config.broker_settings import (
     LogSettings,
     NetworkSettings,
     ReplicationSettings,
-    TlsSettings,
     TopicCreationSettings,
     TransactionSettings,
+)
+from ottla.config.listener_security import (
+    ListenerSecurity,
+    listener_security,
+    listener_setting,
+    split_listener_setting,
 )
 from ottla.config.listeners import (
     UNROUTABLE,
@@ -28,6 +33,7 @@ from ottla.config.listeners import (
     parse_protocol_map,
 )
 from ottla.config.properties import Properties
+from ottla.config.security_settings import SaslSettings, TlsSettings
 from ottla.config.setting import Setting, Value, attribute_of, settings_of, unknown_setting
 from ottla.config.settings_without_effect import SettingsWithoutEffect
 from ottla.config.topic import TOPIC_SETTINGS, LogConfig
@@ -35,8 +41,6 @@ from ottla.config.unsupported import is_known_unsupported
 from ottla.errors import ConfigError
 
 DEDUPE_BUFFER_BYTES_MIN = 1 << 20  # for each compaction that runs
-# A listener that promises more than it does would be worse than none.
-SERVED_PROTOCOLS = ("PLAINTEXT",)
 
 
 # Without slots, unlike other values here: slots forbid several bases, and there is one of these in a process.
@@ -51,9 +55,13 @@ class BrokerConfig(
     GroupCoordinatorSettings,
     TransactionSettings,
     TlsSettings,
+    SaslSettings,
     SettingsWithoutEffect,
 ):
     """The settings of a broker. The field names are the setting names with `_` for `.`."""
+
+    # Settings for one listener, `listener.name.<name>.…`, as texts that were checked.
+    listener_overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def load(cls, properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
@@ -62,12 +70,16 @@ class BrokerConfig(
         ConfigError says in one line which setting is unknown, of the wrong type, out of range or at odds with another.
         """
         values: dict[str, Any] = {}
+        overrides: dict[str, str] = {}
         ignored = []
         for name, text in properties.items():
             if name in BROKER_SETTINGS:
                 values[attribute_of(name)] = _parsed(name, text, properties)
                 if BROKER_SETTINGS[name].no_effect:
                     ignored.append(name)
+            elif (of_listener := listener_setting(name)) is not None:
+                _parsed(name, text, properties, of_listener)
+                overrides[name] = text
             elif is_known_unsupported(name):
                 ignored.append(name)
             else:
@@ -76,8 +88,13 @@ class BrokerConfig(
             raise ConfigError(
                 "inter.broker.listener.name and security.inter.broker.protocol exclude each other: set one"
             )
-        config = cls(**_with_one_id(values))
+        config = cls(**_with_one_id(values), listener_overrides=overrides)
         config.check()
+        listeners = {endpoint.name for endpoint in config.endpoints}
+        for name in overrides:
+            split = split_listener_setting(name)
+            if split is not None and split[0].upper() not in listeners:
+                ignored.append(name)
         warnings = list(properties.notes) if isinstance(properties, Properties) else []
         if ignored:
             warnings.append(f"settings of Kafka without effect here: {', '.join(sorted(ignored))}")
@@ -115,6 +132,13 @@ class BrokerConfig(
         if self.advertised_listeners is None:
             return self.endpoints
         return self._endpoints_in("advertised.listeners", self.advertised_listeners)
+
+    @cached_property
+    def security_of_listeners(self) -> dict[str, ListenerSecurity]:
+        """What holds on each listener, by its name; ConfigError where one cannot be served so."""
+        return {
+            endpoint.name: listener_security(endpoint, self, self.listener_overrides) for endpoint in self.endpoints
+        }
 
     @cached_property
     def inter_broker_listener(self) -> str:
@@ -159,13 +183,8 @@ class BrokerConfig(
         if not self.endpoints:
             raise ConfigError("listeners: the broker needs one that is not in controller.listener.names")
         check_ports_differ("listeners", self.endpoints)
-        for endpoint in self.endpoints:
-            _require(
-                endpoint.security_protocol in SERVED_PROTOCOLS,
-                f"listeners={endpoint}: {endpoint.security_protocol} is not served; "
-                f"use a listener that speaks {' or '.join(SERVED_PROTOCOLS)}",
-            )
         names = {endpoint.name for endpoint in self.endpoints}
+        assert self.security_of_listeners is not None, "looking at them has checked them"
         for endpoint in self.advertised_endpoints:
             _require(
                 endpoint.name in names,
@@ -232,9 +251,9 @@ def inherited_value(setting: Setting, config: BrokerConfig) -> Value | None:
     return setting.default
 
 
-def _parsed(name: str, text: str, properties: Mapping[str, str]) -> Value:
+def _parsed(name: str, text: str, properties: Mapping[str, str], setting: Setting | None = None) -> Value:
     try:
-        return BROKER_SETTINGS[name].parse(text)
+        return (setting or BROKER_SETTINGS[name]).parse(text)
     except ConfigError as error:
         raise ConfigError(f"{_origin(name, properties)}{error}") from None
 

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.config.setting import INT_MAX, LONG_MAX, NO_TLS, NOT_THROTTLED, Kind, Update, setting
+from ottla.config.setting import INT_MAX, LONG_MAX, NOT_THROTTLED, Kind, Update, setting
 from ottla.config.topic import LogConfig
 
 HOUR_MS = 3_600_000
@@ -148,9 +148,8 @@ class NetworkSettings:
     connection_failed_authentication_delay_ms: int = setting(
         Kind.INT,
         100,
-        "How long a connection that failed to authenticate is kept before it is closed.",
+        "How long a failed login waits for its answer, which slows down whoever tries passwords.",
         minimum=0,
-        no_effect="no listener authenticates",
     )
     socket_request_max_bytes: int = setting(
         Kind.INT, 104_857_600, "The largest request; a connection that sends a larger one is closed.", minimum=1
@@ -605,53 +604,4 @@ class TransactionSettings:
     )
     add_partitions_to_txn_retry_backoff_max_ms: int = setting(
         Kind.INT, 100, "The longest time for which it is retried.", minimum=0
-    )
-
-
-@dataclass(frozen=True, init=False, repr=False, eq=False)
-class TlsSettings:
-    """TLS, for listeners that speak it."""
-
-    ssl_keystore_location: str | None = setting(
-        Kind.STRING,
-        None,
-        "The file with the broker's key and certificates.",
-        update=Update.PER_BROKER,
-        no_effect=NO_TLS,
-    )
-    ssl_keystore_password: str | None = setting(
-        Kind.PASSWORD, None, "The password of that file.", update=Update.PER_BROKER, no_effect=NO_TLS
-    )
-    ssl_keystore_key: str | None = setting(
-        Kind.PASSWORD, None, "The broker's private key itself, as PEM.", update=Update.PER_BROKER, no_effect=NO_TLS
-    )
-    ssl_keystore_certificate_chain: str | None = setting(
-        Kind.PASSWORD, None, "The broker's certificates themselves, as PEM.", update=Update.PER_BROKER, no_effect=NO_TLS
-    )
-    ssl_key_password: str | None = setting(
-        Kind.PASSWORD, None, "The password of the private key.", update=Update.PER_BROKER, no_effect=NO_TLS
-    )
-    ssl_truststore_location: str | None = setting(
-        Kind.STRING, None, "The file with the certificates to trust.", update=Update.PER_BROKER, no_effect=NO_TLS
-    )
-    ssl_truststore_password: str | None = setting(
-        Kind.PASSWORD, None, "The password of that file.", update=Update.PER_BROKER, no_effect=NO_TLS
-    )
-    ssl_truststore_certificates: str | None = setting(
-        Kind.PASSWORD, None, "The certificates to trust themselves, as PEM.", update=Update.PER_BROKER, no_effect=NO_TLS
-    )
-    ssl_client_auth: str = setting(
-        Kind.STRING,
-        "none",
-        "Whether a client must present a certificate, may do so, or is not asked.",
-        choices=("required", "requested", "none"),
-        update=Update.PER_BROKER,
-        no_effect=NO_TLS,
-    )
-    ssl_enabled_protocols: tuple[str, ...] = setting(
-        Kind.LIST,
-        ("TLSv1.2", "TLSv1.3"),
-        "The versions of TLS that may be used.",
-        update=Update.PER_BROKER,
-        no_effect=NO_TLS,
     )

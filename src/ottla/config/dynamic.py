@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from ottla.config.broker import BROKER_SETTINGS, BrokerConfig, inherited_value
 from ottla.config.group import GROUP_SETTINGS, GroupConfig
+from ottla.config.listener_security import listener_setting
 from ottla.config.setting import Kind, Setting, Update, Value, format_value, shortened, unknown_setting
 from ottla.config.topic import TOPIC_SETTINGS, LogConfig
 from ottla.config.unsupported import is_known_unsupported
@@ -166,7 +167,11 @@ class DynamicConfigs:
     @cached_property
     def _file(self) -> dict[str, str]:
         """What the file sets, as far as we honour it. The number of a broker is known by the time it serves."""
-        honoured = {name: text for name, text in self.static.items() if name in BROKER_SETTINGS}
+        honoured = {
+            name: text
+            for name, text in self.static.items()
+            if name in BROKER_SETTINGS or listener_setting(name) is not None
+        }
         return {**honoured, "broker.id": str(self.node_id), "node.id": str(self.node_id)}
 
     @cached_property
@@ -184,9 +189,11 @@ class DynamicConfigs:
     def _broker_config_with(self, replaced: Mapping[ConfigScope, Mapping[str, str]]) -> BrokerConfig:
         overrides = {**self.overrides, **replaced}
         values: dict[str, Any] = {}
+        of_listeners: dict[str, str] = {}
         for layer in (self._file, overrides.get(DEFAULT_BROKER, {}), overrides.get(self._own_resource, {})):
             values |= _usable(layer, BROKER_SETTINGS)
-        return BrokerConfig(**values)
+            of_listeners |= {name: text for name, text in layer.items() if listener_setting(name) is not None}
+        return BrokerConfig(**values, listener_overrides=of_listeners)
 
     # -- the next image ------------------------------------------------------------------------------------------------
 
@@ -433,15 +440,18 @@ def _usable(overrides: Mapping[str, str], table: Mapping[str, Setting]) -> dict[
     return {
         table[name].attribute: table[name].parse(text)
         for name, text in overrides.items()
-        if _problem(name, text, table) is None
+        if name in table and _problem(name, text, table) is None
     }
 
 
 def _problem(name: str, text: str, table: Mapping[str, Setting]) -> str | None:
-    if name not in table:
+    setting = table.get(name)
+    if setting is None and table is BROKER_SETTINGS:
+        setting = listener_setting(name)
+    if setting is None:
         return unknown_setting(name, table)
     try:
-        table[name].parse(text)
+        setting.parse(text)
     except ConfigError as error:
         return str(error)
     return None
@@ -480,6 +490,8 @@ def _given(name: str, text: str | None) -> str:
 def _known(name: str, table: Mapping[str, Setting]) -> Setting:
     if name in table:
         return table[name]
+    if table is BROKER_SETTINGS and (of_listener := listener_setting(name)) is not None:
+        return of_listener
     if table is BROKER_SETTINGS and is_known_unsupported(name):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,

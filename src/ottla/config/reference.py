@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ottla.config import broker_settings
+from ottla.config import broker_settings, security_settings
 from ottla.config.broker import BROKER_SETTINGS
 from ottla.config.group import GROUP_SETTINGS
 from ottla.config.setting import Setting, format_value, settings_of
@@ -41,7 +41,8 @@ _SECTIONS = (
     broker_settings.ReplicationSettings,
     broker_settings.GroupCoordinatorSettings,
     broker_settings.TransactionSettings,
-    broker_settings.TlsSettings,
+    security_settings.TlsSettings,
+    security_settings.SaslSettings,
     SettingsWithoutEffect,
 )
 

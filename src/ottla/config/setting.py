@@ -26,7 +26,6 @@ SHOWN_LENGTH_MAX = 200
 
 # Why settings have no effect.
 NOT_THROTTLED = "replication is not throttled"
-NO_TLS = "listeners are plaintext"
 NO_TIERED_STORAGE = "there is no tiered storage"
 
 
@@ -155,6 +154,8 @@ def settings_of(cls: type) -> dict[str, Setting]:
     """The settings that a class declares, by name."""
     settings = {}
     for field in dataclasses.fields(cls):
+        if "kind" not in field.metadata:
+            continue  # derived from settings, and none itself
         default: Any = field.default
         name = field.name.replace("_", ".")
         settings[name] = Setting(name=name, default=default, **field.metadata)

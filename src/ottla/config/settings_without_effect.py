@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.config.setting import LONG_MAX, NO_TIERED_STORAGE, NO_TLS, Kind, Update, setting
+from ottla.config.setting import LONG_MAX, NO_TIERED_STORAGE, Kind, Update, setting
 
-NO_SASL = "no listener authenticates"
+NO_SASL = "no listener speaks Kerberos, and a login is never refreshed in the background"
+NO_JAVA = "TLS is that of Python's ssl module, which has no such choice"
 NO_POOLS = "one event loop does this work, with threads for what waits for the disk"
 NO_SUCH_GROUPS = "share groups and streams groups are not served"
 NO_PLUGINS = "no classes are loaded"
@@ -146,15 +147,6 @@ class SettingsWithoutEffect:
     remote_log_reader_threads: int = for_all(
         Kind.INT, 10, "The threads that read from tiered storage.", minimum=1, no_effect=NO_TIERED_STORAGE
     )
-    sasl_enabled_mechanisms: tuple[str, ...] = for_one(
-        Kind.LIST, ("GSSAPI",), "The mechanisms by which clients may authenticate.", no_effect=NO_SASL
-    )
-    sasl_mechanism_inter_broker_protocol: str = for_one(
-        Kind.STRING, "GSSAPI", "The mechanism by which brokers authenticate to each other.", no_effect=NO_SASL
-    )
-    sasl_jaas_config: str | None = for_one(
-        Kind.PASSWORD, None, "The login of the broker, in the format of JAAS.", no_effect=NO_SASL
-    )
     sasl_kerberos_kinit_cmd: str = for_one(Kind.STRING, "/usr/bin/kinit", "Kerberos's kinit.", no_effect=NO_SASL)
     sasl_kerberos_min_time_before_relogin: int = for_one(
         Kind.LONG, 60_000, "The pause before the next Kerberos login.", no_effect=NO_SASL
@@ -183,19 +175,13 @@ class SettingsWithoutEffect:
     sasl_login_refresh_window_jitter: float = for_one(
         Kind.DOUBLE, 0.05, "The random part of the time after which a login is refreshed.", no_effect=NO_SASL
     )
-    ssl_cipher_suites: tuple[str, ...] = for_one(Kind.LIST, (), "The cipher suites that may be used.", no_effect=NO_TLS)
-    ssl_endpoint_identification_algorithm: str = for_one(
-        Kind.STRING, "https", "How the name of a peer is compared with its certificate.", no_effect=NO_TLS
-    )
     ssl_engine_factory_class: str | None = for_one(
-        Kind.CLASS, None, "The class that creates TLS engines.", no_effect=NO_TLS
+        Kind.CLASS, None, "The class that creates TLS engines.", no_effect=NO_JAVA
     )
-    ssl_keymanager_algorithm: str = for_one(Kind.STRING, "SunX509", "Java's key manager.", no_effect=NO_TLS)
-    ssl_keystore_type: str = for_one(Kind.STRING, "JKS", "The format of the key store.", no_effect=NO_TLS)
-    ssl_protocol: str = for_one(Kind.STRING, "TLSv1.3", "The version of TLS to start with.", no_effect=NO_TLS)
-    ssl_provider: str | None = for_one(Kind.STRING, None, "Java's provider of TLS.", no_effect=NO_TLS)
+    ssl_keymanager_algorithm: str = for_one(Kind.STRING, "SunX509", "Java's key manager.", no_effect=NO_JAVA)
+    ssl_protocol: str = for_one(Kind.STRING, "TLSv1.3", "The version of TLS to start with.", no_effect=NO_JAVA)
+    ssl_provider: str | None = for_one(Kind.STRING, None, "Java's provider of TLS.", no_effect=NO_JAVA)
     ssl_secure_random_implementation: str | None = for_one(
-        Kind.STRING, None, "Java's source of random numbers.", no_effect=NO_TLS
+        Kind.STRING, None, "Java's source of random numbers.", no_effect=NO_JAVA
     )
-    ssl_trustmanager_algorithm: str = for_one(Kind.STRING, "PKIX", "Java's trust manager.", no_effect=NO_TLS)
-    ssl_truststore_type: str = for_one(Kind.STRING, "JKS", "The format of the trust store.", no_effect=NO_TLS)
+    ssl_trustmanager_algorithm: str = for_one(Kind.STRING, "PKIX", "Java's trust manager.", no_effect=NO_JAVA)

@@ -232,7 +232,7 @@ def test_ipv4_and_ipv6_may_share_a_name_and_a_port() -> None:
             "listeners: PLAINTEXT://a:1 and B://b:1 have the same port",
         ),
         ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://a:2"}, "have the same name"),
-        ({"listeners": "SSL://a:1"}, "listeners=SSL://a:1: SSL is not served"),
+        ({"listeners": "SSL://a:1"}, "SSL://a:1: TLS needs a key and certificates"),
         (
             {"listeners": "PLAINTEXT://0.0.0.0:9092"},
             "PLAINTEXT://0.0.0.0:9092: clients cannot connect to 0.0.0.0; set advertised.listeners",

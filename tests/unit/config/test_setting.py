@@ -156,6 +156,12 @@ def is_read(setting: Setting, sources: str) -> bool:
     """Whether some code looks at the setting, or it gives the default of one that is looked at."""
     if re.search(rf"\.{setting.attribute}\b(?!\")", sources) or READ_BY_PATTERN.fullmatch(setting.attribute):
         return True
+    if re.search(
+        rf'\b(?:get|own)\("{re.escape(setting.name)}"|^(?:JAAS_CONFIG|    setting) = "{re.escape(setting.name)}"',
+        sources,
+        re.M,
+    ):
+        return True  # under the prefix of a listener as well
     behind = [one for one in (*TOPIC_SETTINGS.values(), *GROUP_SETTINGS.values()) if setting.name in one.broker_names]
     return any(is_read(one, sources) for one in behind if one.attribute != setting.attribute)
 

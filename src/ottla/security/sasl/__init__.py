@@ -1,0 +1,1 @@
+"""The mechanisms of SASL, each as bytes in and bytes out."""

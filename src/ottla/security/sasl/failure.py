@@ -1,0 +1,13 @@
+"""What a login fails with."""
+
+from __future__ import annotations
+
+from ottla.errors import OttlaError
+
+
+class LoginFailed(OttlaError):  # noqa: N818 (it is what happened)
+    """A login was refused, or cannot be read. `told`: what the peer may know of the reason, where that is anything."""
+
+    def __init__(self, reason: str, told: str | None = None) -> None:
+        super().__init__(reason)
+        self.told = told
