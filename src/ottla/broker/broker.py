@@ -26,6 +26,7 @@ from ottla.broker.controller import Controller, begin_controller_epoch, finish_d
 from ottla.broker.directory_moves import DirectoryMoves
 from ottla.broker.disk_failures import DiskFailures
 from ottla.broker.dispatch import Dispatcher
+from ottla.broker.first_users import store_first_users
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.handlers import CLUSTER_HANDLERS, HANDLERS
 from ottla.broker.handlers.api_versions import advertised
@@ -42,20 +43,26 @@ from ottla.broker.metadata_changes import MetadataChanges
 from ottla.broker.partition import Partition
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.replicas import Replicas
+from ottla.broker.sasl_authenticator import SaslAuthenticator
+from ottla.broker.scram_users import ScramUsers
 from ottla.broker.session import Sessions
+from ottla.broker.tls_listeners import CertificateAuthenticator, TlsListener
 from ottla.broker.transaction_coordinator import TransactionCoordinator
 from ottla.broker.upkeep import Upkeep
 from ottla.cluster import nodes
 from ottla.cluster.image import BrokerNode, ClusterImage, Endpoint, PartitionState
 from ottla.config.broker import BrokerConfig
 from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs
+from ottla.config.listener_security import ListenerSecurity
 from ottla.config.topic import LogConfig
 from ottla.descriptors import DescriptorTable
 from ottla.disk import Disk, RealDisk
 from ottla.errors import ConfigError, StorageError
 from ottla.ids import TopicPartition
 from ottla.net.client import Connector, connect_tcp
+from ottla.net.connection import Handler
 from ottla.net.server import Bind, Server, ServerLimits, open_listener
+from ottla.net.transport import Plain
 from ottla.protocol.wire import ZERO_UUID
 from ottla.replication.fetch_sessions import FetchSessions
 from ottla.runtime.clock import Clock, SystemClock
@@ -166,6 +173,7 @@ class Broker:
         self._tasks = Tasks()
         self._sockets: list[tuple[str, socket.socket]] = []  # one name may have an IPv4 and an IPv6 address
         self._store: Store | None = None
+        self._tls_listeners: dict[str, TlsListener] = {}
 
     @property
     def config(self) -> BrokerConfig:
@@ -186,6 +194,7 @@ class Broker:
         if (complaint := compiled.complaint()) is not None:
             logger.warning(complaint)
         try:
+            self._open_tls()
             self._bind_listeners()
             self.logs.lock()
             self._check_directories()
@@ -206,6 +215,7 @@ class Broker:
                 self.controller = self.cluster.metadata
             else:
                 await self._become_controller()
+            await store_first_users(self.config.security_of_listeners.values(), ScramUsers(self.store), self.offload)
             self._serve_listeners()
         except BaseException:
             await self._give_up()
@@ -243,6 +253,12 @@ class Broker:
         self.offload.close()
         self.logs.close_locks()
 
+    def _open_tls(self) -> None:
+        """Before anything else: a key that cannot be read stops the start."""
+        for name, security in self.config.security_of_listeners.items():
+            if security.tls is not None:
+                self._tls_listeners[name] = TlsListener(security)
+
     def _bind_listeners(self) -> None:
         """First of all: an address that is taken is found before a long recovery.
 
@@ -262,7 +278,39 @@ class Broker:
 
     def _serve_listeners(self) -> None:
         for name, sock in self._sockets:
-            self.server.listen(name, sock, self.dispatcher, open_session=self.sessions.open)
+            security = self.config.security_of_listeners[name]
+            tls = self._tls_listeners.get(name)
+            self.server.listen(
+                name,
+                sock,
+                self._handler_of(security),
+                open_session=self.sessions.open_for_login if security.is_sasl else self.sessions.open,
+                open_transport=Plain if tls is None else tls.open_transport,
+                login_bytes_max=security.receive_bytes_max if security.is_sasl else None,
+            )
+
+    def _handler_of(self, security: ListenerSecurity) -> Handler:
+        """What a request of the listener meets first: where nobody has to say who they are, the dispatcher."""
+        if security.is_sasl:
+            return SaslAuthenticator(self, security.name, self.dispatcher)
+        if security.tls is not None and security.tls.client_auth != "none":
+            return CertificateAuthenticator(security, self.dispatcher)
+        return self.dispatcher
+
+    def check_tls(self, configs: DynamicConfigs) -> None:
+        """ConfigError if a listener could not be served with the key and the certificates of these settings."""
+        for name, security in configs.broker_config().security_of_listeners.items():
+            if name in self._tls_listeners:
+                self._tls_listeners[name].replacement(security)
+
+    def _reload_tls(self) -> None:
+        """New connections get what the settings say now; those that exist keep what they have."""
+        for name, security in self.config.security_of_listeners.items():
+            if name in self._tls_listeners:
+                new = self._tls_listeners[name].replacement(security)
+                if new is not None:
+                    self._tls_listeners[name].take(new)
+                    logger.info("listener %s has a new key and certificates", name)
 
     def _check_directories(self) -> None:
         """They are ours, and that of the metadata can be had: before anything is written to one of them."""
@@ -432,6 +480,7 @@ class Broker:
             return
         await self._configure_logs(list(self.replicas))
         self.server.limits = server_limits(self.config, self._descriptors)
+        self._reload_tls()
         self.fetch_sessions.slots = self.config.max_incremental_fetch_session_cache_slots
         self.groups.configure(self.config)
         self.transactions.configure(self.config)

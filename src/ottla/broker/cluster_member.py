@@ -20,6 +20,7 @@ from ottla.broker.controller_client import ControllerClient
 from ottla.broker.controller_requests import ControllerRequests
 from ottla.broker.fetchers import Fetchers, FetcherSettings
 from ottla.broker.in_sync import IsrChanges
+from ottla.broker.inter_broker import inter_broker_connector
 from ottla.broker.membership import NOT_REGISTERED, Membership
 from ottla.broker.partition import Partition
 from ottla.cluster import nodes
@@ -50,6 +51,7 @@ class ClusterMember:
         self._broker = broker
         self._store = store
         config = broker.config
+        connector = inter_broker_connector(config, connector)
         listener = config.inter_broker_listener
         self.membership = Membership(itself, store, broker.clock.now_ms, config.zookeeper_session_timeout_ms / MS)
         self._fetchers = Fetchers(

@@ -6,6 +6,7 @@ the same: whoever becomes another principal, and whoever loses a right, is looke
 
 from __future__ import annotations
 
+from ottla.broker.login_state import LoginInProgress
 from ottla.broker.repeated_produce import RepeatedProduce
 
 ANONYMOUS = "User:ANONYMOUS"  # a peer that has not said who it is, in Kafka's words
@@ -22,6 +23,12 @@ class Sessions:
     def open(self, listener_name: str, client_host: str) -> Session:
         return Session(self, listener_name, client_host)
 
+    def open_for_login(self, listener_name: str, client_host: str) -> Session:
+        """Of a peer that must log in first."""
+        session = Session(self, listener_name, client_host)
+        session.login = LoginInProgress()
+        return session
+
     def rules_changed(self) -> None:
         """What somebody may do has changed: nothing that was allowed before counts."""
         self.rules_version += 1
@@ -36,7 +43,11 @@ class Session:
         "_sessions",
         "_version_then",
         "client_host",
+        "ends_ms",
         "listener_name",
+        "login",
+        "login_started_ms",
+        "mechanism",
         "principal",
         "version",
     )
@@ -46,14 +57,27 @@ class Session:
         self.listener_name = listener_name
         self.client_host = client_host
         self.principal = ANONYMOUS
+        self.mechanism: str | None = None  # by which it logged in
+        self.login: LoginInProgress | None = None  # where one is due, or in progress
+        self.login_started_ms = 0
+        self.ends_ms: int | None = None  # when it must have logged in again, in steady time
         self.version = 0
         self._repeated: RepeatedProduce | None = None
         self._version_then = self._rules_version_then = 0  # when it was begun
 
     def become(self, principal: str) -> None:
         """The peer has shown who it is."""
+        if principal == self.principal:
+            return
         self.principal = principal
         self.version += 1
+
+    def logged_in(self, principal: str, mechanism: str, ends_ms: int | None) -> None:
+        """The peer has logged in, for the first time or again."""
+        self.login = None
+        self.mechanism = mechanism
+        self.ends_ms = ends_ms
+        self.become(principal)
 
     @property
     def repeated(self) -> RepeatedProduce | None:

@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "log-dirs": "ottla.cli.log_dirs",
     "reassign": "ottla.cli.reassign",
     "elect": "ottla.cli.elect",
+    "certs": "ottla.cli.certs",
     "dump-log": "ottla.cli.dump_log",
     "completion": "ottla.cli.completion",
 }

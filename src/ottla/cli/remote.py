@@ -12,19 +12,25 @@ from typing import Final
 from ottla.cli.command import CommandError, ExitCode
 from ottla.client.errors import TimedOutError
 from ottla.client.metadata import ClientOptions, Cluster, parse_addresses
+from ottla.client.security import secure_connector
+from ottla.client.settings import AdminSettings
 from ottla.cluster.image import INTERNAL_TOPICS
-from ottla.errors import ApiError, ErrorCode, OttlaError, RecordsError
+from ottla.config.properties import parse_properties
+from ottla.errors import ApiError, ConfigError, ErrorCode, OttlaError, RecordsError
 from ottla.net.client import (
     CannotConnectError,
     ClosedUnansweredError,
     ConnectionFailedError,
     ConnectionOptions,
+    Connector,
     NotABrokerError,
     RequestTimedOutError,
+    connect_tcp,
 )
 
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE: Final = "OTTLA_BOOTSTRAP_SERVERS"
+CONFIG_VARIABLE: Final = "OTTLA_COMMAND_CONFIG"
 TIMEOUT_S_DEFAULT: Final = 30.0
 CONNECT_TIMEOUT_S_MAX: Final = 10.0
 
@@ -59,6 +65,11 @@ _HINTS: Final = {
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old or too new for this",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask an administrator for permission",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask an administrator for permission",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask an administrator for permission",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ask an administrator for permission",
+    ErrorCode.SASL_AUTHENTICATION_FAILED: "look at user, password and certificates in the file of --command-config",
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: "set sasl.mechanism in the file of --command-config",
+    ErrorCode.ILLEGAL_SASL_STATE: "set security.protocol in the file of --command-config to that of the listener",
 }
 # Where it depends on the command. `topics create` has no hint for a bad name: the broker's message explains names.
 _HINTS_OF_COMMANDS: Final = {
@@ -88,6 +99,13 @@ def add_arguments(parser: argparse.ArgumentParser, *, otherwise: str = "") -> No
         f"${BOOTSTRAP_VARIABLE} if it is set, else {BOOTSTRAP_DEFAULT})",
     )
     group.add_argument(
+        "--command-config",
+        metavar="FILE",
+        default=os.environ.get(CONFIG_VARIABLE),
+        help="settings of the client, such as security.protocol, sasl.jaas.config and ssl.truststore.location, in the "
+        f"format of server.properties (default: ${CONFIG_VARIABLE} if it is set)",
+    )
+    group.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=_seconds,
@@ -113,6 +131,7 @@ _seconds.__name__ = "number of seconds"  # argparse names it when it complains
 def run(options: argparse.Namespace, work: Callable[[Cluster], Awaitable[ExitCode]]) -> ExitCode:
     """Connects, does the work and turns its failures into messages and exit codes."""
     addresses = parse_addresses(options.bootstrap_server)
+    connector = _connector(options)
     client = ClientOptions(
         ConnectionOptions(
             client_id="ottla-cli",
@@ -123,13 +142,30 @@ def run(options: argparse.Namespace, work: Callable[[Cluster], Awaitable[ExitCod
     )
 
     async def main() -> ExitCode:
-        async with Cluster(addresses, client) as cluster:
+        async with Cluster(addresses, client, connector) as cluster:
             return await work(cluster)
 
     try:
         return asyncio.run(main())
     except (ApiError, ConnectionFailedError) as error:
         raise command_error(error, options) from error
+
+
+def _connector(options: argparse.Namespace) -> Connector:
+    """The way to brokers that the file of `--command-config` asks for."""
+    path = options.command_config
+    if path is None:
+        return connect_tcp
+    try:
+        with open(path, encoding="utf-8") as file:
+            properties = parse_properties(file.read(), path)
+        return secure_connector(
+            AdminSettings.read({"bootstrap.servers": options.bootstrap_server, **properties}), connect_tcp
+        )
+    except OSError as error:
+        raise CommandError(ExitCode.USAGE, f"{path}: {error.strerror}", "name a file that can be read") from error
+    except ConfigError as error:
+        raise CommandError(ExitCode.USAGE, f"{path}: {error}", "see the guide on security for a whole file") from error
 
 
 def report_failures(errors: Iterable[ApiError]) -> ExitCode:
@@ -155,7 +191,9 @@ def command_error(error: OttlaError, options: argparse.Namespace | None = None) 
             exit_code = ExitCode.NOT_FOUND if code in _NOT_FOUND else ExitCode.REFUSED
             return CommandError(exit_code, str(error), _hint(code, options or argparse.Namespace()))
         case NotABrokerError() | ClosedUnansweredError():
-            return CommandError(ExitCode.UNREACHABLE, str(error), "name a plaintext listener with --bootstrap-server")
+            return CommandError(
+                ExitCode.UNREACHABLE, str(error), "does the listener ask for TLS or a login? see --command-config"
+            )
         case CannotConnectError():
             return CommandError(
                 ExitCode.UNREACHABLE,

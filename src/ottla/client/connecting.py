@@ -7,9 +7,9 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.client.errors import SettingsError
 from ottla.client.metadata import ClientOptions, Cluster, parse_addresses
 from ottla.client.retrying import Pauses
+from ottla.client.security import secure_connector
 from ottla.client.settings import ClientSettings
 from ottla.net.client import Address, ConnectionOptions, Connector, connect_tcp
 
@@ -24,8 +24,6 @@ def client_id_of(settings: ClientSettings) -> str:
 def cluster_of(
     settings: ClientSettings, client_id: str, connector: Connector | None = None, rng: random.Random | None = None
 ) -> Cluster:
-    if settings.security_protocol != "PLAINTEXT":
-        raise SettingsError("security_protocol", f"security_protocol={settings.security_protocol} is not there yet")
     options = ClientOptions(
         connection=ConnectionOptions(
             client_id=client_id,
@@ -36,7 +34,9 @@ def cluster_of(
         timeout_s=settings.default_api_timeout_s,
         pauses=Pauses(settings.retry_backoff_s, settings.retry_backoff_max_s, rng or random.Random()),
     )
-    return Cluster(_addresses(settings.bootstrap_servers), options, connector or connect_tcp)
+    return Cluster(
+        _addresses(settings.bootstrap_servers), options, secure_connector(settings, connector or connect_tcp)
+    )
 
 
 def _addresses(servers: Sequence[str]) -> list[Address]:

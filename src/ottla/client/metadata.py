@@ -15,6 +15,7 @@ from itertools import zip_longest
 from typing import Final, TypeVar
 from uuid import UUID
 
+from ottla.client.error_codes import error_of_code
 from ottla.client.retrying import Deadline, Pauses, UnknownTopicError, error_of, retrying, wants_metadata
 from ottla.errors import ApiError, ConfigError, ErrorCode, OttlaError
 from ottla.ids import ZERO_TOPIC_ID, TopicPartition
@@ -25,6 +26,7 @@ from ottla.net.client import (
     ConnectionFailedError,
     ConnectionOptions,
     Connector,
+    LoginRefusedError,
     connect,
     connect_tcp,
 )
@@ -228,7 +230,10 @@ class Cluster:
         async with self._connecting.setdefault(place, asyncio.Lock()):
             connection = self._connections.get(place)
             if connection is None or connection.is_closed:
-                connection = await connect(address, self.options.connection, self._connector)
+                try:
+                    connection = await connect(address, self.options.connection, self._connector)
+                except LoginRefusedError as error:  # another try does not help
+                    raise error_of_code(error.code, str(error)) from error
                 self._connections[place] = connection
             return connection
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.client.errors import TimedOutError
+from ottla.client.errors import ConfigurationError, TimedOutError
 from ottla.client.metadata import Cluster, ClusterView, Topic
 from ottla.client.retrying import Deadline
 from ottla.errors import ApiError, ErrorCode, OttlaError
@@ -73,6 +73,8 @@ class Refresher:
             error = self._errors.get(name)
             if isinstance(error, ApiError) and error.code in _FINAL:
                 raise error
+            if isinstance(self._failure, ConfigurationError):  # nobody lets us in: waiting does not help
+                raise self._failure
             told = self._told
             try:
                 async with asyncio.timeout_at(deadline.at):

@@ -15,6 +15,7 @@ import dataclasses
 import difflib
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self, TypeVar
@@ -28,6 +29,8 @@ Read = Callable[[Any], Any]
 INT32_MAX: Final = 2**31 - 1
 UNLIMITED: Final = math.inf
 IDEMPOTENT_IN_FLIGHT_MAX: Final = 5  # a broker knows this many batches of a producer again
+
+SECRET: Final = re.compile(r"password|jaas|key.pem|keystore.key|token")  # settings whose values no error repeats
 
 log = logging.getLogger("ottla.client")
 
@@ -220,6 +223,15 @@ class ClientSettings:
     ssl_certfile: str | None = _setting("ssl.certificate.location", None, _optional(_text), "ssl.keystore.location")
     ssl_keyfile: str | None = _setting("ssl.key.location", None, _optional(_text))
     ssl_password: str | None = _setting("ssl.key.password", None, _optional(_text))
+    ssl_certificate_pem: str | None = _setting(
+        "ssl.certificate.pem", None, _optional(_text), "ssl.keystore.certificate.chain"
+    )
+    ssl_key_pem: str | None = _setting("ssl.key.pem", None, _optional(_text), "ssl.keystore.key")
+    ssl_keystore_type: str = _setting("ssl.keystore.type", "PEM", _choice("PEM", "PKCS12", upper=True))
+    ssl_keystore_password: str | None = _setting("ssl.keystore.password", None, _optional(_text))
+    ssl_truststore_type: str = _setting("ssl.truststore.type", "PEM", _choice("PEM", "PKCS12", upper=True))
+    ssl_truststore_password: str | None = _setting("ssl.truststore.password", None, _optional(_text))
+    ssl_enabled_protocols: tuple[str, ...] = _setting("ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), _names)
     ssl_ciphers: str | None = _setting("ssl.cipher.suites", None, _optional(_text))
     ssl_check_hostname: bool = _setting("ssl.endpoint.identification.algorithm", True, _check_hostname)
     sasl_mechanism: str = _setting(
@@ -228,6 +240,7 @@ class ClientSettings:
     )  # fmt: skip
     sasl_username: str | None = _setting("sasl.username", None, _optional(_text), "sasl_plain_username")
     sasl_password: str | None = _setting("sasl.password", None, _optional(_text), "sasl_plain_password")
+    sasl_jaas_config: str | None = _setting("sasl.jaas.config", None, _optional(_text))
     sasl_token_provider: Any = _setting(
         "sasl.oauth.token.provider", None, _any, "sasl_oauth_token_provider", "oauth_cb"
     )
@@ -288,7 +301,8 @@ def _read_value(name: str, value: Any, definition: Definition, is_ours: bool) ->
             return definition.read(float(value) * 1000) / 1000
         found = definition.read(value)
     except (ValueError, TypeError) as error:
-        raise SettingsError(name, f"{name} cannot be {value!r}: {error}") from None
+        shown = "[hidden]" if SECRET.search(name) else repr(value)
+        raise SettingsError(name, f"{name} cannot be {shown}: {error}") from None
     return found / 1000 if definition.is_time else found
 
 
@@ -465,16 +479,10 @@ class AdminSettings(ClientSettings):
 
 # Settings of other clients that are refused with a reason, so that nobody believes they have an effect.
 NOT_HERE: Final = {
-    "sasl.jaas.config": "give sasl_username and sasl_password",
-    "sasl_jaas_config": "give sasl_username and sasl_password",
     "api_version": "versions are agreed on with each broker and not set",
     "api.version.request": "versions are agreed on with each broker and not set",
     "enable.metrics.push": "telemetry is not pushed to brokers",
     "transaction.two.phase.commit.enable": "no broker has it yet",
-    "ssl.keystore.type": "certificates and keys are PEM files here",
-    "ssl.truststore.type": "certificates and keys are PEM files here",
-    "ssl.keystore.password": "certificates and keys are PEM files here: ssl_password is that of the key",
-    "ssl.truststore.password": "certificates are PEM files here, which have no password",
     "queue.buffering.max.messages": "give buffer_memory, in bytes",
     "queue.buffering.max.kbytes": "give buffer_memory, in bytes",
     "batch.num.messages": "give batch_size, in bytes",

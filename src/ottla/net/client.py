@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -21,6 +22,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import ottla
 from ottla.errors import ApiError, ErrorCode, OttlaError, ProtocolError
+from ottla.net.login import Credentials, LoginRefused, SecureConnector, log_in
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.frames import FRAME_BYTES_MAX, LENGTH_BYTES, frame_bytes, framed
 from ottla.protocol.headers import API_VERSIONS_KEY, decode_response_header, encode_request_header
@@ -28,6 +30,7 @@ from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersions
 from ottla.protocol.messages.headers import RequestHeader
 from ottla.protocol.schema import Versions, message_schema_of
 from ottla.protocol.versions import API_TABLE, Api
+from ottla.security.sasl.failure import LoginFailed
 
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
@@ -79,6 +82,14 @@ class RequestTimedOutError(ConnectionFailedError):
 
 class NotABrokerError(ConnectionFailedError):
     """Something answers there, but not in the words of Kafka's protocol."""
+
+
+class LoginRefusedError(ConnectionFailedError):
+    """The broker does not let us in, or is not the one that was meant. `code` is the reason, as far as it told one."""
+
+    def __init__(self, address: Address, message: str, code: ErrorCode) -> None:
+        super().__init__(address, message)
+        self.code = code
 
 
 class UnsupportedByBrokerError(ApiError):
@@ -149,10 +160,19 @@ async def connect(
             connection.attach(await connector(lambda: connection, address))
     except TimeoutError as error:
         raise CannotConnectError(address, f"no connection within {timeout_s:g} s") from error
+    except ssl.SSLError as error:
+        reason = getattr(error, "verify_message", "") or error.reason or "no reason is given"
+        raise LoginRefusedError(
+            address,
+            f"the TLS handshake failed: {reason.lower().replace('_', ' ')}",
+            ErrorCode.SASL_AUTHENTICATION_FAILED,
+        ) from error
     except OSError as error:
         raise CannotConnectError(address, f"no connection: {_reason(error)}") from error
     try:
         await connection.negotiate()
+        if isinstance(connector, SecureConnector) and connector.credentials is not None:
+            await connection.log_in(connector.credentials)
     except BaseException:
         connection.abort()
         raise
@@ -186,6 +206,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._may_write = asyncio.Event()
         self._may_write.set()
         self._ended = asyncio.Event()
+        self._credentials: Credentials | None = None
+        self._login_ends_at: float | None = None  # when to log in again, where the broker limits that
+        self._logging_in = asyncio.Lock()
 
     @property
     def is_closed(self) -> bool:
@@ -225,6 +248,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
         timeout_s: float | None = None,
     ) -> Coroutine[Any, Any, Answer]:
         """Sends a request and returns what waits for its answer: who posts one after the other keeps their order."""
+        if self._login_ends_at is not None:
+            await self._stay_logged_in(self._login_ends_at)
+        return await self._post(message, answer, version_max=version_max, timeout_s=timeout_s)
+
+    async def _post(
+        self, message: object, answer: type[Answer], *, version_max: int | None = None, timeout_s: float | None = None
+    ) -> Coroutine[Any, Any, Answer]:
         api = _api_of(message)
         assert answer is api.response, f"{api.name} is answered by {api.response.__name__}"
         version = self.version_of(api, version_max)
@@ -245,6 +275,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     async def send(self, message: object, *, version_max: int | None = None) -> None:
         """Sends a request that is not answered, such as Produce with acks=0."""
+        if self._login_ends_at is not None:
+            await self._stay_logged_in(self._login_ends_at)
         api = _api_of(message)
         await self._write(message, api.key, self.version_of(api, version_max), is_answered=False)
 
@@ -311,6 +343,33 @@ class BrokerConnection(asyncio.BufferedProtocol):
             raise ApiError(ErrorCode(response.error_code), f"{self.address} refuses to tell its versions")
         self.versions = {each.api_key: Versions(each.min_version, each.max_version) for each in response.api_keys}
         self.features = {each.name: each.max_version_level for each in response.finalized_features}
+
+    # -- logging in ----------------------------------------------------------------------------------------------------
+
+    async def log_in(self, credentials: Credentials) -> None:
+        """Shows who we are; LoginRefusedError where that does not suffice."""
+        self._credentials = credentials
+
+        async def ask(message: object, answer: type[Any]) -> Any:
+            return await (await self._post(message, answer))
+
+        try:
+            renewed_after_s = await log_in(ask, credentials)
+        except LoginFailed as failure:
+            code = failure.code if isinstance(failure, LoginRefused) else ErrorCode.SASL_AUTHENTICATION_FAILED
+            reason = f"no login as {credentials.username!r}" if credentials.username else "no login"
+            raise self._fail(LoginRefusedError(self.address, f"{reason}: {failure}", code)) from failure
+        now = asyncio.get_running_loop().time()
+        self._login_ends_at = None if renewed_after_s is None else now + renewed_after_s
+
+    async def _stay_logged_in(self, ends_at: float) -> None:
+        """Logs in again where it is time (KIP-368). Nothing else is sent meanwhile: a broker would refuse it."""
+        if asyncio.get_running_loop().time() < ends_at and not self._logging_in.locked():
+            return
+        async with self._logging_in:
+            if self._login_ends_at is not None and asyncio.get_running_loop().time() >= self._login_ends_at:
+                assert self._credentials is not None
+                await self.log_in(self._credentials)
 
     # -- answers: called by the transport ------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -49,6 +50,7 @@ SEND_PARTS_MAX = 64  # parts handed to one sendmsg
 OUT_PARTS_MAX = 64  # answers that are collected before they are sent, as long as they are small
 OUT_PART_BYTES_MAX = 16 * 1024
 SENDFILE_BYTES_MAX = 1024 * 1024  # sent of one slice before others get their turn
+READ_BYTES_MAX = 256 * 1024  # of one slice, where the kernel cannot send it
 PIPELINED_S = 0.002  # spent on requests that arrived together before others get their turn
 
 # The peer is gone, and saying so helps nobody.
@@ -107,10 +109,12 @@ class Connection:
         "_remainder",
         "_task",
         "_transport",
+        "accepted_at",
         "descriptor",
         "has_hung_up",
         "is_closed",
         "last_active",
+        "login_bytes_max",
         "on_hang_up",
         "peer",
         "session",
@@ -140,16 +144,29 @@ class Connection:
         self._is_stopping = False
         self._is_waiting_its_turn = False  # others have theirs before its next request is taken
         self.is_closed = False
-        self.last_active = self._loop.time()
+        self.last_active = self.accepted_at = self._loop.time()
+        self.login_bytes_max: int | None = None  # of a frame, until the peer has logged in; None: it has
         self._on_readable: Callable[[], None] = self._readable
         if Shortcut is not None and transport.can_shortcut:
             self._on_readable = Shortcut(self, self.descriptor, handler, self._loop.time, listener)
+        elif not transport.can_sendfile:
+            self._on_readable = self._readable_or_pending
         self._resume_reading()
 
     @property
     def is_busy(self) -> bool:
         """Whether we are at work for the peer. Answers that it does not take are its own business."""
         return self._task is not None
+
+    @property
+    def peer_certificate(self) -> Any:
+        """The certificate by which the peer is known, where its transport has one."""
+        return self._transport.peer_certificate
+
+    @property
+    def watched_socket(self) -> Any:
+        """What carries it: the accepted socket may have been wrapped."""
+        return self._transport.socket
 
     def kept(self, frame: memoryview) -> memoryview:
         """The bytes of a request for a handler that waits: a copy, where the next bytes would overwrite them."""
@@ -162,6 +179,8 @@ class Connection:
         if not self._is_reading and not self.is_closed:
             self._loop.add_reader(self._transport.socket, self._on_readable)
             self._is_reading = True
+            if self._transport.has_pending:
+                self._loop.call_soon(self._readable_or_pending)
 
     def _pause_reading(self) -> None:
         if self._is_reading:
@@ -194,6 +213,13 @@ class Connection:
             except Exception as error:
                 self._failed(error)
 
+    def _readable_or_pending(self) -> None:
+        """For transports that may have received more than was taken."""
+        if self._is_reading:
+            self._readable()
+            if self._is_reading and self._transport.has_pending:
+                self._loop.call_soon(self._readable_or_pending)
+
     def _received(self, data: memoryview) -> None:
         try:
             self._take(data)
@@ -216,6 +242,8 @@ class Connection:
         self._take(memoryview(frame))
 
     def _frame_bytes(self, data: bytearray | memoryview, position: int) -> int:
+        if self.login_bytes_max is not None:
+            return frame_bytes(data, position, self.login_bytes_max, setting="sasl.server.max.receive.size")
         return frame_bytes(data, position, self._listener.frame_bytes_max, setting="socket.request.max.bytes")
 
     def _take(self, data: memoryview) -> None:
@@ -338,13 +366,16 @@ class Connection:
     def _send(self) -> bool:
         """Sends as much as the socket takes; True when nothing is left."""
         out = self._out
+        read_bytes = 0
         while out:
             part = out[0]
             if type(part) is bytes or isinstance(part, (bytearray, memoryview)):
                 if not self._send_bytes():
                     return False
-            elif not self._send_file(part):
+            elif read_bytes >= SENDFILE_BYTES_MAX or not self._send_file(part):
                 return False
+            elif not self._transport.can_sendfile:
+                read_bytes += len(out[0])
         return True
 
     def _send_bytes(self) -> bool:
@@ -374,7 +405,7 @@ class Connection:
     def _send_file(self, part: FileRange) -> bool:
         """Lets the kernel send a range of a file; False when the socket is full, or others should have a turn."""
         transport = self._transport
-        descriptor = _descriptor_of(part) if transport.can_sendfile else None
+        descriptor = _descriptor_of(part)
         if descriptor is None:
             try:
                 self._out[0] = part.read()
@@ -382,6 +413,9 @@ class Connection:
                 raise OSError(errno.EIO, str(error)) from error
             return True
         position, left = part.position, part.size_bytes
+        if not transport.can_sendfile:
+            self._read_file(part, descriptor)
+            return True
         try:
             sent = transport.sendfile(descriptor, position, min(left, SENDFILE_BYTES_MAX))
         except (BlockingIOError, InterruptedError):
@@ -393,6 +427,16 @@ class Connection:
             self._out.appendleft(_Unsent(part, sent))
             return False
         return True
+
+    def _read_file(self, part: FileRange, descriptor: int) -> None:
+        """Puts the next piece of a range of a file in its place: its transport sends bytes only."""
+        piece = os.pread(descriptor, min(part.size_bytes, READ_BYTES_MAX), part.position)
+        if not piece:
+            raise OSError(errno.EIO, "the file is shorter than the slice that was promised")
+        self._out.popleft()
+        if len(piece) < part.size_bytes:
+            self._out.appendleft(_Unsent(part, len(piece)))
+        self._out.appendleft(piece)
 
     # -- ending --------------------------------------------------------------------------------------------------------
 

@@ -63,8 +63,10 @@ class Listener:
         handler: Handler,
         open_session: OpenSession,
         open_transport: OpenTransport,
+        login_bytes_max: int | None,
     ) -> None:
         self._server = server
+        self._login_bytes_max = login_bytes_max
         self._handler = handler
         self._open_session = open_session
         self._open_transport = open_transport
@@ -107,7 +109,9 @@ class Listener:
 
     def connect(self, sock: socket.socket, peer: tuple[str, int]) -> Connection:
         session = self._open_session(self.name, peer[0])
-        return Connection(self, self._open_transport(sock), peer, self._handler, session)
+        connection = Connection(self, self._open_transport(sock), peer, self._handler, session)
+        connection.login_bytes_max = self._login_bytes_max
+        return connection
 
     def closed(self, connection: Connection) -> None:
         self._server.closed(connection)
@@ -149,15 +153,16 @@ class Server:
         *,
         open_session: OpenSession = lambda listener_name, client_host: None,
         open_transport: OpenTransport = Plain,
+        login_bytes_max: int | None = None,
     ) -> Listener:
         """Serves a socket that listens; connections are taken once `start` is called.
 
         `open_session` makes what the handler finds as `connection.session`, from the listener's name and the peer's
-        address.
+        address. `login_bytes_max`: where peers log in, the largest frame until the handler has seen that.
         """
         sock.setblocking(False)
         host, port = sock.getsockname()[:2]
-        listener = Listener(self, name, sock, (host, port), handler, open_session, open_transport)
+        listener = Listener(self, name, sock, (host, port), handler, open_session, open_transport, login_bytes_max)
         self.listeners.append(listener)
         return listener
 
@@ -178,14 +183,14 @@ class Server:
             return
         try:
             self._configure(sock)
+            connection = listener.connect(sock, (ip, peer[1]))
         except OSError as error:
             logger.info("%s: connection from %s was closed at once: %s", listener.name, ip, error)
             sock.close()
             return
         self._per_ip[ip] += 1
-        connection = listener.connect(sock, (ip, peer[1]))
         self.connections[connection] = None
-        self._hang_ups.watch(sock, connection.hung_up)
+        self._hang_ups.watch(connection.watched_socket, connection.hung_up)
 
     def _reason_to_refuse(self, ip: str) -> str | None:
         limits = self.limits
@@ -227,7 +232,7 @@ class Server:
     def _close_idle(self) -> None:
         oldest = self.loop.time() - self.limits.idle_ms / 1000
         if self.limits.idle_ms >= 0:
-            for connection in [one for one in self.connections if one.last_active < oldest and not one.is_busy]:
+            for connection in [one for one in self.connections if _used_last(one) < oldest and not one.is_busy]:
                 logger.debug("%s: idle for %d ms; closed", connection, self.limits.idle_ms)
                 connection.close()
         self._schedule_idle_check()
@@ -262,6 +267,11 @@ class Server:
     def _close_after_answer(connections: Iterable[Connection]) -> None:
         for connection in list(connections):
             connection.stop()
+
+
+def _used_last(connection: Connection) -> float:
+    """Bytes of somebody who has not logged in do not count: sent one by one, they would keep a connection for ever."""
+    return connection.last_active if connection.login_bytes_max is None else connection.accepted_at
 
 
 def open_listener(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -31,6 +31,16 @@ class Transport(Protocol):
     @property
     def can_shortcut(self) -> bool:
         """Whether compiled code may receive from the descriptor and send to it, past this object."""
+        ...
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether bytes were received from the socket that nobody has taken: the loop does not see them."""
+        ...
+
+    @property
+    def peer_certificate(self) -> Any:
+        """What the peer has shown of itself, if anything."""
         ...
 
     @property
@@ -60,6 +70,9 @@ class Plain:
     """A socket as it is."""
 
     __slots__ = ("can_sendfile", "can_shortcut", "recv_into", "send", "sendmsg", "socket")
+
+    has_pending = False
+    peer_certificate = None
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock

@@ -31,6 +31,7 @@ from ottla.errors import OttlaError
 from ottla.store.embedded import EmbeddedStore
 from ottla.testing.inline import InlineOffload, run_inline
 from ottla.testing.ports import free_port
+from ottla.testing.security import ADMIN, Security
 
 Result = TypeVar("Result")
 
@@ -60,16 +61,22 @@ class Broker:
         in_process: bool = True,
         listen: str | None = None,
         disk: Disk | None = None,
+        security: Security | None = None,
     ) -> None:
-        """`disk`: one to run on in place of the machine's, for tests of disks that fail; in this process only."""
+        """`disk`: one to run on in place of the machine's, for tests of disks that fail; in this process only.
+        `security`: how clients must log in; without it the listener is open to everybody.
+        """
         assert disk is None or in_process, "a broker beside this process runs on the machine's disk"
-        self._settings = {**TEST_SETTINGS, **(settings or {})}
+        self._security = security
+        of_security = {} if security is None else security.broker_settings()
+        self._settings = {**TEST_SETTINGS, **of_security, **(settings or {})}
         self._keeps_directory = directory is not None
         self.directory = os.fspath(directory) if directory is not None else tempfile.mkdtemp(prefix="ottla-broker-")
         # Always the same place: whoever was connected finds it there after a restart.
         self._listen = listen or f"{LOOPBACK}:{free_port(LOOPBACK)}"
         self._runner: _Thread | _Process
-        self._runner = _Thread(disk) if in_process else _Process()
+        protocol = "PLAINTEXT" if security is None else security.protocol
+        self._runner = _Thread(disk, protocol) if in_process else _Process(protocol)
         self.host = ""
         self.port = 0
 
@@ -77,6 +84,11 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """The address for clients: `host:port`."""
         return f"{self.host}:{self.port}"
+
+    def client_settings(self, user: str = ADMIN) -> dict[str, str]:
+        """The settings of a client of this broker, in Java's names; `user`: who it is, where the broker asks for it."""
+        own = {} if self._security is None else self._security.client_settings(user)
+        return {"bootstrap.servers": self.bootstrap_servers, **own}
 
     @property
     def pid(self) -> int:
@@ -119,6 +131,8 @@ class Broker:
         return self._runner.broker
 
     def _forget(self) -> None:
+        if self._security is not None:
+            self._security.close()
         if not self._keeps_directory:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -138,8 +152,9 @@ class Broker:
 class _Thread:
     """A broker on an event loop in a thread of this process."""
 
-    def __init__(self, disk: Disk | None) -> None:
+    def __init__(self, disk: Disk | None, protocol: str) -> None:
         self._disk = disk
+        self._protocol = protocol
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
@@ -148,7 +163,7 @@ class _Thread:
         self.broker: RunningBroker | None = None
 
     def start(self, listen: str, directory: str, settings: Mapping[str, str]) -> tuple[str, int]:
-        properties = {"log.dirs": directory, **settings, "listeners": f"PLAINTEXT://{listen}"}
+        properties = {"log.dirs": directory, **settings, "listeners": f"{self._protocol}://{listen}"}
         self._ready.clear()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve(properties)), name="ottla-broker", daemon=True
@@ -208,7 +223,8 @@ class _Thread:
 class _Process:
     """A broker in a process of its own, started as a user would."""
 
-    def __init__(self) -> None:
+    def __init__(self, protocol: str) -> None:
+        self._protocol = protocol
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -217,8 +233,9 @@ class _Process:
         return self._process.pid
 
     def start(self, listen: str, directory: str, settings: Mapping[str, str]) -> tuple[str, int]:
-        command = [sys.executable, "-m", "ottla", "serve", "--listen", listen]
-        for name, value in {"log.dirs": directory, **settings}.items():
+        command = [sys.executable, "-m", "ottla", "serve"]
+        listeners = f"{self._protocol}://{listen}"
+        for name, value in {"log.dirs": directory, **settings, "listeners": listeners}.items():
             command += ["--set", f"{name}={value}"]
         os.makedirs(directory, exist_ok=True)
         # Its complaints are kept beside its data, so that a test that fails can show them.

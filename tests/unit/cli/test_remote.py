@@ -31,8 +31,8 @@ HERE = Address("127.0.0.1", 9092)
     ("error", "code", "hint"),
     [
         (CannotConnectError(HERE, "refused"), ExitCode.UNREACHABLE, "ottla serve"),
-        (NotABrokerError(HERE, "HTTP"), ExitCode.UNREACHABLE, "plaintext listener"),
-        (ClosedUnansweredError(HERE, "closed"), ExitCode.UNREACHABLE, "plaintext listener"),
+        (NotABrokerError(HERE, "HTTP"), ExitCode.UNREACHABLE, "--command-config"),
+        (ClosedUnansweredError(HERE, "closed"), ExitCode.UNREACHABLE, "--command-config"),
         (ConnectionLostError(HERE, "closed"), ExitCode.UNREACHABLE, "try again"),
         (RequestTimedOutError(HERE, "late"), ExitCode.TIMED_OUT, "--timeout"),
         (TimedOutError(3, ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)), ExitCode.TIMED_OUT, "--timeout"),

@@ -18,7 +18,9 @@ SERVERS = {"bootstrap.servers": "127.0.0.1:9092"}
 # Java's default is another word for the same, or is Java's own.
 SAID_DIFFERENTLY = {
     "acks", "bootstrap.servers", "metric.reporters", "partition.assignment.strategy", "sasl.mechanism",
-    "connections.max.idle.ms", "ssl.cipher.suites", "ssl.endpoint.identification.algorithm", "interceptor.classes",
+    "connections.max.idle.ms", "ssl.cipher.suites", "ssl.enabled.protocols",
+    "ssl.keystore.type", "ssl.truststore.type",
+    "ssl.endpoint.identification.algorithm", "interceptor.classes",
 }  # fmt: skip
 
 
@@ -76,7 +78,7 @@ def test_three_spellings_mean_the_same(given):
         ({"acks": 0, "transactional.id": "t"}, "idempotence is not possible with acks=0"),
         ({"enable.idempotence": False, "transactional.id": "t"}, "transactions need idempotence"),
         ({"delivery.timeout.ms": 1000}, "must be at least linger_s + request_timeout_s (30.005)"),
-        ({"sasl.jaas.config": "x"}, "give sasl_username and sasl_password"),
+        ({"sasl.password": 5}, "sasl.password cannot be [hidden]"),
     ],
 )
 def test_what_is_wrong_is_said(given, message):

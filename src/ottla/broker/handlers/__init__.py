@@ -44,6 +44,7 @@ from ottla.broker.handlers import (
     partition_reassignments,
     produce,
     sasl,
+    scram_credentials,
     sync_group,
     to_controller,
     txn_offset_commit,
@@ -85,6 +86,7 @@ from ottla.protocol.messages.replication import (
     UpdateMetadataRequest,
 )
 from ottla.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from ottla.protocol.messages.scram import AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest
 from ottla.protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
     CreatePartitionsRequest,
@@ -143,6 +145,8 @@ HANDLERS = by_key(
     serve(DeleteGroupsRequest, delete_groups.handle),
     serve(IncrementalAlterConfigsRequest, alter_configs.handle_incremental, elements_max=50_000),
     serve(OffsetDeleteRequest, offset_delete.handle, elements_max=20_000),
+    serve(DescribeUserScramCredentialsRequest, scram_credentials.handle_describe, ends_with_peer=True),
+    serve(AlterUserScramCredentialsRequest, scram_credentials.handle_alter, elements_max=20_000),
     serve(DescribeClusterRequest, describe_cluster.handle, ends_with_peer=True),
     serve(DescribeProducersRequest, describe_producers.handle, ends_with_peer=True),
     serve(DescribeTransactionsRequest, describe_transactions.handle, ends_with_peer=True),

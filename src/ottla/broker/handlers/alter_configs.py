@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.config.dynamic import ConfigScope, DynamicConfigs, SettingChange
-from ottla.errors import ApiError, ErrorCode
+from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs, SettingChange
+from ottla.errors import ApiError, ConfigError, ErrorCode
 from ottla.protocol.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsRequestAlterableConfig,
@@ -60,6 +60,17 @@ def _resource(asked: Any) -> ConfigScope:
     return ConfigScope(asked.resource_type, asked.resource_name)
 
 
+def _servable(broker: Broker, resource: ConfigScope, decide: Decide, configs: DynamicConfigs) -> dict[str, str]:
+    """What was decided, unless a listener could not be served with it: a key that does not fit its certificate."""
+    overrides = decide(configs)
+    if resource.type == ConfigResourceType.BROKER:
+        try:
+            broker.check_tls(configs.replaced(resource, overrides))
+        except ConfigError as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
+    return overrides
+
+
 async def _change(
     broker: Broker,
     request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
@@ -77,7 +88,9 @@ async def _change(
         try:
             if counts[resource] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "a resource is in the request more than once")
-            change = broker.controller.change_config(resource, decision(asked), validate_only=request.validate_only)
+            change = broker.controller.change_config(
+                resource, partial(_servable, broker, resource, decision(asked)), validate_only=request.validate_only
+            )
             await asyncio.shield(change)
         except ApiError as error:
             answer.error_code, answer.error_message = error.code, error.message or None

@@ -1,0 +1,226 @@
+"""What stands before the dispatcher on listeners whose peers log in: nobody passes before that, by Kafka's states.
+
+    start ──ApiVersions──> versions known ──SaslHandshake──> handshake ──SaslAuthenticate…──> complete
+
+Whoever breaks the order is answered as Kafka answers, or not at all. A failed login waits before its answer, and costs
+nobody else anything. Where logins have a lifetime (KIP-368), a complete connection may log in again, as the same user
+by the same mechanism; once the lifetime is over, whatever else it sends closes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.error_answers import error_answer
+from ottla.broker.login_state import LoginInProgress, State
+from ottla.broker.logins import Step, begin_login
+from ottla.broker.scram_users import ScramUsers
+from ottla.broker.session import Session
+from ottla.config.listener_security import ListenerSecurity
+from ottla.errors import ErrorCode, ProtocolError
+from ottla.net.connection import Connection, Parked, Reply
+from ottla.protocol.codec import decode, encode
+from ottla.protocol.frames import framed
+from ottla.protocol.headers import API_VERSIONS_KEY, decode_request_header, encode_response_header
+from ottla.protocol.messages.headers import RequestHeader
+from ottla.protocol.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from ottla.protocol.versions import API_TABLE
+from ottla.security.sasl.failure import LoginFailed
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.dispatch import Dispatcher
+
+logger = logging.getLogger(__name__)
+
+HANDSHAKE_KEY = 17
+AUTHENTICATE_KEY = 36
+REAUTHENTICATION_PAUSE_MS = 1000  # between two starts of a login on one connection
+USER_PREFIX = "User:"
+
+_ERROR_CODE_AT = 8  # in a framed answer without tags: behind length and correlation id
+_INT16 = struct.Struct(">h")
+
+
+class SaslAuthenticator:
+    """The handler of a listener whose peers log in."""
+
+    def __init__(self, broker: Broker, listener_name: str, dispatcher: Dispatcher) -> None:
+        self._broker = broker
+        self._listener_name = listener_name
+        self._dispatcher = dispatcher
+        self._now_ms: Callable[[], int] = broker.clock.steady_ms
+
+    @property
+    def _security(self) -> ListenerSecurity:
+        return self._broker.config.security_of_listeners[self._listener_name]
+
+    def __call__(self, connection: Connection, frame: memoryview) -> Reply | Awaitable[Reply] | Parked:
+        session: Session = connection.session
+        progress = session.login
+        if progress is not None:
+            return self._log_in(connection, frame, session, progress)
+        if session.ends_ms is None:
+            return self._dispatcher(connection, frame)
+        return self._in_limited_session(connection, frame, session, session.ends_ms)
+
+    # -- before the login is complete ----------------------------------------------------------------------------------
+
+    def _log_in(
+        self, connection: Connection, frame: memoryview, session: Session, progress: LoginInProgress
+    ) -> Reply | Awaitable[Reply] | Parked:
+        if progress.state is State.FAILED:
+            raise ProtocolError("a request behind a login that failed")
+        security = self._security
+        if len(frame) > security.receive_bytes_max:
+            raise ProtocolError(f"a frame of {len(frame)} bytes before the login (sasl.server.max.receive.size)")
+        if progress.state is State.HANDSHAKE and progress.is_raw:
+            return self._step(connection, session, progress, bytes(frame), None)
+        header, position = decode_request_header(frame)
+        key = header.request_api_key
+        if progress.state is State.HANDSHAKE:
+            if key != AUTHENTICATE_KEY:
+                return self._out_of_order(connection, session, progress, header, frame, position)
+            request = self._decoded(SaslAuthenticateRequest, header, frame, position)
+            return self._step(connection, session, progress, bytes(request.auth_bytes), header)
+        if key == HANDSHAKE_KEY:
+            request = self._decoded(SaslHandshakeRequest, header, frame, position)
+            return self._shake_hands(connection, session, progress, header, request.mechanism, security)
+        if key == API_VERSIONS_KEY and progress.state is State.START:
+            answer = self._dispatcher(connection, frame)
+            # One that was refused may be tried again.
+            if isinstance(answer, list) and _INT16.unpack_from(answer[0], _ERROR_CODE_AT)[0] == ErrorCode.NONE:  # type: ignore[arg-type]
+                progress.state = State.VERSIONS_KNOWN
+            return answer
+        raise ProtocolError(f"{API_TABLE[key].name} before the login")
+
+    def _decoded(self, cls: type, header: RequestHeader, frame: memoryview, position: int) -> Any:
+        if header.request_api_version not in API_TABLE[header.request_api_key].versions:
+            raise ProtocolError(f"{cls.__name__} version {header.request_api_version} is not served")
+        return decode(cls, frame, header.request_api_version, position)
+
+    def _shake_hands(
+        self,
+        connection: Connection,
+        session: Session,
+        progress: LoginInProgress,
+        header: RequestHeader,
+        name: str,
+        security: ListenerSecurity,
+    ) -> Reply | Awaitable[Reply]:
+        mechanism = security.mechanisms.get(name)
+        code = ErrorCode.NONE if mechanism is not None else ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        answer = _encoded(header, SaslHandshakeResponse(error_code=code, mechanisms=list(security.mechanisms)))
+        if mechanism is None:
+            logger.info("%s: asks for a mechanism that is not enabled", connection)
+            return self._fail(connection, progress, answer)
+        progress.state = State.HANDSHAKE
+        progress.mechanism = mechanism
+        progress.is_raw = header.request_api_version == 0
+        progress.login = begin_login(mechanism, ScramUsers(self._broker.store))
+        return answer
+
+    def _out_of_order(
+        self,
+        connection: Connection,
+        session: Session,
+        progress: LoginInProgress,
+        header: RequestHeader,
+        frame: memoryview,
+        position: int,
+    ) -> Awaitable[Reply]:
+        api = API_TABLE[header.request_api_key]
+        request = self._decoded(api.request, header, frame, position)
+        logger.info("%s: %s in the middle of a login", connection, api.name)
+        answer = error_answer(api, request, header.request_api_version, ErrorCode.ILLEGAL_SASL_STATE)
+        return self._fail(connection, progress, _encoded(header, answer))
+
+    async def _step(
+        self,
+        connection: Connection,
+        session: Session,
+        progress: LoginInProgress,
+        data: bytes,
+        header: RequestHeader | None,
+    ) -> Reply:
+        """One message of the mechanism. Without a header both sides send it bare."""
+        assert progress.login is not None
+        assert progress.mechanism is not None
+        mechanism = progress.mechanism.name
+        if progress.is_again and mechanism != session.mechanism:
+            logger.info("%s: %s logged in by another mechanism before", connection, session.principal)
+            return await self._fail(connection, progress, None)
+        try:
+            step = await progress.login.step(data)
+            lifetime_ms = self._complete(connection, session, progress, step) if step.user is not None else 0
+        except LoginFailed as failure:
+            logger.info("%s: login by %s failed: %s", connection, mechanism, failure)
+            what = "re-authentication" if progress.is_again else "authentication"
+            told = failure.told or f"Authentication failed during {what} due to invalid credentials with SASL mechanism"
+            message = told if failure.told else f"{told} {mechanism}"
+            refused = SaslAuthenticateResponse(
+                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=message, auth_bytes=b""
+            )
+            return await self._fail(connection, progress, None if header is None else _encoded(header, refused))
+        if header is None:
+            return [framed(step.answer)]
+        return _encoded(
+            header,
+            SaslAuthenticateResponse(
+                auth_bytes=step.answer,
+                session_lifetime_ms=lifetime_ms if header.request_api_version >= 1 else 0,
+            ),
+        )
+
+    def _complete(self, connection: Connection, session: Session, progress: LoginInProgress, step: Step) -> int:
+        """The peer is somebody from here on; returns for how long, in milliseconds (0: without limit)."""
+        assert progress.mechanism is not None
+        principal = f"{USER_PREFIX}{step.user}"
+        if progress.is_again and principal != session.principal:
+            raise LoginFailed(
+                f"{session.principal} cannot become {principal}",
+                "Cannot change principals during re-authentication",
+            )
+        lifetime_ms = progress.mechanism.reauth_ms
+        session.logged_in(
+            principal, progress.mechanism.name, None if lifetime_ms == 0 else self._now_ms() + lifetime_ms
+        )
+        connection.login_bytes_max = None
+        logger.debug("%s: %s logged in by %s", connection, principal, progress.mechanism.name)
+        return lifetime_ms
+
+    async def _fail(self, connection: Connection, progress: LoginInProgress, answer: Reply) -> Reply:
+        """The answer, if any, and the end of the connection; later, to slow down whoever tries passwords."""
+        progress.state = State.FAILED
+        await asyncio.sleep(self._broker.config.connection_failed_authentication_delay_ms / 1000)
+        connection.stop()
+        return answer
+
+    # -- logins with a lifetime ----------------------------------------------------------------------------------------
+
+    def _in_limited_session(
+        self, connection: Connection, frame: memoryview, session: Session, ends_ms: int
+    ) -> Reply | Awaitable[Reply] | Parked:
+        now_ms = self._now_ms()
+        is_handshake = len(frame) >= _INT16.size and _INT16.unpack_from(frame)[0] == HANDSHAKE_KEY
+        if is_handshake and now_ms - session.login_started_ms >= REAUTHENTICATION_PAUSE_MS:
+            session.login_started_ms = now_ms
+            session.login = LoginInProgress(State.VERSIONS_KNOWN, is_again=True)
+            return self._log_in(connection, frame, session, session.login)
+        if now_ms >= ends_ms and not is_handshake:
+            raise ProtocolError(f"the login of {session.principal} has ended")
+        return self._dispatcher(connection, frame)
+
+
+def _encoded(header: RequestHeader, response: Any) -> Reply:
+    head = encode_response_header(header.correlation_id, header.request_api_key, header.request_api_version)
+    return [framed(head, encode(response, header.request_api_version))]

@@ -1,0 +1,85 @@
+"""The users of SCRAM, in the metadata store where Kafka keeps them: beside the quotas of a user, in the same node.
+
+A login reads the credential from the store, so a change counts for the next login on every broker. The store being away
+fails the login.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ottla.cluster import nodes
+from ottla.security.scram import BY_SASL_NAME, ScramCredential, ScramMechanism
+from ottla.store.api import BadVersion, Create, NodeExists, NoNode, Operation, Put, Store
+
+KIND = "users"
+CHANGES = f"{nodes.CONFIG_CHANGES}/config_change_"
+
+
+@dataclass(frozen=True, slots=True)
+class ScramChange:
+    """What becomes of one credential; None: it is removed."""
+
+    mechanism: ScramMechanism
+    credential: ScramCredential | None
+
+
+class ScramUsers:
+    """Reads and changes the credentials of users."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """What proves the user's password; DamagedCredentialError where it cannot be read."""
+        config, _ = await self._config(user)
+        text = config.get(mechanism.sasl_name)
+        return None if text is None else ScramCredential.from_text(text)
+
+    async def credentials(self, user: str) -> dict[ScramMechanism, ScramCredential]:
+        config, _ = await self._config(user)
+        return {
+            mechanism: ScramCredential.from_text(config[name])
+            for name, mechanism in BY_SASL_NAME.items()
+            if name in config
+        }
+
+    async def names(self) -> list[str]:
+        """Everybody who has a credential."""
+        found = []
+        for segment in await self._store.children(f"{nodes.CONFIGS}/{KIND}"):
+            name = nodes.config_name(segment)
+            if name != nodes.DEFAULT_ENTITY and await self.credentials(name):
+                found.append(name)
+        return found
+
+    async def change(self, user: str, changes: Iterable[ScramChange]) -> bool:
+        """Makes all changes or none. False where a credential to be removed is not there."""
+        changes = list(changes)
+        while True:
+            config, version = await self._config(user)
+            for change in changes:
+                if change.credential is not None:
+                    config[change.mechanism.sasl_name] = change.credential.to_text()
+                elif config.pop(change.mechanism.sasl_name, None) is None:
+                    return False
+            try:
+                await self._write(user, config, version)
+                return True
+            except (BadVersion, NodeExists, NoNode):
+                continue  # somebody changed the user meanwhile, perhaps a quota: look again
+
+    async def _config(self, user: str) -> tuple[dict[str, str], int | None]:
+        path = nodes.config_path(KIND, user)
+        node = await self._store.get(path)
+        if node is None:
+            return {}, None
+        return (nodes.decode_config(path, node.data) if node.data else {}), node.version
+
+    async def _write(self, user: str, config: Mapping[str, str], version: int | None) -> None:
+        path = nodes.config_path(KIND, user)
+        data = nodes.encode_config(dict(config))
+        entity: Operation = Create(path, data) if version is None else Put(path, data, version)
+        entity_path = path.removeprefix(f"{nodes.CONFIGS}/")
+        await self._store.commit(entity, Create(CHANGES, nodes.encode_config_change(entity_path), sequential=True))

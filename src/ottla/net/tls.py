@@ -1,0 +1,279 @@
+"""TLS: contexts from settings, and the transport of a connection that encrypts.
+
+OpenSSL reads and writes the descriptor by itself. It takes a record of up to 16 KB at a time, so what it has decrypted
+and nobody has taken yet is invisible to the loop: `has_pending` tells. A handshake is taken on with each read until it
+is done; it waits for bytes of the peer and never for room to send, as its messages are smaller than a socket's buffer.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from ottla.config.tls import TlsConfig
+from ottla.errors import ConfigError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+FULL_RECORD_BYTES = 16 * 1024  # what a peer that has more to send puts into one record
+SEND_BYTES_MAX = 1024 * 1024  # encrypted before others get their turn
+JOINED_BYTES_MAX = 64 * 1024  # of small parts that are encrypted together
+
+_NO_JKS = (
+    "key stores of type JKS are not read: convert it with `keytool -importkeystore -srckeystore old.jks "
+    "-destkeystore new.p12 -deststoretype PKCS12`, or give PEM files, and set the type"
+)
+
+
+# -- contexts ----------------------------------------------------------------------------------------------------------
+
+
+def server_context(config: TlsConfig) -> ssl.SSLContext:
+    """For connections that peers make; ConfigError where the settings or their files are no good."""
+    context = _context(ssl.PROTOCOL_TLS_SERVER, config)
+    context.verify_mode = CLIENT_AUTH[config.client_auth]
+    if config.client_auth != "none":
+        _load_trusted(context, config)
+    return context
+
+
+def client_context(config: TlsConfig) -> ssl.SSLContext:
+    """For connections that we make."""
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, config)
+    context.check_hostname = bool(config.endpoint_identification_algorithm)
+    _load_trusted(context, config)
+    return context
+
+
+def _context(side: int, config: TlsConfig) -> ssl.SSLContext:
+    context = ssl.SSLContext(side)
+    unknown = [name for name in config.enabled_protocols if name not in VERSIONS]
+    if unknown:
+        raise ConfigError(f"ssl.enabled.protocols: {', '.join(unknown)} is not served; use TLSv1.2 and TLSv1.3")
+    versions = sorted(VERSIONS[name] for name in config.enabled_protocols) or sorted(VERSIONS.values())
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    older = [_openssl_name(name) for name in config.cipher_suites if not _is_of_1_3(name)]
+    if older:
+        try:
+            context.set_ciphers(":".join(older))
+        except ssl.SSLError as error:
+            raise ConfigError(f"ssl.cipher.suites: none of them is known: {', '.join(config.cipher_suites)}") from error
+    if config.has_key:
+        _load_key(context, config)
+    return context
+
+
+def _is_of_1_3(name: str) -> bool:
+    return name.startswith("TLS_") and "_WITH_" not in name
+
+
+def _openssl_name(name: str) -> str:
+    """Java's name of a cipher suite in OpenSSL's spelling."""
+    if "_WITH_" not in name:
+        return name
+    short = name.removeprefix("TLS_").replace("_WITH_", "_").replace("AES_128", "AES128").replace("AES_256", "AES256")
+    return short.replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305").replace("_", "-")
+
+
+def _load_key(context: ssl.SSLContext, config: TlsConfig) -> None:
+    kind = config.keystore_type
+    location = config.keystore_location
+    try:
+        if kind == "PKCS12":
+            _require(location is not None, "ssl.keystore.location: a key store of type PKCS12 is a file")
+            assert location is not None
+            with _as_file(_pem_of_pkcs12(location, config.keystore_password)) as path:
+                context.load_cert_chain(path)
+        elif kind != "PEM":
+            raise ConfigError(f"ssl.keystore.type={kind}: {_NO_JKS}")
+        elif location is not None:
+            _require(
+                config.keystore_password is None, "ssl.keystore.password: a PEM file has none; see ssl.key.password"
+            )
+            context.load_cert_chain(location, config.key_location, _password(config.key_password))
+        else:
+            _require(
+                config.keystore_certificate_chain is not None, "ssl.keystore.key needs ssl.keystore.certificate.chain"
+            )
+            text = f"{config.keystore_key}\n{config.keystore_certificate_chain}\n"
+            with _as_file(text.encode()) as path:
+                context.load_cert_chain(path, password=_password(config.key_password))
+    except (OSError, ValueError) as error:  # among them ssl.SSLError, which says little and no secret
+        where = location or "ssl.keystore.key"
+        raise ConfigError(f"{where}: the key and its certificates cannot be used: {_plain(error)}") from error
+
+
+def _load_trusted(context: ssl.SSLContext, config: TlsConfig) -> None:
+    location = config.truststore_location
+    try:
+        if config.truststore_certificates is not None:
+            context.load_verify_locations(cadata=config.truststore_certificates)
+        elif location is None:
+            context.load_default_certs()
+        elif config.truststore_type == "PKCS12":
+            context.load_verify_locations(cadata=_pem_of_pkcs12(location, config.truststore_password).decode())
+        elif config.truststore_type != "PEM":
+            raise ConfigError(f"ssl.truststore.type={config.truststore_type}: {_NO_JKS}")
+        else:
+            _require(config.truststore_password is None, "ssl.truststore.password: a PEM file has none")
+            context.load_verify_locations(location)
+    except (OSError, ValueError) as error:
+        where = location or "ssl.truststore.certificates"
+        raise ConfigError(f"{where}: the trusted certificates cannot be used: {_plain(error)}") from error
+
+
+def _pem_of_pkcs12(location: str, password: str | None) -> bytes:
+    """What a PKCS12 file holds, as PEM: the key if there is one, and all certificates."""
+    try:
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+        from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+    except ImportError as error:
+        raise ConfigError(
+            f"{location}: to read PKCS12, cryptography is needed: pip install 'ottla[security]', or give PEM files"
+        ) from error
+    with open(location, "rb") as file:
+        store = load_pkcs12(file.read(), None if password is None else password.encode())
+    parts = []
+    if store.key is not None:
+        parts.append(store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    own = [] if store.cert is None else [store.cert]
+    parts += [one.certificate.public_bytes(Encoding.PEM) for one in (*own, *store.additional_certs)]
+    return b"".join(parts)
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """A path to read the content from, as OpenSSL wants one; where the system can, it is never on a disk."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("ottla-key")
+        try:
+            os.write(descriptor, content)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+    else:
+        with tempfile.NamedTemporaryFile() as file:  # readable by its owner only
+            file.write(content)
+            file.flush()
+            yield file.name
+
+
+def _password(text: str | None) -> str:
+    """Never None: OpenSSL would ask for it on the terminal."""
+    return text or ""
+
+
+def _plain(error: Exception) -> str:
+    return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise ConfigError(message)
+
+
+# -- the transport -----------------------------------------------------------------------------------------------------
+
+
+class Tls:
+    """The socket of a peer that connected, encrypted. What cannot be done now is a BlockingIOError."""
+
+    __slots__ = ("_is_open", "_tls")
+
+    can_sendfile = False
+    can_shortcut = False
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self._is_open = False
+        self._tls = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        try:
+            # Also sees that there is a peer: without one the module would hand out a socket that does not encrypt.
+            self._shake_hands()
+        except BlockingIOError:
+            pass
+        except BaseException:
+            self._tls.close()
+            raise
+
+    @property
+    def socket(self) -> socket.socket:
+        return self._tls
+
+    @property
+    def has_pending(self) -> bool:
+        return self._is_open and self._tls.pending() > 0
+
+    def _shake_hands(self) -> None:
+        try:
+            self._tls.do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+            raise BlockingIOError from error
+        except ssl.SSLEOFError as error:
+            raise ConnectionResetError(errno.ECONNRESET, "the peer left in the middle of the handshake") from error
+        self._is_open = True
+
+    def recv_into(self, buffer: Buffer) -> int:
+        if not self._is_open:
+            self._shake_hands()
+        count = 0
+        with memoryview(buffer) as whole:
+            while count < len(whole):
+                try:
+                    received = self._tls.recv_into(whole[count:])
+                except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+                    if count == 0:
+                        raise BlockingIOError from error
+                    break
+                count += received
+                if received < FULL_RECORD_BYTES and not self._tls.pending():
+                    break
+        return count
+
+    def send(self, data: Buffer) -> int:
+        sent = 0
+        with memoryview(data) as whole:
+            while sent < min(len(whole), SEND_BYTES_MAX):
+                try:
+                    # All that is left: what was once offered must be offered again, and not less of it.
+                    sent += self._tls.send(whole[sent:])
+                except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+                    if sent == 0:
+                        raise BlockingIOError from error
+                    break
+        return sent
+
+    def sendmsg(self, parts: Iterable[Buffer]) -> int:
+        together: list[Any] = []
+        size = 0
+        for part in parts:
+            together.append(part)
+            size += memoryview(part).nbytes
+            if size >= JOINED_BYTES_MAX:
+                break
+        return self.send(together[0] if len(together) == 1 else b"".join(together))
+
+    def sendfile(self, descriptor: int, position: int, count: int) -> int:
+        raise AssertionError("the kernel does not encrypt")
+
+    @property
+    def peer_certificate(self) -> Any:
+        """The certificate of the peer, which was checked, as `ssl` tells it; None where it has shown none."""
+        return self._tls.getpeercert() or None
+
+    def close(self) -> None:
+        if self._is_open:
+            with suppress(
+                OSError, ValueError
+            ):  # says goodbye, if there is room for it, and does not wait for an answer
+                self._tls.unwrap()
+        self._tls.close()
