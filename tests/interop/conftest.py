@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
@@ -271,9 +272,11 @@ def _flush(producer: Producer) -> None:
 
 def _send_odd_records(producer: Producer) -> None:
     pairs = [(None, None), (b"", b""), (None, b"value"), (b"key", None), (bytes(range(256)), b"\xff" * 9)]
+    headers: list[tuple[str, str | bytes | None]] = [("", b""), ("null", None), ("twice", b"1"), ("twice", b"2")]
+    headers.append(("snow☃", b"\x00"))
     for number, (key, value) in enumerate(pairs):
-        headers = [("", b""), ("null", None), ("twice", b"1"), ("twice", b"2"), ("snow☃", b"\x00")][:number]
-        producer.produce("odd-records", key=key, value=value, headers=headers, timestamp=EPOCH_MS - number)
+        some = headers[:number]
+        producer.produce("odd-records", key=key, value=value, headers=some, timestamp=EPOCH_MS - number)
     producer.produce("odd-records", value=bytes(200_000), timestamp=EPOCH_MS)
 
 
@@ -353,11 +356,14 @@ def _read_everything(bootstrap: str) -> dict[str, PartitionTruth]:
         truth[topic] = PartitionTruth(start, end)
     everywhere = dict.fromkeys(TOPICS, OFFSET_BEGINNING)
     for message in _consume_all(bootstrap, everywhere, "read_uncommitted"):
-        partition = truth[message.topic()]
-        partition.records.append(_record(message))
-        partition.leader_epochs[message.offset()] = message.leader_epoch()
+        partition = truth[message.topic() or ""]
+        record = _record(message)
+        partition.records.append(record)
+        leader_epoch = message.leader_epoch()
+        assert leader_epoch is not None
+        partition.leader_epochs[record.offset] = leader_epoch
     for message in _consume_all(bootstrap, everywhere, "read_committed"):
-        truth[message.topic()].committed.append(_record(message))
+        truth[message.topic() or ""].committed.append(_record(message))
     _ask_for_times(asking, truth)
     asking.close()
     return truth
@@ -396,21 +402,25 @@ def _consume_all(bootstrap: str, starts: Mapping[str, int], isolation_level: str
     while unread:
         message = consumer.poll(WAIT_S)
         assert message is not None, f"nothing more came, and these have no end yet: {unread}"
-        if message.error() is None:
+        error = message.error()
+        if error is None:
             yield message
         else:
-            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-            unread.discard(message.topic())
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            unread.discard(message.topic() or "")
     consumer.close()
 
 
 def _record(message: Message) -> ReadRecord:
     timestamp_type, timestamp = message.timestamp()
+    offset = message.offset()
+    assert offset is not None
+    headers: Any = message.headers() or ()  # librdkafka hands out pairs
     return ReadRecord(
-        offset=message.offset(),
+        offset=offset,
         timestamp=timestamp,
         is_append_time=timestamp_type == 2,
         key=message.key(),
         value=message.value(),
-        headers=tuple(message.headers() or ()),
+        headers=tuple(headers),
     )

@@ -80,8 +80,8 @@ def tool(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def _our_broker(directory: Path) -> Iterator[Tool]:
     command = ["serve", "--listen", "127.0.0.1:0", "--data", str(directory), "--set", "auto.create.topics.enable=false"]
     process = subprocess.Popen([sys.executable, "-m", "ottla", *command], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         ready = process.stdout.readline()
         address = re.search(r"127\.0\.0\.1:\d+", ready)
         assert address, f"the broker did not start: {ready}"
@@ -326,7 +326,7 @@ def test_keys_headers_nulls_and_bytes_that_are_no_text(tool):
                 name,
                 key=key,
                 value=b"",
-                on_delivery=lambda error, message: seen.update({message.key() or b"": message.partition()}),
+                on_delivery=lambda error, message: seen.update({message.key() or b"": message.partition() or 0}),
             )
     assert producer.flush(WAIT_S) == 0
     assert seen == {key: partition for key, partition in places.items() if key is not None}
@@ -335,7 +335,7 @@ def test_keys_headers_nulls_and_bytes_that_are_no_text(tool):
 def _read_with_librdkafka(bootstrap: str, topic: str, partitions: int, records: int) -> list[tuple]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-    found = []
+    found: list[tuple] = []
     deadline = time.monotonic() + WAIT_S
     while len(found) < records and time.monotonic() < deadline:
         message = consumer.poll(0.5)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from ottla.testing.ports import free_port
 from ottla.testing.waiting import WAIT_S
@@ -15,7 +16,7 @@ LINES = 3000
 KILLS = 3
 
 
-def ottla(*arguments: str, **options: object) -> subprocess.Popen[bytes]:
+def ottla(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "ottla", *arguments], **options)
 
 
@@ -37,6 +38,8 @@ def test_every_line_arrives_once_and_in_order_whatever_happens_to_the_broker(tmp
         consumer = ottla(*reading, env=environment, stdout=subprocess.PIPE)
         producer = ottla("produce", "lines", env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         processes += [consumer, producer]
+        assert producer.stdin is not None
+        assert consumer.stdout is not None
         for number in range(LINES):
             producer.stdin.write(b"%d\n" % number)
             producer.stdin.flush()

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -61,12 +62,12 @@ def write(bootstrap: str, topic: str, values: range, **settings: str) -> None:
     """By librdkafka: value n goes to partition n mod 4."""
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, **settings})
     for value in values:
-        headers = [("n", b"%d" % value), ("none", None)]
+        headers: list[tuple[str, str | bytes | None]] = [("n", b"%d" % value), ("none", None)]
         producer.produce(topic, b"%d" % value, b"key", value % PARTITIONS, headers=headers, timestamp=1000 + value)
     assert producer.flush(WAIT_S) == 0
 
 
-def consumer_of(bootstrap: str, *topics: str, **settings: object) -> aio.Consumer[bytes, bytes]:
+def consumer_of(bootstrap: str, *topics: str, **settings: Any) -> aio.Consumer[bytes, bytes]:
     return aio.Consumer(
         *topics, bootstrap_servers=bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=100, **settings
     )
@@ -177,7 +178,7 @@ class Neighbour:
         while not self._is_ending.is_set():
             message = self._consumer.poll(0.05)
             if message is not None and message.error() is None:
-                self.values.append(int(message.value()))
+                self.values.append(int(message.value() or b""))
             self.partition_count = len(self._consumer.assignment())
         self._consumer.close()
 

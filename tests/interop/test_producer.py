@@ -54,14 +54,14 @@ def read(bootstrap: str, topic: str, partition: int, wanted: int) -> list[tuple[
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed", "check.crcs": True}
     )
-    found = []
+    found: list[tuple[bytes | None, bytes | None, list]] = []
     try:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
         while len(found) < wanted:
-            (message,) = consumer.consume(1, WAIT_S) or [None]
+            message = consumer.poll(WAIT_S)
             assert message is not None, f"{len(found)} of {wanted} records"
             assert message.error() is None, message.error()
-            found.append((message.key(), message.value(), message.headers() or []))
+            found.append((message.key(), message.value(), list(message.headers() or [])))
     finally:
         consumer.close()
     return found

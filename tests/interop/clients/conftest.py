@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -52,7 +53,7 @@ class TableWriter:
         self._table = ClientTable()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        properties = dict(report.user_properties)
+        properties: dict[str, Any] = dict(report.user_properties)
         if "client" in properties and not report.skipped and (report.when == "call" or report.failed):
             self._table.note(properties["client"], properties["feature"], passed=report.passed)
 
@@ -93,8 +94,8 @@ class Judged:
         return value
 
     def cluster_id(self) -> str:
-        found: str = AdminClient({"bootstrap.servers": self.bootstrap}).list_topics(timeout=WAIT_S).cluster_id
-        return found
+        found: Any = AdminClient({"bootstrap.servers": self.bootstrap}).list_topics(timeout=WAIT_S).cluster_id
+        return str(found)
 
     def wait_for_partitions(self, topic: str, partitions: int) -> None:
         """Until the metadata shows the topic with as many partitions, 0 for a topic that is gone."""
