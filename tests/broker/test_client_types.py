@@ -36,6 +36,15 @@ orders = aio.Producer(
 future: RecordFuture = plain.send("orders", b"value", b"key")
 where: tuple[str, int, int] = (future.result().topic, future.result().partition, future.result().offset)
 keyed.send("orders", b"value", "key")
+registry = serializers.SchemaRegistry("http://127.0.0.1:8081")
+typed = ottla.Producer(
+    bootstrap_servers="127.0.0.1:9092", value_serializer=serializers.AvroSerde(registry, "string", kind=Order)
+)
+typed.send("orders", Order(7))
+untyped = ottla.Producer(
+    bootstrap_servers="127.0.0.1:9092", value_serializer=serializers.JsonSchemaSerde(registry, {"type": "object"})
+)
+untyped.send("orders", {"number": 7})
 
 
 records = ottla.Consumer("orders", bootstrap_servers="127.0.0.1:9092", group_id="g")

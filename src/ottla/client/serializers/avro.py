@@ -13,12 +13,12 @@ import dataclasses
 import io
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, Unpack, cast, overload
 
 from ottla.client.serializers.extras import extra
-from ottla.client.serializers.registered import Decode, Encode, IdPlace, IdPolicy, RegisteredSerde
+from ottla.client.serializers.registered import Decode, Encode, RegisteredSerde, SerdeSettings
 from ottla.client.serializers.registry import SchemaRegistry
-from ottla.client.serializers.schemas import Reference, Schema, SubjectName
+from ottla.client.serializers.schemas import Reference, Schema
 from ottla.client.serializers.structured import restored
 from ottla.client.serializers.wire_format import Framed
 
@@ -64,6 +64,32 @@ def record_name_of(schema: Schema) -> str | None:
 
 
 class AvroSerde(RegisteredSerde[Thing]):
+    @overload
+    def __init__(
+        self: AvroSerde[Any],
+        registry: SchemaRegistry,
+        schema: AvroSchema | Schema | None = None,
+        *,
+        kind: None = None,
+        references: Sequence[Reference] = (),
+        reader_schema: AvroSchema | Schema | None = None,
+        strict: bool = True,
+        **settings: Unpack[SerdeSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        schema: AvroSchema | Schema | None = None,
+        *,
+        kind: type[Thing],
+        references: Sequence[Reference] = (),
+        reader_schema: AvroSchema | Schema | None = None,
+        strict: bool = True,
+        **settings: Unpack[SerdeSettings],
+    ) -> None: ...
+
     def __init__(
         self,
         registry: SchemaRegistry,
@@ -72,11 +98,8 @@ class AvroSerde(RegisteredSerde[Thing]):
         kind: type[Thing] | None = None,
         references: Sequence[Reference] = (),
         reader_schema: AvroSchema | Schema | None = None,
-        id_policy: IdPolicy = "register",
-        id_place: IdPlace = "prefix",
-        subject_name: str | SubjectName = "topic",
-        normalize: bool = False,
         strict: bool = True,
+        **settings: Unpack[SerdeSettings],
     ) -> None:
         """`schema`: to write with; readers need none, the bytes say theirs.
 
@@ -85,9 +108,7 @@ class AvroSerde(RegisteredSerde[Thing]):
         strict: a value with fields that the schema does not have is refused.
         """
         extra("fastavro")
-        super().__init__(
-            registry, id_policy=id_policy, id_place=id_place, subject_name=subject_name, normalize=normalize
-        )
+        super().__init__(registry, **settings)
         self._schema = None if schema is None else avro_schema(schema, references)
         self._name = None if self._schema is None else record_name_of(self._schema)
         self._kind = kind

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack, overload
 
 from ottla.client.serializers.extras import extra
-from ottla.client.serializers.registered import Decode, Encode, IdPlace, IdPolicy, RegisteredSerde
+from ottla.client.serializers.registered import Decode, Encode, RegisteredSerde, SerdeSettings
 from ottla.client.serializers.registry import SchemaRegistry
-from ottla.client.serializers.schemas import Reference, Schema, SubjectName
+from ottla.client.serializers.schemas import Reference, Schema
 from ottla.client.serializers.structured import as_plain, json_text, restored
 from ottla.client.serializers.wire_format import Framed
 
@@ -20,6 +20,30 @@ Thing = TypeVar("Thing")
 
 
 class JsonSchemaSerde(RegisteredSerde[Thing]):
+    @overload
+    def __init__(
+        self: JsonSchemaSerde[Any],
+        registry: SchemaRegistry,
+        schema: str | Mapping[str, Any] | Schema | None = None,
+        *,
+        kind: None = None,
+        references: Sequence[Reference] = (),
+        validate: bool = True,
+        **settings: Unpack[SerdeSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        schema: str | Mapping[str, Any] | Schema | None = None,
+        *,
+        kind: type[Thing],
+        references: Sequence[Reference] = (),
+        validate: bool = True,
+        **settings: Unpack[SerdeSettings],
+    ) -> None: ...
+
     def __init__(
         self,
         registry: SchemaRegistry,
@@ -27,17 +51,12 @@ class JsonSchemaSerde(RegisteredSerde[Thing]):
         *,
         kind: type[Thing] | None = None,
         references: Sequence[Reference] = (),
-        id_policy: IdPolicy = "register",
-        id_place: IdPlace = "prefix",
-        subject_name: str | SubjectName = "topic",
-        normalize: bool = False,
         validate: bool = True,
+        **settings: Unpack[SerdeSettings],
     ) -> None:
         """`schema`: to write with; its title is its name. `validate`: whether values are checked at all."""
         extra("jsonschema")
-        super().__init__(
-            registry, id_policy=id_policy, id_place=id_place, subject_name=subject_name, normalize=normalize
-        )
+        super().__init__(registry, **settings)
         if schema is not None and not isinstance(schema, Schema):
             text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
             schema = Schema(text, "JSON", tuple(references))

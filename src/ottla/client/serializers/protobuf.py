@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, Unpack, overload
 
 from ottla.client.serializers.extras import extra
-from ottla.client.serializers.registered import Decode, Encode, IdPlace, IdPolicy, RegisteredSerde
+from ottla.client.serializers.registered import Decode, Encode, RegisteredSerde, SerdeSettings
 from ottla.client.serializers.registry import SchemaRegistry
-from ottla.client.serializers.schemas import Reference, Schema, SubjectName
+from ottla.client.serializers.schemas import Reference, Schema
 from ottla.client.serializers.wire_format import Framed
 
 Message = TypeVar("Message")
@@ -27,21 +27,28 @@ WELL_KNOWN: Final = "google/protobuf/"  # files that every Protobuf library brin
 class ProtobufSerde(RegisteredSerde[Message]):
     has_indexes = True
 
+    @overload
+    def __init__(
+        self: ProtobufSerde[Any],
+        registry: SchemaRegistry,
+        message_type: None = None,
+        **settings: Unpack[SerdeSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self, registry: SchemaRegistry, message_type: type[Message], **settings: Unpack[SerdeSettings]
+    ) -> None: ...
+
     def __init__(
         self,
         registry: SchemaRegistry,
         message_type: type[Message] | None = None,
-        *,
-        id_policy: IdPolicy = "register",
-        id_place: IdPlace = "prefix",
-        subject_name: str | SubjectName = "topic",
-        normalize: bool = False,
+        **settings: Unpack[SerdeSettings],
     ) -> None:
         """`message_type`: what is read; None reads whatever the bytes say. What is written says itself what it is."""
         extra("google.protobuf.message")
-        super().__init__(
-            registry, id_policy=id_policy, id_place=id_place, subject_name=subject_name, normalize=normalize
-        )
+        super().__init__(registry, **settings)
         self._message_type = message_type
         self._files: dict[str, Schema] = {}  # of the message types of this program
 

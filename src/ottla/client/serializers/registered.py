@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 from ottla.client.errors import SettingsError
 from ottla.client.serializers.base import Context
@@ -22,6 +22,16 @@ Thing = TypeVar("Thing")
 # the subject's latest version, in which values are then written; or this one.
 IdPolicy = Literal["register", "registered", "latest"] | int
 IdPlace = Literal["prefix", "header"]
+
+
+class SerdeSettings(TypedDict, total=False):
+    """Keywords that all of these serializers take; `RegisteredSerde` has their defaults."""
+
+    id_policy: IdPolicy
+    id_place: IdPlace
+    subject_name: str | SubjectName
+    normalize: bool
+
 
 CODECS_MAX: Final = 1000  # encoders and decoders that are kept
 
@@ -44,10 +54,10 @@ class RegisteredSerde(ABC, Generic[Thing]):
         self,
         registry: SchemaRegistry,
         *,
-        id_policy: IdPolicy,
-        id_place: IdPlace,
-        subject_name: str | SubjectName,
-        normalize: bool,
+        id_policy: IdPolicy = "register",
+        id_place: IdPlace = "prefix",
+        subject_name: str | SubjectName = "topic",
+        normalize: bool = False,
     ) -> None:
         if id_policy not in ("register", "registered", "latest") and not isinstance(id_policy, int):
             raise SettingsError("id_policy", f"id_policy is register, registered, latest or an id, not {id_policy!r}")
