@@ -23,6 +23,7 @@ from ottla.broker.in_sync import IsrChanges
 from ottla.broker.inter_broker import inter_broker_connector
 from ottla.broker.membership import NOT_REGISTERED, Membership
 from ottla.broker.partition import Partition
+from ottla.broker.replication_quotas import ReplicationQuota
 from ottla.cluster import nodes
 from ottla.cluster.image import BrokerNode
 from ottla.config.dynamic import DynamicConfigs
@@ -54,11 +55,24 @@ class ClusterMember:
         connector = inter_broker_connector(config, connector)
         listener = config.inter_broker_listener
         self.membership = Membership(itself, store, broker.clock.now_ms, config.zookeeper_session_timeout_ms / MS)
+        self.leader_quota = ReplicationQuota(
+            broker.node_id,
+            lambda: broker.config.leader_replication_throttled_rate,
+            lambda topic: topic.leader_replication_throttled_replicas,
+            broker.loop.time,
+        )
+        follower_quota = ReplicationQuota(
+            broker.node_id,
+            lambda: broker.config.follower_replication_throttled_rate,
+            lambda topic: topic.follower_replication_throttled_replicas,
+            broker.loop.time,
+        )
         self._fetchers = Fetchers(
             broker.node_id,
             lambda: fetcher_settings(broker),
             lambda: broker.config.num_replica_fetchers,
             lambda: self.membership.epoch,
+            follower_quota,
             broker.clock,
             connector,
         )

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from ottla.broker.replication_quotas import ReplicationQuota
 from ottla.errors import ApiError, ErrorCode, OttlaError, StorageError
 from ottla.ids import TopicPartition
 from ottla.net.client import (
@@ -53,6 +54,7 @@ logger = logging.getLogger(__name__)
 
 LATEST: Final = -1
 EARLIEST: Final = -2
+THROTTLE_CHECK_S: Final = 0.5
 FETCH_KEY: Final = 1
 FIRST_TOPIC_ID_VERSION: Final = 13
 FIRST_REPLICA_STATE_VERSION: Final = 15
@@ -101,6 +103,7 @@ class Fetchers:
         settings: Callable[[], FetcherSettings],
         fetcher_count: Callable[[], int],
         broker_epoch: Callable[[], int],
+        quota: ReplicationQuota,
         clock: Clock,
         connector: Connector = connect_tcp,
     ) -> None:
@@ -110,6 +113,7 @@ class Fetchers:
         self._fetcher_count = fetcher_count
         self._broker_epoch = broker_epoch
         self._connector = connector
+        self._quota = quota
         self._fetchers: dict[tuple[int, Address, int], _Fetcher] = {}
         self._places: dict[TopicPartition, _Fetcher] = {}
 
@@ -131,6 +135,7 @@ class Fetchers:
                 options,
                 self._settings,
                 self._broker_epoch,
+                self._quota,
                 self._clock,
                 self._connector,
             )
@@ -174,6 +179,7 @@ class _Fetcher:
         options: ConnectionOptions,
         settings: Callable[[], FetcherSettings],
         broker_epoch: Callable[[], int],
+        quota: ReplicationQuota,
         clock: Clock,
         connector: Connector,
     ) -> None:
@@ -184,6 +190,7 @@ class _Fetcher:
         self._options = options
         self._settings = settings
         self._broker_epoch = broker_epoch
+        self._quota = quota
         self._connector = connector
         self._loop = asyncio.get_running_loop()
         self._session = FetchSessionReader()
@@ -233,14 +240,20 @@ class _Fetcher:
         return {
             FetchKey(name.topic, partition.topic_id, name.partition): partition
             for name, partition in self.partitions.items()
-            if (follower := partition.follower) is not None and follower.is_ready(now)
+            if (follower := partition.follower) is not None
+            and follower.is_ready(now)
+            and self._throttle_s(partition, follower) == 0
         }
 
+    def _throttle_s(self, partition: FollowedPartition, follower: Follower) -> float:
+        """How long a partition is not fetched because others took what the throttle allows."""
+        return 0.0 if follower.is_caught_up else self._quota.delay_s(partition.name, partition.log.config)
+
     def _time_to_next(self) -> float | None:
-        """Until a partition that pauses goes on."""
+        """Until a partition that pauses goes on; a throttle is looked at again soon, for it may be lifted."""
         now = self._loop.time()
         times = [
-            follower.paused_until - now
+            max(follower.paused_until - now, min(self._throttle_s(partition, follower), THROTTLE_CHECK_S))
             for partition in self.partitions.values()
             if (follower := partition.follower) is not None and not follower.is_stopped
         ]
@@ -307,6 +320,8 @@ class _Fetcher:
             match step:
                 case Append():
                     partition.append_fetched(follower, data, self._clock.now_ms())
+                    if data.records:
+                        self._quota.record(partition.name, partition.log.config, len(data.records))  # type: ignore[arg-type]
                 case Truncate(epoch, end_offset):
                     logger.info("%s: the leader's epoch %d ends at %d; truncating", partition.name, epoch, end_offset)
                     partition.truncate_to_leader(follower, epoch, end_offset, self._clock.now_ms())

@@ -325,6 +325,7 @@ class Partition:
             self._followed_high_watermark = known
             log.producers.passed_high_watermark(known)
         follower.position = self._position(follower.leader_epoch)
+        follower.is_caught_up = log.end_offset >= leader_high_watermark
         self.moved.fire()
 
     # -- reading -------------------------------------------------------------------------------------------------------

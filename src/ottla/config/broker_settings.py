@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.config.setting import INT_MAX, LONG_MAX, NOT_THROTTLED, Kind, Update, setting
+from ottla.config.setting import INT_MAX, LONG_MAX, Kind, Update, setting
 from ottla.config.topic import LogConfig
 
 HOUR_MS = 3_600_000
@@ -422,7 +422,6 @@ class ReplicationSettings:
         "The most bytes per second that a leader sends to throttled replicas.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
-        no_effect=NOT_THROTTLED,
     )
     follower_replication_throttled_rate: int = setting(
         Kind.LONG,
@@ -430,7 +429,6 @@ class ReplicationSettings:
         "The most bytes per second that throttled replicas fetch.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
-        no_effect=NOT_THROTTLED,
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
         Kind.LONG,

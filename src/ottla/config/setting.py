@@ -25,7 +25,6 @@ LONG_MAX = 2**63 - 1
 SHOWN_LENGTH_MAX = 200
 
 # Why settings have no effect.
-NOT_THROTTLED = "replication is not throttled"
 NO_TIERED_STORAGE = "there is no tiered storage"
 
 

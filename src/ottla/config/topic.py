@@ -8,7 +8,6 @@ from typing import Any
 from ottla.config.setting import (
     LONG_MAX,
     NO_TIERED_STORAGE,
-    NOT_THROTTLED,
     Kind,
     Setting,
     setting,
@@ -106,7 +105,6 @@ class LogConfig:
         "The replicas whose replication is throttled on the follower's side: `partition:broker`, or `*`.",
         pattern=THROTTLED_REPLICAS,
         form=THROTTLED_REPLICA_FORM,
-        no_effect=NOT_THROTTLED,
     )
     index_interval_bytes: int = setting(
         Kind.INT,
@@ -128,7 +126,6 @@ class LogConfig:
         "The replicas whose replication is throttled on the leader's side: `partition:broker`, or `*`.",
         pattern=THROTTLED_REPLICAS,
         form=THROTTLED_REPLICA_FORM,
-        no_effect=NOT_THROTTLED,
     )
     local_retention_bytes: int = setting(
         Kind.LONG,

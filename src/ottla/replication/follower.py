@@ -67,6 +67,7 @@ class Follower:
     leader_epoch: int
     position: FetchPosition
     paused_until: float = 0.0  # by the loop's clock
+    is_caught_up: bool = False  # it had, at the last answer, all that the leader knew to be committed
     is_stopped: bool = False
 
     def is_ready(self, now: float) -> bool:

@@ -231,6 +231,8 @@ class _Reading:
             self._note_follower(partition, entry, self._follower_id)
             data.high_watermark, data.last_stable_offset, _ = partition.watermarks
             upper_offset = partition.log.end_offset
+            if self._is_throttled(partition, self._follower_id):
+                return data
         else:
             is_committed_only = self._request.isolation_level == READ_COMMITTED
             upper_offset = last_stable_offset if is_committed_only else high_watermark
@@ -255,7 +257,16 @@ class _Reading:
                 for aborted in partition.aborted_transactions(entry.fetch_offset, found.upper_offset)
             ]
         data.records = found.records
+        if self._follower_id is not None and self._broker.cluster is not None:
+            self._broker.cluster.leader_quota.record(partition.name, partition.log.config, found.records.size_bytes)
         return data
+
+    def _is_throttled(self, partition: Partition, node_id: int) -> bool:
+        """Whether a follower that is not in sync gets nothing for now: it asks again."""
+        cluster = self._broker.cluster
+        if cluster is None or node_id in partition.leader.isr:
+            return False
+        return cluster.leader_quota.delay_s(partition.name, partition.log.config) > 0
 
     def _note_read_replica(self, partition: Partition, entry: FetchPartition, data: PartitionData) -> bool:
         """Names the replica that this consumer is to read from, if that is another one: nothing is read here then."""
