@@ -17,6 +17,7 @@ from ottla.local_cluster.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from ottla.net.ports import free_ports
 from ottla.store.api import Create, Put, SessionLost, SessionState, StoreUnavailable
 from ottla.store.zookeeper import Digest, Tls, ZooKeeperOptions, ZooKeeperStore, connect
+from ottla.testing.cluster import Cluster
 from ottla.testing.in_zookeeper import end_session
 from ottla.testing.waiting import WAIT_S, wait_until
 
@@ -294,6 +295,46 @@ def test_a_session_over_tls_with_certificates_on_both_sides(tmp_path: Path) -> N
     try:
         asyncio.run(play())
     finally:
+        ensemble.kill()
+
+
+def test_a_broker_takes_tls_its_login_and_acls_from_its_settings(tmp_path: Path) -> None:
+    certificates = _certificates(tmp_path)
+    jaas = tmp_path / "jaas.conf"
+    jaas.write_text(JAAS)
+    (port,) = free_ports(1)
+    ensemble = ZooKeeperEnsemble(
+        tmp_path / "data",
+        settings={
+            "authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+            "secureClientPort": str(port),
+            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+            "ssl.keyStore.location": str(certificates / "server.pem"),
+            "ssl.trustStore.location": str(certificates / "ca.pem"),
+            "ssl.clientAuth": "need",
+        },
+        java_options=[f"-Djava.security.auth.login.config={jaas}"],
+    )
+    ensemble.start()
+    settings = {
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.truststore.location": str(certificates / "ca.pem"),
+        "zookeeper.ssl.keystore.location": str(certificates / "client.pem"),
+        "zookeeper.sasl.username": "ottla",
+        "zookeeper.sasl.password": "secret",
+        "zookeeper.set.acl": "true",
+    }
+    anonymous = KazooClient(ensemble.connect)
+    try:
+        anonymous.start()
+        with Cluster(f"127.0.0.1:{port}/secure", size=1, settings=settings):
+            acls, _ = anonymous.get_acls("/secure/brokers/ids/1")
+            assert {(acl.id.scheme, acl.id.id) for acl in acls} >= {("sasl", "ottla"), ("world", "anyone")}
+            with pytest.raises(NoAuthError):
+                anonymous.delete("/secure/brokers/ids/1")
+    finally:
+        anonymous.stop()
+        anonymous.close()
         ensemble.kill()
 
 

@@ -49,6 +49,7 @@ from ottla.broker.session import Sessions
 from ottla.broker.tls_listeners import CertificateAuthenticator, TlsListener
 from ottla.broker.transaction_coordinator import TransactionCoordinator
 from ottla.broker.upkeep import Upkeep
+from ottla.broker.zookeeper_connection import connect_zookeeper
 from ottla.cluster import nodes
 from ottla.cluster.image import BrokerNode, ClusterImage, Endpoint, PartitionState
 from ottla.config.broker import BrokerConfig
@@ -86,27 +87,6 @@ DRAIN_S = 10.0
 DELAYED_RETRY_S = 1.0
 NOTIFICATIONS_CHECK_S = 60.0
 LONG_CHECKS_MAX = 2  # batches that are decompressed in threads at once: each may take 128 MB, and a core
-
-
-async def connect_zookeeper(config: BrokerConfig) -> Store:
-    """The store of a cluster, as `zookeeper.connect` says."""
-    try:
-        from ottla.store import zookeeper  # not at the top: a broker that is alone does not need kazoo
-    except ImportError as error:
-        raise ConfigError(
-            "zookeeper.connect is set, and kazoo is not installed: pip install 'ottla[cluster]'"
-        ) from error
-
-    assert config.zookeeper_connect is not None
-    session_timeout_s = config.zookeeper_session_timeout_ms / 1000
-    connection_timeout_ms = config.zookeeper_connection_timeout_ms
-    return await zookeeper.connect(
-        zookeeper.ZooKeeperOptions(
-            config.zookeeper_connect,
-            session_timeout_s=session_timeout_s,
-            connection_timeout_s=session_timeout_s if connection_timeout_ms is None else connection_timeout_ms / 1000,
-        )
-    )
 
 
 class Broker:

@@ -38,6 +38,7 @@ from ottla.config.setting import Setting, Value, attribute_of, settings_of, unkn
 from ottla.config.settings_without_effect import SettingsWithoutEffect
 from ottla.config.topic import TOPIC_SETTINGS, LogConfig
 from ottla.config.unsupported import is_known_unsupported
+from ottla.config.zookeeper_settings import ZooKeeperSettings
 from ottla.errors import ConfigError
 
 DEDUPE_BUFFER_BYTES_MIN = 1 << 20  # for each compaction that runs
@@ -56,6 +57,7 @@ class BrokerConfig(
     TransactionSettings,
     TlsSettings,
     SaslSettings,
+    ZooKeeperSettings,
     SettingsWithoutEffect,
 ):
     """The settings of a broker. The field names are the setting names with `_` for `.`."""

@@ -14,6 +14,7 @@ from ottla.config.setting import Setting, format_value, settings_of
 from ottla.config.settings_without_effect import SettingsWithoutEffect
 from ottla.config.topic import TOPIC_SETTINGS
 from ottla.config.unsupported import KNOWN_UNSUPPORTED, KNOWN_UNSUPPORTED_PREFIXES
+from ottla.config.zookeeper_settings import ZooKeeperSettings
 
 _INTRODUCTION = """\
 # Settings
@@ -43,6 +44,7 @@ _SECTIONS = (
     broker_settings.TransactionSettings,
     security_settings.TlsSettings,
     security_settings.SaslSettings,
+    ZooKeeperSettings,
     SettingsWithoutEffect,
 )
 
