@@ -117,7 +117,7 @@ def _show_plan(options: argparse.Namespace, before: Assignment, changed: Assignm
         print("nothing to move: the brokers are balanced")
         return
     print(f"Current partition replica assignment\n{_kafka_json(before)}\n")
-    print(f"Proposed partition reassignment configuration\n{_kafka_json(changed)}")
+    print(f"{reassigning.PROPOSED_HEADING}{_kafka_json(changed)}")
     partitions = count_text(len(changed), "partition changes", "partitions change")
     replicas = count_text(moved, "replica is", "replicas are")
     print(f"ottla: {partitions}, {replicas} copied", file=sys.stderr)

@@ -21,6 +21,7 @@ from ottla.errors import ApiError, ConfigError, ErrorCode
 from ottla.ids import TopicPartition
 
 ANY_DIRECTORY: Final = "any"
+PROPOSED_HEADING: Final = "Proposed partition reassignment configuration\n"  # as Kafka's tool prints it
 LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
 LEADER_RATE: Final = "leader.replication.throttled.rate"
@@ -60,9 +61,13 @@ def plan_document(assignment: Mapping[TopicPartition, Sequence[int]]) -> dict[st
 
 
 def parse_plan(text: str, where: str) -> dict[TopicPartition, Target]:
-    """A plan of Kafka's tool, or what `ottla reassign plan --json` printed; ConfigError says what is wrong with it."""
+    """A plan of Kafka's tool, or what `ottla reassign plan` printed; ConfigError says what is wrong with it.
+
+    The text has the plan behind a heading, and before it what would undo it.
+    """
+    _, heading, proposed = text.partition(PROPOSED_HEADING)
     try:
-        document = json.loads(text)
+        document = json.loads(proposed if heading else text)
     except ValueError as error:
         raise ConfigError(f"{where}: this is not JSON: {error}") from error
     if isinstance(document, dict) and isinstance(document.get("proposed"), dict):

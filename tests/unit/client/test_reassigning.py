@@ -108,3 +108,9 @@ def test_where_a_partition_of_a_plan_stands(replicas, isr, ongoing, standing, re
 def test_a_move_knows_where_it_comes_from_and_where_it_goes():
     move = OngoingReassignment((2, 3, 1), adding=(3,), removing=(1,))
     assert (move.origin, move.target) == ((2, 1), (2, 3))
+
+
+def test_the_text_of_a_plan_is_one_too() -> None:
+    now, then = (json.dumps(plan_document({TopicPartition("t", 0): replicas})) for replicas in ((1,), (2,)))
+    text = f"Current partition replica assignment\n{now}\n\nProposed partition reassignment configuration\n{then}\n"
+    assert parse_plan(text, "plan") == parse_plan(then, "plan")
