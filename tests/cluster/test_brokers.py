@@ -13,8 +13,19 @@ from confluent_kafka.admin import (
 )
 
 from ottla.config.dynamic import ConfigResourceType, ConfigScope
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from ottla.protocol.wire import ZERO_UUID
 from ottla.testing.cluster import Cluster
-from ottla.testing.cluster_clients import consume, create_topic, new_producer, produce
+from ottla.testing.cluster_clients import consume, create_assigned, create_topic, new_producer, produce
+from ottla.testing.raw_client import RawClient
+from ottla.testing.raw_requests import create_topic as raw_create_topic
 from ottla.testing.waiting import WAIT_S, wait_until
 
 TOPIC = ConfigScope(ConfigResourceType.TOPIC, "t")
@@ -109,3 +120,41 @@ def test_a_transaction_ends_on_partitions_of_every_broker(connect: str) -> None:
         ]
         (leader,) = leaders
         wait_until(lambda: leader.watermarks.last_stable_offset == leader.log.end_offset)
+
+
+def delete_below(client: RawClient, offset: int, timeout_ms: int) -> tuple[ErrorCode, int]:
+    entry = DeleteRecordsPartition(partition_index=0, offset=offset)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[entry])], timeout_ms=timeout_ms)
+    result = client.ask(request, 2).topics[0].partitions[0]
+    return ErrorCode(result.error_code), result.low_watermark
+
+
+def test_deleted_records_are_gone_on_all_replicas_when_the_answer_comes(connect: str) -> None:
+    with Cluster(connect, size=2, settings={"log.retention.check.interval.ms": "300"}) as cluster:
+        create_assigned(cluster, "t", [1, 2], config={"segment.bytes": "1048576", "file.delete.delay.ms": "0"})
+        produce(new_producer(cluster), "t", [bytes(300_000)] * 10)
+        leader, follower = (cluster.brokers[node].running.replicas.find("t", 0) for node in (1, 2))
+        with RawClient(cluster.brokers[1].bootstrap_servers) as client:
+            assert delete_below(client, 7, 60_000) == (ErrorCode.NONE, 7)
+            assert (leader.log.log_start_offset, follower.log.log_start_offset) == (7, 7)
+            # On both, what lies before goes from the disk as well.
+            wait_until(lambda: leader.log.segments[0].base_offset > 0 and follower.log.segments[0].base_offset > 0)
+            code, low_watermark = delete_below(client, 8, 0)  # nobody waits for the follower
+            assert (code, low_watermark) in ((ErrorCode.REQUEST_TIMED_OUT, 7), (ErrorCode.NONE, 8))
+
+
+def test_what_takes_longer_than_the_client_waits_goes_on(connect: str) -> None:
+    with Cluster(connect, size=2) as cluster:
+        node_id = cluster.controller_id
+        assert node_id is not None
+        with RawClient(cluster.brokers[node_id].bootstrap_servers) as client:
+            for name in ("a", "b"):
+                client.ask(raw_create_topic(name, 1), 7)
+            wait_until(lambda: partition_counts(cluster, "a") == partition_counts(cluster, "b") == {1})
+            more = CreatePartitionsTopic(name="a", count=3, assignments=None)
+            late = client.ask(CreatePartitionsRequest(topics=[more], timeout_ms=0, validate_only=False), 3)
+            assert late.results[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+            wait_until(lambda: partition_counts(cluster, "a") == {3})
+            gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="b", topic_id=ZERO_UUID)], timeout_ms=0)
+            assert client.ask(gone, 6).responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+            wait_until(lambda: partition_counts(cluster, "b") == {0})

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from ottla.broker.config_changes import ConfigChanges
 from ottla.broker.controller import config_entity
-from ottla.broker.metadata_changes import RequestedTopic, decide_requested, unless_there
+from ottla.broker.metadata_changes import ANSWER_S, RequestedTopic, decide_requested, unless_there
 from ottla.cluster import nodes
 from ottla.cluster.controller_context import unwritten
 from ottla.cluster.image import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, ClusterImage, TopicState
@@ -44,7 +44,6 @@ from ottla.store.recipes import create_if_missing
 
 logger = logging.getLogger(__name__)
 
-ANSWER_S: Final = 30.0  # how long a client waits for what it asked of the controller
 AUTO_CREATE_S: Final = 2.0  # the same where it did not ask for it, and will ask again
 
 
@@ -90,14 +89,14 @@ class ClusterMetadata:
     # -- creating ------------------------------------------------------------------------------------------------------
 
     async def create_topics(
-        self, all_requested: Iterable[RequestedTopic], *, validate_only: bool = False
+        self, all_requested: Iterable[RequestedTopic], *, validate_only: bool = False, wait_s: float = ANSWER_S
     ) -> list[TopicState | ApiError]:
         requested = list(all_requested)
         try:
             self._check_controller()
         except ApiError as error:
             return [error for _ in requested]
-        return await self._create(requested, ANSWER_S, validate_only=validate_only)
+        return await self._create(requested, wait_s, validate_only=validate_only)
 
     async def _create(
         self, all_requested: Iterable[RequestedTopic], wait_s: float, *, validate_only: bool = False
@@ -168,7 +167,13 @@ class ClusterMetadata:
     # -- extending and deleting ----------------------------------------------------------------------------------------
 
     async def create_partitions(
-        self, name: str, total: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
+        self,
+        name: str,
+        total: int,
+        assignments: Sequence[Sequence[int]] | None,
+        *,
+        validate_only: bool = False,
+        wait_s: float = ANSWER_S,
     ) -> TopicState:
         self._check_controller()
         if name not in self._image().topics:
@@ -186,7 +191,7 @@ class ClusterMetadata:
                 continue
             except StoreError as error:
                 raise _not_written(error) from error
-            outcome = await self._created(grown, ANSWER_S)
+            outcome = await self._created(grown, wait_s)
             if isinstance(outcome, ApiError):
                 raise outcome
             return outcome
@@ -209,7 +214,7 @@ class ClusterMetadata:
         )
         return TopicState(name, assignment.topic_id, states), node.version
 
-    async def delete_topic(self, name: str, topic_id: UUID | None = None) -> TopicState:
+    async def delete_topic(self, name: str, topic_id: UUID | None = None, *, wait_s: float = ANSWER_S) -> TopicState:
         self._check_controller()
         topic = self._image().topics.get(name)
         if topic is None or topic_id not in (None, topic.topic_id):
@@ -220,16 +225,16 @@ class ClusterMetadata:
         try:
             with suppress(NodeExists):  # somebody wanted it before us
                 await self._store.commit(Create(nodes.deletion_path(name)))
-            await self._wait_until_gone(name, gone)
+            await self._wait_until_gone(name, gone, wait_s)
         except StoreError as error:
             raise _not_written(error) from error
         finally:
             watch.cancel()
         return topic
 
-    async def _wait_until_gone(self, name: str, gone: Signal) -> None:
+    async def _wait_until_gone(self, name: str, gone: Signal, wait_s: float) -> None:
         """Until a topic of the name could be created again."""
-        deadline = self._now() + ANSWER_S
+        deadline = self._now() + wait_s
         while await self._store.get(nodes.deletion_path(name)) is not None:
             left_s = deadline - self._now()
             if left_s <= 0:

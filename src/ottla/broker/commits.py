@@ -1,10 +1,10 @@
-"""Waiting until records are committed: every in-sync replica has them, or this broker can no longer say so."""
+"""Waiting until records are committed, or gone, on the other replicas, or until this broker can no longer say so."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Container, Sequence
+from typing import NamedTuple, Protocol
 
 from ottla.broker.partition import Partition
 from ottla.errors import ErrorCode
@@ -29,10 +29,36 @@ class PendingCommit(NamedTuple):
         return ErrorCode.NONE if self.is_committed else None
 
 
-async def committed(pending: Sequence[PendingCommit], deadline: float) -> list[ErrorCode]:
+class PendingDeletion(NamedTuple):
+    """Records below `offset` that this broker has deleted as the leader, and its followers have to."""
+
+    partition: Partition
+    offset: int
+    alive: Callable[[], Container[int]]  # the brokers that count
+
+    @property
+    def outcome(self) -> ErrorCode | None:
+        if not self.partition.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.NONE if self.partition.low_watermark(self.alive()) >= self.offset else None
+
+
+class Pending(Protocol):
+    """Something that depends on other replicas."""
+
+    @property
+    def partition(self) -> Partition: ...
+
+    @property
+    def outcome(self) -> ErrorCode | None:
+        """NONE once it is done everywhere, an error where this leader will never say so, and None before."""
+        ...
+
+
+async def committed(pending: Sequence[Pending], deadline: float) -> list[ErrorCode]:
     """Waits until the outcome of all is known, or until `deadline` by the loop's clock; the outcomes, in order.
 
-    REQUEST_TIMED_OUT where the time was up: the records may be committed later.
+    REQUEST_TIMED_OUT where the time was up: it may be done later.
     """
     loop = asyncio.get_running_loop()
     while (left_s := deadline - loop.time()) > 0:

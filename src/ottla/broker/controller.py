@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from itertools import islice
 from uuid import UUID
 
-from ottla.broker.metadata_changes import RequestedTopic, decide_requested, unless_there
+from ottla.broker.metadata_changes import ANSWER_S, RequestedTopic, decide_requested, unless_there
 from ottla.cluster import nodes
 from ottla.cluster.elections import decide_loss, decide_return
 from ottla.cluster.image import (
@@ -83,7 +83,7 @@ class Controller:
         return outcome
 
     async def create_topics(
-        self, all_requested: Iterable[RequestedTopic], *, validate_only: bool = False
+        self, all_requested: Iterable[RequestedTopic], *, validate_only: bool = False, wait_s: float = ANSWER_S
     ) -> list[TopicState | ApiError]:
         """Creates topics, many of them with one commit and one new image: each, or why it is not created."""
         outcomes: list[TopicState | ApiError] = []
@@ -175,6 +175,7 @@ class Controller:
         assignments: Sequence[Sequence[int]] | None,
         *,
         validate_only: bool = False,
+        wait_s: float = ANSWER_S,
     ) -> TopicState:
         """Adds partitions to a topic."""
         async with self._lock:
@@ -189,7 +190,7 @@ class Controller:
 
     # -- deleting ------------------------------------------------------------------------------------------------------
 
-    async def delete_topic(self, name: str, topic_id: UUID | None = None) -> TopicState:
+    async def delete_topic(self, name: str, topic_id: UUID | None = None, *, wait_s: float = ANSWER_S) -> TopicState:
         """Deletes a topic with its configuration; a topic of the same name may be created at once.
 
         With an id, that topic only: another one may have its name by the time that this change has its turn.

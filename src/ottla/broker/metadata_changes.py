@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from ottla.cluster.image import ClusterImage, TopicState
@@ -17,6 +17,8 @@ from ottla.cluster.topics import DEFAULT, Assignment, check_name, decide_topic, 
 from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
+
+ANSWER_S: Final = 30.0  # how long a change may take before whoever asked for it is told that it goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class MetadataChanges(Protocol):
     """Each change stands, and this broker knows of it, when the call returns; ApiError says why not."""
 
     async def create_topics(
-        self, all_requested: Iterable[RequestedTopic], *, validate_only: bool = False
+        self, all_requested: Iterable[RequestedTopic], *, validate_only: bool = False, wait_s: float = ANSWER_S
     ) -> list[TopicState | ApiError]:
         """Each topic, or why it is not created."""
         ...
@@ -48,10 +50,18 @@ class MetadataChanges(Protocol):
         ...
 
     async def create_partitions(
-        self, name: str, total: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
+        self,
+        name: str,
+        total: int,
+        assignments: Sequence[Sequence[int]] | None,
+        *,
+        validate_only: bool = False,
+        wait_s: float = ANSWER_S,
     ) -> TopicState: ...
 
-    async def delete_topic(self, name: str, topic_id: UUID | None = None) -> TopicState: ...
+    async def delete_topic(
+        self, name: str, topic_id: UUID | None = None, *, wait_s: float = ANSWER_S
+    ) -> TopicState: ...
 
     async def change_config(
         self, resource: ConfigScope, decide: Callable[[DynamicConfigs], dict[str, str]], *, validate_only: bool

@@ -7,7 +7,7 @@ records came, the high watermark or the log start moved, the role changed, the p
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -263,9 +263,12 @@ class Partition:
     def record_fetch(self, node_id: int, offset: int, log_start_offset: int, now_ms: int) -> None:
         """A follower fetches from `offset` on: it has everything before."""
         leader = self.leader
+        known_start = leader.followers[node_id].log_start_offset
         if leader.record_fetch(node_id, offset, log_start_offset, now_ms):
             self.log.producers.passed_high_watermark(leader.high_watermark)
             self.moved.fire()
+        elif log_start_offset != known_start:
+            self.moved.fire()  # whoever deleted records waits for it
 
     def isr_changed(self, leader: Leader, isr: tuple[int, ...], version: int) -> None:
         """The controller wrote another set of in-sync replicas."""
@@ -356,7 +359,7 @@ class Partition:
             raise self.disk_failure(error) from error
 
     def delete_records(self, offset: int) -> int:
-        """Moves the log's start up to `offset` (-1: the high watermark) and returns where it is then."""
+        """Moves the log's start up to `offset` (-1: the high watermark), and returns that offset."""
         if "delete" not in self.log.config.cleanup_policy:
             raise ApiError(
                 ErrorCode.POLICY_VIOLATION, f"{self.name} is compacted: its cleanup.policy does not include delete"
@@ -372,7 +375,11 @@ class Partition:
         except StorageError as error:
             raise self.disk_failure(error) from error
         self.moved.fire()
-        return self.log.log_start_offset
+        return target
+
+    def low_watermark(self, alive: Container[int]) -> int:
+        """From where on all replicas on brokers that are alive have records; -1: not known. Leader's only."""
+        return self.leader.low_watermark(self.log.log_start_offset, alive)
 
     def disk_failure(self, error: StorageError) -> ApiError:
         """Records what takes the log's directory offline; clients hear enough to look elsewhere, nothing of our paths.

@@ -65,13 +65,10 @@ class Upkeep:
             "producer ids", lambda: config().producer_id_expiration_check_interval_ms / 1000, self.expire_producers
         )
 
-    def _led(self) -> list[Partition]:
-        return [partition for partition in self._replicas if partition.is_leader]
-
     async def apply_retention(self) -> None:
         now_ms = self._clock.now_ms()
-        async for partition in self._turns.over(self._led()):
-            if partition.is_leader:  # else its directory went offline with an earlier one
+        async for partition in self._turns.over(list(self._replicas)):
+            if not partition.is_gone:  # else its directory went offline with an earlier one
                 log = partition.log
                 try:
                     await self._delete_expired(partition, log, now_ms)
@@ -80,8 +77,8 @@ class Upkeep:
 
     async def _delete_expired(self, partition: Partition, log: Log, now_ms: int) -> None:
         """Takes the expired segments of a log away, some at a time; a thread makes durable what must be so before."""
-        while partition.is_leader and partition.log is log:  # else it was moved to another directory
-            high_watermark = partition.leader.high_watermark
+        while not partition.is_gone and partition.log is log:  # else it was moved to another directory
+            high_watermark = partition.high_watermark
             snapshot = log.begin_deletion(now_ms, high_watermark, SEGMENTS_DELETED_AT_ONCE)
             if snapshot is not None:
                 await self._offload.in_thread(snapshot.run)

@@ -10,7 +10,7 @@ end, nothing was reported as committed that a member of it lacks.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 
 from ottla.errors import ApiError, ErrorCode
@@ -175,10 +175,10 @@ class Leader:
         self.followers[node_id].fetched(offset, log_start_offset, self._ends[self.node_id], now_ms)
         return self.record_end(node_id, offset)
 
-    @property
-    def low_watermark(self) -> int:
-        """The smallest log start of all followers; -1 where one was not heard of yet."""
-        return min((follower.log_start_offset for follower in self.followers.values()), default=UNKNOWN_OFFSET)
+    def low_watermark(self, log_start_offset: int, alive: Container[int]) -> int:
+        """The smallest log start of the leader, whose is given, and of all followers that are alive; -1: not known."""
+        starts = [known.log_start_offset for node, known in self.followers.items() if node in alive]
+        return min([log_start_offset, *starts])
 
     # -- in-sync replicas ----------------------------------------------------------------------------------------------
 

@@ -100,3 +100,14 @@ def test_a_replica_that_moves_away_is_in_sync_by_name_only() -> None:
     assert shrunk.isr == (2, 3)
     only_it = Leader(3, epoch=5, replicas=(3, 2), isr=(1, 3), end_offset=10, high_watermark=4)
     assert not only_it.has_enough_in_sync(2)
+
+
+def test_the_low_watermark_is_that_of_the_replicas_that_are_alive() -> None:
+    known = Leader(1, 0, (1, 2, 3), (1, 2, 3), end_offset=10, high_watermark=0)
+    assert known.low_watermark(5, {1, 2, 3}) == -1
+    known.record_fetch(2, 10, 4, now_ms=0)
+    assert known.low_watermark(5, {1, 2, 3}) == -1
+    assert known.low_watermark(5, {1, 2}) == 4
+    known.record_fetch(2, 10, 6, now_ms=0)
+    assert known.low_watermark(5, {1, 2}) == 5
+    assert known.low_watermark(5, {1}) == 5

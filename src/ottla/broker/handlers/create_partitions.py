@@ -27,7 +27,13 @@ async def handle(broker: Broker, request: CreatePartitionsRequest, context: Cont
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {name} is named more than once")
             assignments = None if entry.assignments is None else [one.broker_ids for one in entry.assignments]
             await asyncio.shield(
-                broker.controller.create_partitions(name, entry.count, assignments, validate_only=request.validate_only)
+                broker.controller.create_partitions(
+                    name,
+                    entry.count,
+                    assignments,
+                    validate_only=request.validate_only,
+                    wait_s=request.timeout_ms / 1000,
+                )
             )
             results.append(CreatePartitionsTopicResult(name=name))
         except ApiError as error:

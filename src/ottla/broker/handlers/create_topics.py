@@ -77,7 +77,10 @@ async def _create(
         broker.in_background("create topics", _in_background(broker, possible))
         late = ApiError(ErrorCode.REQUEST_TIMED_OUT, "the topic is being created")
         return [late if isinstance(outcome, TopicState) else outcome for outcome in outcomes]
-    return await asyncio.shield(broker.controller.create_topics(new, validate_only=request.validate_only))
+    creation = broker.controller.create_topics(
+        new, validate_only=request.validate_only, wait_s=request.timeout_ms / 1000
+    )
+    return await asyncio.shield(creation)
 
 
 async def _in_background(broker: Broker, new: list[RequestedTopic]) -> None:

@@ -29,7 +29,9 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: Context)
     by_topic: dict[object, list[TopicToDelete]] = {}
     async for entry in broker.turns.over(entries):
         by_topic.setdefault(_topic_of(broker.image, entry), []).append(entry)
-    responses = [await _delete(broker, same) async for same in broker.turns.over(by_topic.values())]
+    responses = [
+        await _delete(broker, same, request.timeout_ms / 1000) async for same in broker.turns.over(by_topic.values())
+    ]
     return DeleteTopicsResponse(responses=responses)
 
 
@@ -40,7 +42,7 @@ def _topic_of(image: ClusterImage, entry: TopicToDelete) -> object:
     return entry.name if entry.topic_id == ZERO_UUID else image.names_by_id.get(entry.topic_id, entry.topic_id)
 
 
-async def _delete(broker: Broker, entries: list[TopicToDelete]) -> DeletableTopicResult:
+async def _delete(broker: Broker, entries: list[TopicToDelete], wait_s: float) -> DeletableTopicResult:
     """The one answer to all entries that mean a topic; if there are several, it stays."""
     name = next((entry.name for entry in entries if entry.name is not None), None)
     topic_id = next((entry.topic_id for entry in entries if entry.topic_id != ZERO_UUID), ZERO_UUID)
@@ -50,7 +52,9 @@ async def _delete(broker: Broker, entries: list[TopicToDelete]) -> DeletableTopi
         name = _name(broker, name, topic_id)
         if not broker.config.delete_topic_enable:
             raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted: delete.topic.enable is false")
-        deletion = broker.controller.delete_topic(name, None if topic_id == ZERO_UUID else topic_id)
+        deletion = broker.controller.delete_topic(
+            name, None if topic_id == ZERO_UUID else topic_id, wait_s=max(0.0, wait_s)
+        )
         topic = await asyncio.shield(deletion)
     except ApiError as error:
         return DeletableTopicResult(
