@@ -178,7 +178,7 @@ def test_a_topic_is_deleted_once_all_its_replicas_are_there() -> None:
         away = next(node_id for node_id in (1, 2) if node_id != controller(cluster))
         await cluster.crash(away, power_loss=False)
         await until(cluster, lambda: away not in cluster.brokers[3].broker.image.brokers)
-        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=100)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=30_000)
         deleting = asyncio.ensure_future(cluster.asked(controller(cluster), request, DELETE, timeout_s=60))
         await asyncio.sleep(5)
         assert cluster.ensemble.tree.entry(nodes.topic_path("t")) is not None

@@ -25,6 +25,7 @@ def test_a_handler_stands_under_the_class_of_its_requests(key: int) -> None:
 # What changes something: it is carried out to its end, whether or not somebody still waits for the answer.
 CHANGING = {
     "AlterReplicaLogDirs",
+    "AlterUserScramCredentials",
     "Produce",
     "OffsetCommit",
     "Heartbeat",
