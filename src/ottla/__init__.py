@@ -9,6 +9,9 @@ The clients are here, for programs without an event loop, and in `ottla.aio` for
         for record in consumer:
             ...
 
+    with ottla.Admin(bootstrap_servers="127.0.0.1:9092") as admin:
+        admin.create_topic("orders", partitions=3)
+
 Everything is imported when it is first asked for, so that `import ottla` costs nothing.
 """
 
@@ -17,8 +20,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from ottla.client.admin.blocking import Admin as Admin
+    from ottla.client.admin.configs import ConfigChange as ConfigChange
+    from ottla.client.admin.configs import ConfigOperation as ConfigOperation
+    from ottla.client.admin.configs import ConfigResource as ConfigResource
+    from ottla.client.admin.topics import NewTopic as NewTopic
     from ottla.client.consumer.blocking import Consumer as Consumer
     from ottla.client.consumer.listeners import RebalanceListener as RebalanceListener
+    from ottla.client.offsets import Isolation as Isolation
+    from ottla.client.offsets import OffsetSpec as OffsetSpec
     from ottla.client.producer.blocking import Producer as Producer
     from ottla.client.values import ConsumerGroupMetadata as ConsumerGroupMetadata
     from ottla.client.values import ConsumerRecord as ConsumerRecord
@@ -32,11 +42,18 @@ if TYPE_CHECKING:
 
 # Where each name of the package is.
 _PLACES: Final = {
+    "Admin": "ottla.client.admin.blocking",
+    "ConfigChange": "ottla.client.admin.configs",
+    "ConfigOperation": "ottla.client.admin.configs",
+    "ConfigResource": "ottla.client.admin.configs",
     "Consumer": "ottla.client.consumer.blocking",
     "ConsumerGroupMetadata": "ottla.client.values",
     "ConsumerRecord": "ottla.client.values",
+    "Isolation": "ottla.client.offsets",
+    "NewTopic": "ottla.client.admin.topics",
     "OffsetAndMetadata": "ottla.client.values",
     "OffsetAndTimestamp": "ottla.client.values",
+    "OffsetSpec": "ottla.client.offsets",
     "Producer": "ottla.client.producer.blocking",
     "ProducerRecord": "ottla.client.values",
     "RebalanceListener": "ottla.client.consumer.listeners",

@@ -7,6 +7,9 @@
         async for record in consumer:
             ...
 
+    async with ottla.aio.Admin(bootstrap_servers="127.0.0.1:9092") as admin:
+        await admin.create_topic("orders", partitions=3)
+
 The same names and settings as in `ottla`, whose clients wait in place of `await`.
 """
 
@@ -15,12 +18,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from ottla.client.admin.admin import Admin as Admin
     from ottla.client.consumer.consumer import Consumer as Consumer
     from ottla.client.producer.producer import Producer as Producer
 
-_PLACES: Final = {"Consumer": "ottla.client.consumer.consumer", "Producer": "ottla.client.producer.producer"}
+_PLACES: Final = {
+    "Admin": "ottla.client.admin.admin",
+    "Consumer": "ottla.client.consumer.consumer",
+    "Producer": "ottla.client.producer.producer",
+}
 
-__all__ = ["Consumer", "Producer"]
+__all__ = ["Admin", "Consumer", "Producer"]
 
 
 def __getattr__(name: str) -> object:

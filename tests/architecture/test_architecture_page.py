@@ -181,7 +181,8 @@ KAFKA_NOUNS = set(
         GroupMetadataManager TransactionCoordinator KafkaController ControllerChannelManager PartitionStateMachine
         ReplicaStateMachine TopicDeletionManager KafkaHealthcheck DynamicConfigManager KafkaProducer
         ProducerInterceptors Partitioner RecordAccumulator BufferPool Sender NetworkClient InFlightRequests
-        Metadata KafkaConsumer SubscriptionState ConsumerCoordinator Fetcher HeartbeatThread WorkerCoordinator
+        Metadata KafkaAdminClient KafkaConsumer SubscriptionState ConsumerCoordinator Fetcher HeartbeatThread
+        WorkerCoordinator
         """,
     )
 )

@@ -57,6 +57,19 @@ value: bytes | None = next(iter(records)).value
 taken: dict[ottla.TopicPartition, list[ottla.ConsumerRecord[bytes, bytes]]] = records.poll()
 
 
+admin = ottla.Admin(bootstrap_servers="127.0.0.1:9092")
+made = admin.create_topic("orders", partitions=3)
+outcomes = admin.create_topics([ottla.NewTopic("orders")], timeout_s=5)
+place = ottla.TopicPartition("orders", 0)
+lag: int | None = admin.lag("billing")[place].lag
+asynchronous = aio.Admin({"bootstrap.servers": "127.0.0.1:9092"})
+
+
+async def administer() -> int:
+    await asynchronous.alter_config(ottla.ConfigResource.topic("orders"), {"retention.ms": None})
+    return (await asynchronous.list_offset(place, ottla.OffsetSpec.LATEST)).offset
+
+
 async def read() -> int:
     async for record in texts:
         if record.value is not None:
@@ -79,6 +92,8 @@ REVEALED = {
     "keyed": "ottla.client.producer.blocking.Producer[str, bytes]",
     "orders": "ottla.client.producer.producer.Producer[uuid.UUID, {module}.Order]",
     "records": "ottla.client.consumer.blocking.Consumer[bytes, bytes]",
+    "made": "ottla.client.admin.topics.CreatedTopic",
+    "outcomes": "dict[str, ottla.client.admin.topics.CreatedTopic | ottla.errors.ApiError]",
     "texts": "ottla.client.consumer.consumer.Consumer[str, {module}.Order]",
 }
 
@@ -86,6 +101,9 @@ WRONG = {
     'plain.send("orders", "text")': "incompatible type",
     'orders.send("orders", b"value")': "incompatible type",
     'orders.send("orders", Order(7), "key")': "incompatible type",
+    'admin.create_topic("orders", partitions="3")': "incompatible type",
+    'admin.create_topic("orders", partition_count=3)': "Unexpected keyword argument",
+    "offset: int = admin.lag('billing')[place].lag": "Incompatible types",
     "plain.sent()": "has no attribute",
     "text: str = next(iter(records)).value": "Incompatible types",
     'records.process(lambda record: None, order="random")': "incompatible type",

@@ -12,11 +12,12 @@ import pytest
 
 import ottla
 from ottla import aio
-from ottla.client import admin, serializers
+from ottla.client import serializers
 from ottla.client.error_codes import InvalidTopicError, MessageTooLargeError
 from ottla.client.errors import ClosedError, ForkedError, SerializationError, TimedOutError, UsageError
 from ottla.client.fetching import Fetcher
 from ottla.client.metadata import Cluster, parse_addresses
+from ottla.client.offsets import OffsetSpec, list_offsets
 from ottla.hashing import partition_of_key
 from ottla.ids import TopicPartition
 from ottla.testing.broker import Broker
@@ -34,7 +35,7 @@ def records_of(broker: Broker, topic: str, partition: int = 0) -> list:
         place = TopicPartition(topic, partition)
         found: list[Any] = []
         async with Cluster(parse_addresses(broker.bootstrap_servers)) as cluster:
-            ends = await admin.list_offsets(cluster, {place: int(admin.OffsetSpec.LATEST)})
+            ends = await list_offsets(cluster, {place: OffsetSpec.LATEST})
             async with Fetcher(cluster, {place: 0}, {place: ends[place].offset}) as fetcher:
                 while not fetcher.is_done:
                     for fetched in await fetcher.next():

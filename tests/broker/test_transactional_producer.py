@@ -8,12 +8,11 @@ import pytest
 
 import ottla
 from ottla import aio
-from ottla.client import admin, groups
-from ottla.client.admin import Isolation, OffsetSpec
 from ottla.client.error_codes import TransactionAbortableError
 from ottla.client.errors import AbortableError, RestartError, TransactionAbortedError, UsageError
 from ottla.client.fetching import Fetcher, FetchOptions
 from ottla.client.metadata import Cluster, parse_addresses
+from ottla.client.offsets import Isolation, OffsetSpec, list_offsets
 from ottla.client.producer import transactions
 from ottla.ids import TopicPartition
 
@@ -39,7 +38,7 @@ async def committed(broker, topic: str) -> list[bytes]:
     options = FetchOptions(isolation=Isolation.READ_COMMITTED)
     found: list[bytes] = []
     async with Cluster(parse_addresses(broker.bootstrap_servers)) as cluster:
-        told = await admin.list_offsets(cluster, dict.fromkeys(places, int(OffsetSpec.LATEST)))
+        told = await list_offsets(cluster, dict.fromkeys(places, int(OffsetSpec.LATEST)))
         ends = {place: end.offset for place, end in told.items()}
         async with Fetcher(cluster, dict.fromkeys(places, 0), ends, options=options) as fetcher:
             while not fetcher.is_done:
@@ -49,9 +48,8 @@ async def committed(broker, topic: str) -> list[bytes]:
 
 
 async def committed_offset(broker, group: str, place: TopicPartition) -> int:
-    async with Cluster(parse_addresses(broker.bootstrap_servers)) as cluster:
-        found = await groups.committed_offsets(cluster, group)
-        return found[place].offset
+    async with aio.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        return (await admin.committed_offsets(group))[place].offset
 
 
 def test_what_is_committed_is_seen_and_what_is_aborted_is_not(broker, topic_name, version):

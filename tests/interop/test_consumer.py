@@ -13,8 +13,6 @@ import pytest
 
 import ottla
 from ottla import TopicPartition, aio
-from ottla.client.admin import NewTopic, create_topics
-from ottla.client.metadata import Cluster, parse_addresses
 from ottla.testing.apache_kafka import KafkaBroker
 from ottla.testing.broker import Broker
 from ottla.testing.waiting import WAIT_S
@@ -49,12 +47,8 @@ def group() -> str:
 def topic(bootstrap: str) -> str:
     name = f"consumed-{next(numbers)}"
 
-    async def create() -> None:
-        async with Cluster(parse_addresses(bootstrap)) as cluster:
-            made = await create_topics(cluster, [NewTopic(name, PARTITIONS)])
-            assert not isinstance(made[name], Exception), made
-
-    asyncio.run(create())
+    with ottla.Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topic(name, PARTITIONS)
     return name
 
 

@@ -11,10 +11,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 import ottla
 from ottla import aio
-from ottla.client.admin import NewTopic, create_topics
 from ottla.client.error_codes import MessageTooLargeError
 from ottla.client.errors import AbortableError, RestartError
-from ottla.client.metadata import Cluster, parse_addresses
 from ottla.hashing import partition_of_key
 from ottla.testing.apache_kafka import KafkaBroker
 from ottla.testing.broker import Broker
@@ -38,12 +36,8 @@ def new_topic(bootstrap):
     def new_topic(partitions: int = 1, **configs: str) -> str:
         name = f"topic-{next(numbers)}"
 
-        async def create() -> None:
-            async with Cluster(parse_addresses(bootstrap)) as cluster:
-                made = await create_topics(cluster, [NewTopic(name, partitions, config=configs)])
-                assert not isinstance(made[name], Exception), made
-
-        asyncio.run(create())
+        with ottla.Admin(bootstrap_servers=bootstrap) as admin:
+            admin.create_topic(name, partitions, config=configs)
         return name
 
     return new_topic

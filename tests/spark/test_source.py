@@ -15,8 +15,7 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
-from ottla.client import admin
-from ottla.client.blocking import Blocking
+import ottla
 from ottla.ids import TopicPartition
 from ottla.spark.datasource import OttlaDataSource
 from ottla.testing.broker import Broker
@@ -324,8 +323,8 @@ def test_a_stream_that_retention_overtook_fails_or_goes_on(
     send(broker.bootstrap_servers, topic, range(10))
     run()
     send(broker.bootstrap_servers, topic, range(10, 30))
-    with Blocking(broker.bootstrap_servers) as client:
-        client.wait(admin.delete_records(client.cluster, {TopicPartition(topic, 0): 12}))
+    with ottla.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.delete_records({TopicPartition(topic, 0): 12})
     with pytest.raises(StreamingQueryException, match="does not have offset 5: it has 12 to 14"):
         run()
     run(failOnDataLoss="false")
@@ -339,7 +338,7 @@ def test_a_stream_whose_topic_is_deleted_fails(
     send(broker.bootstrap_servers, topic, range(10))
     query = stopped(stream(spark, broker, topic).load().writeStream.format("memory").queryName("deleted").start())
     query.processAllAvailable()
-    with Blocking(broker.bootstrap_servers) as client:
-        client.wait(admin.delete_topics(client.cluster, [topic]))
+    with ottla.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.delete_topic(topic)
     with pytest.raises(StreamingQueryException, match=f"{topic}-0 no longer exists; it was read up to 5"):
         query.awaitTermination(60)

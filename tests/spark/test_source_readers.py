@@ -22,12 +22,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming import python_streaming_source_runner as sparks_runner
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from ottla.client import admin
-from ottla.client.admin import NewTopic
-from ottla.client.blocking import Blocking
+import ottla
 from ottla.client.errors import TimedOutError
 from ottla.client.fetching import BYTES_PER_OFFSET, Fetcher
-from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.spark import options as source_options
 from ottla.spark import reading, workers
@@ -52,35 +49,32 @@ def running() -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
-def client(running: Broker) -> Iterator[Blocking]:
-    with Blocking(running.bootstrap_servers) as connected:
+def admin(running: Broker) -> Iterator[ottla.Admin]:
+    with ottla.Admin(bootstrap_servers=running.bootstrap_servers) as connected:
         yield connected
 
 
 class Topic:
     """A topic of one test, and how to change it."""
 
-    def __init__(self, name: str, client: Blocking, servers: str) -> None:
+    def __init__(self, name: str, admin: ottla.Admin, servers: str) -> None:
         self.name = name
         self.servers = servers
-        self._client = client
+        self._admin = admin
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
 
     def create(self, partitions: int = 2) -> None:
-        outcome = self._client.wait(admin.create_topics(self._client.cluster, [NewTopic(self.name, partitions)]))[
-            self.name
-        ]
-        assert not isinstance(outcome, OttlaError), outcome
+        self._admin.create_topic(self.name, partitions)
 
     def delete(self) -> None:
-        assert self._client.wait(admin.delete_topics(self._client.cluster, [self.name])) == {self.name: None}
+        self._admin.delete_topic(self.name)
 
     def grow(self, partitions: int) -> None:
-        self._client.wait(admin.create_partitions(self._client.cluster, self.name, partitions))
+        self._admin.create_partitions(self.name, partitions)
         self._producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 0})  # one that knows them
 
     def forget_before(self, offset: int, partition: int = 0) -> None:
-        self._client.wait(admin.delete_records(self._client.cluster, {TopicPartition(self.name, partition): offset}))
+        self._admin.delete_records({TopicPartition(self.name, partition): offset})
 
     def send(self, count: int, partition: int = 0, **settings: Any) -> None:
         producer = Producer({"bootstrap.servers": self.servers, **settings}) if settings else self._producer
@@ -106,8 +100,8 @@ class Topic:
 
 
 @pytest.fixture
-def orders(topic: str, client: Blocking, running: Broker) -> Topic:
-    return Topic(topic, client, running.bootstrap_servers)
+def orders(topic: str, admin: ottla.Admin, running: Broker) -> Topic:
+    return Topic(topic, admin, running.bootstrap_servers)
 
 
 def rows(reader: BatchReader | StreamReader, *bounds: Any) -> list[dict[str, Any]]:
@@ -141,13 +135,10 @@ def test_rows_have_the_columns_of_sparks_own_source(orders: Topic) -> None:
     assert second["headers"] == [{"key": "number", "value": b"1"}]
 
 
-def test_append_time_is_told_from_create_time_in_one_batch(orders: Topic, client: Blocking) -> None:
+def test_append_time_is_told_from_create_time_in_one_batch(orders: Topic, admin: ottla.Admin) -> None:
     orders.create(1)
     orders.send(3)
-    change = admin.ConfigChange("message.timestamp.type", admin.ConfigOperation.SET, "LogAppendTime")
-    client.wait(
-        admin.alter_configs(client.cluster, admin.ConfigResource(admin.ResourceType.TOPIC, orders.name), [change])
-    )
+    admin.alter_config(ottla.ConfigResource.topic(orders.name), {"message.timestamp.type": "LogAppendTime"})
     orders.send(2)
     found = rows(orders.batch(columns="timestampType,timestamp"))
     assert [row["timestampType"] for row in found] == [0, 0, 0, 1, 1]
@@ -466,8 +457,8 @@ def test_new_partitions_are_read_from_their_beginning(orders: Topic) -> None:
     assert places(rows(reader, start, end)) == [(1, 0), (1, 1), (1, 2)]
 
 
-def test_new_topics_join_a_pattern(orders: Topic, client: Blocking) -> None:
-    first, second = (Topic(f"{orders.name}-{number}", client, orders.servers) for number in (1, 2))
+def test_new_topics_join_a_pattern(orders: Topic, admin: ottla.Admin) -> None:
+    first, second = (Topic(f"{orders.name}-{number}", admin, orders.servers) for number in (1, 2))
     reader = orders.stream(subscribePattern=f"{orders.name}-.*", startingOffsets="earliest")
     assert reader.initialOffset() == {}
     assert reader.latestOffset({}, ReadAllAvailable()) == {}
@@ -605,8 +596,8 @@ def outlive(broker: Broker, caplog: pytest.LogCaptureFixture, work: Callable[[],
 def test_a_stream_outlasts_a_broker_that_is_away_for_longer_than_one_question_may_take(
     caplog: pytest.LogCaptureFixture, topic: str
 ) -> None:
-    with Broker(in_process=False) as broker, Blocking(broker.bootstrap_servers) as client:
-        orders = Topic(topic, client, broker.bootstrap_servers)
+    with Broker(in_process=False) as broker, ottla.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        orders = Topic(topic, admin, broker.bootstrap_servers)
         orders.create(1)
         orders.send(2)
         reader = orders.stream(

@@ -9,8 +9,9 @@ from typing import Final
 from ottla.cli import remote
 from ottla.cli.command import Command, ExitCode
 from ottla.cli.render import Json, count_text, json_line
+from ottla.client.admin.admin import Admin
 from ottla.client.health import BrokerLoad, loads_of
-from ottla.client.metadata import Cluster, ClusterView
+from ottla.client.metadata import ClusterView
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +20,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> ExitCode:
-    async def work(cluster: Cluster) -> ExitCode:
-        view = await cluster.refresh(None)
+    async def work(admin: Admin) -> ExitCode:
+        view = await admin.metadata(None)
         for node_id, load in loads_of(view).items():
             if options.json:
                 print(json_line(broker_fields(view, node_id, load)))

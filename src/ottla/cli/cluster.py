@@ -8,8 +8,7 @@ from typing import Final
 from ottla.cli import remote
 from ottla.cli.command import Command, ExitCode
 from ottla.cli.render import Json, json_line
-from ottla.client import admin
-from ottla.client.metadata import Cluster
+from ottla.client.admin.admin import Admin
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,9 +17,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> ExitCode:
-    async def work(cluster: Cluster) -> ExitCode:
-        found = await admin.describe_cluster(cluster)
-        features = (await cluster.any_connection()).features
+    async def work(admin: Admin) -> ExitCode:
+        found = await admin.describe_cluster()
+        features = (await admin.describe_features()).finalized
         if options.json:
             brokers: list[Json] = [
                 {

@@ -10,9 +10,8 @@ from ottla.cli.arguments import parse_settings
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
 from ottla.cli.render import Json, json_line
 from ottla.cli.topics import config_changes
-from ottla.client import admin
-from ottla.client.admin import ConfigEntry, ConfigResource, ConfigSource, ResourceType
-from ottla.client.metadata import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigEntry, ConfigResource, ConfigSource, ResourceType
 
 ALL_BROKERS: Final = ConfigResource(ResourceType.BROKER, "")
 
@@ -50,14 +49,13 @@ def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
 def _describe(options: argparse.Namespace) -> ExitCode:
     resource = _resource(options)
 
-    async def work(cluster: Cluster) -> ExitCode:
-        entries = await admin.describe_configs(
-            cluster,
+    async def work(admin: Admin) -> ExitCode:
+        entries = await admin.describe_config(
             resource,
             with_synonyms=options.json or options.verbose,
             with_documentation=options.verbose,
         )
-        for entry in sorted(entries, key=lambda entry: entry.name):
+        for _, entry in sorted(entries.items()):
             if options.all or entry.source is not ConfigSource.DEFAULT:
                 _show(entry, options)
         return ExitCode.OK
@@ -129,8 +127,8 @@ def _alter(options: argparse.Namespace) -> ExitCode:
     if not changes:
         raise CommandError(ExitCode.USAGE, "no setting to change", "use --add KEY=VALUE or --delete KEY")
 
-    async def work(cluster: Cluster) -> ExitCode:
-        await admin.alter_configs(cluster, resource, changes, validate_only=options.validate_only)
+    async def work(admin: Admin) -> ExitCode:
+        await admin.alter_config(resource, changes, validate_only=options.validate_only)
         if options.json:
             fields: dict[str, Json] = {
                 "type": resource.type.name.lower(),

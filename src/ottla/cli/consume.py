@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO, Final
 
@@ -11,14 +12,18 @@ from ottla.cli import remote
 from ottla.cli.command import Command, CommandError, ExitCode
 from ottla.cli.formats import FORMAT_HELP, RenderBatch, compile_format, render_json
 from ottla.cli.places import Kind, Place, offsets_at, offsets_of, parse_place, ranges_of
-from ottla.client.admin import Isolation, OffsetSpec
-from ottla.client.fetching import Fetcher, FetchOptions, OffsetOutOfRangeError
-from ottla.client.metadata import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.consumer.consumer import Consumer
+from ottla.client.fetching import OffsetOutOfRangeError
+from ottla.client.offsets import Isolation, OffsetSpec
 from ottla.ids import TopicPartition
 from ottla.records.layout import Columns
 
 FORMAT_DEFAULT: Final = "%v\\n"
 NULL_DEFAULT: Final = "null"
+POLL_S: Final = 1.0
+END_LOOK_S: Final = 0.1  # a topic may end with what nobody sees, such as the marker of a transaction
+RECORDS_AT_ONCE_MAX: Final = 100_000
 
 DESCRIPTION: Final = """\
 Write the records of a topic to standard output, by default one value per line, starting with new records
@@ -73,25 +78,43 @@ def _run(options: argparse.Namespace) -> ExitCode:
         raise CommandError(ExitCode.USAGE, f"--max-messages {options.max_messages}", "name 0 or more")
     isolation = Isolation[options.isolation.upper()]
 
-    async def work(cluster: Cluster) -> ExitCode:
-        topic = await cluster.topic(options.topic)
+    async def work(admin: Admin) -> ExitCode:
+        topic = await admin.describe_topic(options.topic)
         numbers = options.partition or [partition.partition for partition in topic.partitions]
         partitions = [TopicPartition(options.topic, topic.partition(number).partition) for number in numbers]
-        start = await _start_offsets(cluster, partitions, place, isolation)
-        end = await offsets_of(cluster, partitions, OffsetSpec.LATEST, isolation) if options.exit else None
-        async with Fetcher(cluster, start, end, FetchOptions(isolation=isolation)) as fetcher:
-            await _write(fetcher, render, sys.stdout.buffer, options.max_messages)
+        start = await _start_offsets(admin, partitions, place, isolation)
+        end = await offsets_of(admin, partitions, OffsetSpec.LATEST, isolation) if options.exit else {}
+        async with Consumer(
+            remote.client_settings(options), isolation_level=options.isolation, auto_offset_reset="none"
+        ) as consumer:
+            consumer.assign(partitions)
+            for partition, offset in start.items():
+                consumer.seek(partition, offset)
+            await _write(consumer, end, render, sys.stdout.buffer, options.max_messages)
         return ExitCode.OK
 
     return remote.run(options, work)
 
 
-async def _write(fetcher: Fetcher, render: RenderBatch, out: BinaryIO, records_max: int | None) -> None:
+async def _write(
+    consumer: Consumer[bytes, bytes],
+    ends: Mapping[TopicPartition, int],
+    render: RenderBatch,
+    out: BinaryIO,
+    records_max: int | None,
+) -> None:
+    """Until every partition is at its end, if there are ends, or so many records are written."""
     left = records_max
-    while not fetcher.is_done and left != 0:
-        fetched = await fetcher.next()
+    open_ends = dict(ends)
+    while left != 0:
+        for partition, end in list(open_ends.items()):
+            if await consumer.position(partition) >= end:
+                del open_ends[partition]
+        if ends and not open_ends:
+            return
+        fetched = await consumer.take_batches(END_LOOK_S if ends else POLL_S, RECORDS_AT_ONCE_MAX)
         for batch in fetched:
-            columns = batch.columns()
+            columns = _before(batch.columns(), ends.get(batch.partition))
             if left is not None:
                 columns = _first(columns, left)
                 left -= len(columns.values)
@@ -100,21 +123,28 @@ async def _write(fetcher: Fetcher, render: RenderBatch, out: BinaryIO, records_m
             out.flush()
 
 
+def _before(columns: Columns, end: int | None) -> Columns:
+    """Without what was written after the command had started."""
+    if end is None or not columns.offsets or columns.offsets[-1] < end:
+        return columns
+    return _first(columns, bisect_left(columns.offsets, end))
+
+
 def _first(columns: Columns, count: int) -> Columns:
     offsets, timestamps, keys, values, headers = columns
     return Columns(offsets[:count], timestamps[:count], keys[:count], values[:count], headers[:count])
 
 
 async def _start_offsets(
-    cluster: Cluster, partitions: Sequence[TopicPartition], place: Place, isolation: Isolation
+    admin: Admin, partitions: Sequence[TopicPartition], place: Place, isolation: Isolation
 ) -> Mapping[TopicPartition, int]:
     if place.kind is Kind.OFFSET:
-        ranges = await ranges_of(cluster, partitions, isolation)
+        ranges = await ranges_of(admin, partitions, isolation)
         for partition, (begin, end) in ranges.items():
             # Asked now: with --exit, a partition that ends before the offset would look as if it were read.
             if not begin <= place.number <= end:
                 raise OffsetOutOfRangeError(partition, place.number, begin, end)
-    return await offsets_at(cluster, partitions, place, isolation)
+    return await offsets_at(admin, partitions, place, isolation)
 
 
 COMMAND: Final = Command(

@@ -9,9 +9,8 @@ from ottla.cli import remote
 from ottla.cli.command import Command, CommandError, ExitCode
 from ottla.cli.named_partitions import named_partitions
 from ottla.cli.render import Json, json_line
-from ottla.client import admin
-from ottla.client.admin import ElectionType
-from ottla.client.metadata import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.elections import ElectionType
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 
@@ -35,10 +34,10 @@ def _run(options: argparse.Namespace) -> ExitCode:
         raise CommandError(ExitCode.USAGE, "no partitions were given", "name topics, or give --all")
     kind = ElectionType.UNCLEAN if options.unclean else ElectionType.PREFERRED
 
-    async def work(cluster: Cluster) -> ExitCode:
-        wanted = None if options.all else await named_partitions(cluster, options.topics)
-        outcomes = await admin.elect_leaders(cluster, kind, wanted)
-        view = await cluster.refresh({partition.topic for partition in outcomes})
+    async def work(admin: Admin) -> ExitCode:
+        wanted = None if options.all else await named_partitions(admin, options.topics)
+        outcomes = await admin.elect_leaders(kind, wanted)
+        view = await admin.metadata({partition.topic for partition in outcomes})
         failures: list[ApiError] = []
         for partition, error in sorted(outcomes.items()):
             is_needless = error is not None and error.code is ErrorCode.ELECTION_NOT_NEEDED

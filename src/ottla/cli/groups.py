@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ottla.cli import remote
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
 from ottla.cli.named_partitions import named_partitions
-from ottla.cli.places import offsets_at, parse_place, ranges_of
+from ottla.cli.places import offsets_at, parse_place
 from ottla.cli.render import Json, count_text, json_line
-from ottla.client import groups
-from ottla.client.groups import CommittedOffset, GroupDescription, GroupMember
-from ottla.client.metadata import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.group_offsets import NoCommittedOffsetError, OffsetReset, PartitionLag
+from ottla.client.admin.groups import CONSUMER, GroupDescription
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 
@@ -33,8 +33,8 @@ def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(options: argparse.Namespace) -> ExitCode:
-    async def work(cluster: Cluster) -> ExitCode:
-        for each in await groups.list_groups(cluster, options.state, options.type):
+    async def work(admin: Admin) -> ExitCode:
+        for each in await admin.list_groups(states=options.state, types=options.type):
             if options.json:
                 fields: dict[str, Json] = {
                     "group": each.group_id,
@@ -63,16 +63,16 @@ def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _describe(options: argparse.Namespace) -> ExitCode:
-    async def work(cluster: Cluster) -> ExitCode:
+    async def work(admin: Admin) -> ExitCode:
         names = list(dict.fromkeys(options.names))
         if not names:
-            names = [each.group_id for each in await groups.list_groups(cluster)]
+            names = [each.group_id for each in await admin.list_groups()]
         failures = []
-        for described in (await groups.describe_groups(cluster, names)).values():
+        for described in (await admin.describe_groups(names)).values():
             if isinstance(described, ApiError):
                 failures.append(described)
                 continue
-            progress = await _progress(cluster, described)
+            progress = await admin.lag(described.group_id)
             if options.json:
                 print(json_line(_description_fields(described, progress)))
             else:
@@ -85,49 +85,9 @@ def _describe(options: argparse.Namespace) -> ExitCode:
     return remote.run(options, work)
 
 
-class Progress:
-    """How far a group is in one partition; None for what is not known: it never committed, or the topic is gone."""
-
-    __slots__ = ("committed", "end_offset", "owner")
-
-    def __init__(self, committed: CommittedOffset | None, end_offset: int | None, owner: GroupMember | None) -> None:
-        self.committed = committed
-        self.end_offset = end_offset
-        self.owner = owner
-
-    @property
-    def lag(self) -> int | None:
-        if self.committed is None or self.end_offset is None:
-            return None
-        return max(0, self.end_offset - self.committed.offset)
-
-
-async def _progress(cluster: Cluster, group: GroupDescription) -> dict[TopicPartition, Progress]:
-    """Every partition that the group has committed or is assigned."""
-    committed = await groups.committed_offsets(cluster, group.group_id)
-    owners = {partition: member for member in group.members for partition in member.partitions or ()}
-    partitions = sorted({*committed, *owners})
-    ends = await _end_offsets(cluster, partitions)
-    return {
-        partition: Progress(committed.get(partition), ends.get(partition), owners.get(partition))
-        for partition in partitions
-    }
-
-
-async def _end_offsets(cluster: Cluster, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """Where the partitions end, those that still exist."""
-    view = await cluster.refresh(sorted({partition.topic for partition in partitions}))
-    there = [
-        partition
-        for partition in partitions
-        if partition.topic in view.topics and partition.partition < len(view.topics[partition.topic].partitions)
-    ]
-    return await offsets_at(cluster, there, parse_place("latest")) if there else {}
-
-
 def _headline(group: GroupDescription) -> str:
     words = [group.group_id, group.state, group.group_type]
-    if group.protocol_type and group.protocol_type != groups.CONSUMER:
+    if group.protocol_type and group.protocol_type != CONSUMER:
         words.append(f"protocol {group.protocol_type}")
     if group.assignor:
         words.append(f"assignor {group.assignor}")
@@ -135,7 +95,8 @@ def _headline(group: GroupDescription) -> str:
     return "  ".join(words)
 
 
-def _progress_lines(group: GroupDescription, progress: Mapping[TopicPartition, Progress]) -> Iterable[str]:
+def _progress_lines(group: GroupDescription, progress: Mapping[TopicPartition, PartitionLag]) -> Iterable[str]:
+    hosts = {member.member_id: member.host for member in group.members}
     for partition, each in progress.items():
         words = [
             str(partition),
@@ -144,8 +105,8 @@ def _progress_lines(group: GroupDescription, progress: Mapping[TopicPartition, P
         ]
         if each.lag is not None:
             words.append(f"lag {each.lag:,}")
-        if each.owner is not None:
-            words += [f"member {each.owner.member_id}", f"host {each.owner.host}"]
+        if each.member_id is not None:
+            words += [f"member {each.member_id}", f"host {hosts.get(each.member_id, 'unknown')}"]
         yield "  ".join(words)
 
 
@@ -160,7 +121,7 @@ def _member_lines(group: GroupDescription) -> Iterable[str]:
         yield "  ".join(words)
 
 
-def _description_fields(group: GroupDescription, progress: Mapping[TopicPartition, Progress]) -> dict[str, Json]:
+def _description_fields(group: GroupDescription, progress: Mapping[TopicPartition, PartitionLag]) -> dict[str, Json]:
     members: list[Json] = [
         {
             "member": member.member_id,
@@ -178,11 +139,11 @@ def _description_fields(group: GroupDescription, progress: Mapping[TopicPartitio
             "topic": topic,
             "partition": number,
             "offset": None if each.committed is None else each.committed.offset,
-            "leader_epoch": None if each.committed is None else each.committed.leader_epoch,
+            "leader_epoch": None if each.committed is None else _epoch(each.committed.leader_epoch),
             "metadata": None if each.committed is None else each.committed.metadata,
             "end_offset": each.end_offset,
             "lag": each.lag,
-            "member": None if each.owner is None else each.owner.member_id,
+            "member": each.member_id,
         }
         for (topic, number), each in progress.items()
     ]
@@ -198,6 +159,10 @@ def _description_fields(group: GroupDescription, progress: Mapping[TopicPartitio
     }
 
 
+def _epoch(leader_epoch: int | None) -> int:
+    return -1 if leader_epoch is None else leader_epoch
+
+
 # -- delete ------------------------------------------------------------------------------------------------------------
 
 
@@ -209,9 +174,9 @@ def _add_delete_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _delete(options: argparse.Namespace) -> ExitCode:
-    async def work(cluster: Cluster) -> ExitCode:
+    async def work(admin: Admin) -> ExitCode:
         failures: list[ApiError] = []
-        for name, error in (await groups.delete_groups(cluster, list(dict.fromkeys(options.names)))).items():
+        for name, error in (await admin.delete_groups(list(dict.fromkeys(options.names)))).items():
             is_absent = error is not None and error.code is ErrorCode.GROUP_ID_NOT_FOUND
             if error is not None and not (is_absent and options.if_exists):
                 failures.append(error)
@@ -255,23 +220,27 @@ def _add_reset_arguments(parser: argparse.ArgumentParser) -> None:
 def _reset(options: argparse.Namespace) -> ExitCode:
     place = None if options.to is None else parse_place(options.to)
 
-    async def work(cluster: Cluster) -> ExitCode:
+    async def work(admin: Admin) -> ExitCode:
         name = options.group
-        await _check_is_idle(cluster, name)
-        committed = await groups.committed_offsets(cluster, name)
-        partitions = sorted(committed) if options.all_topics else await named_partitions(cluster, options.topic)
+        if options.all_topics:
+            partitions = sorted(await admin.committed_offsets(name))
+        else:
+            partitions = await named_partitions(admin, options.topic)
         if not partitions:
             raise CommandError(ExitCode.NOT_FOUND, f"the group {name} has no committed offsets", "name a --topic")
-        if place is not None:
-            wanted = await offsets_at(cluster, partitions, place)
-        else:
-            wanted = _shifted(name, committed, partitions, options.shift_by)
-        ranges = await ranges_of(cluster, partitions)
-        new = {partition: min(max(wanted[partition], begin), end) for partition, (begin, end) in ranges.items()}
-        if options.execute:
-            await groups.commit_offsets(cluster, name, new)
-        for partition, offset in new.items():
-            _show_reset(options, partition, committed.get(partition), offset)
+        offsets = None if place is None else await offsets_at(admin, partitions, place)
+        try:
+            resets = await admin.reset_offsets(
+                name,
+                offsets=offsets,
+                shift_by=options.shift_by,
+                partitions=partitions,
+                dry_run=not options.execute,
+            )
+        except NoCommittedOffsetError as error:
+            raise CommandError(ExitCode.NOT_FOUND, str(error), "use --to, or leave out the partition") from error
+        for partition, reset in resets.items():
+            _show_reset(options, partition, reset)
         if not options.execute:
             print("ottla: nothing was changed; add --execute to make the change", file=sys.stderr)
         return ExitCode.OK
@@ -279,50 +248,20 @@ def _reset(options: argparse.Namespace) -> ExitCode:
     return remote.run(options, work)
 
 
-async def _check_is_idle(cluster: Cluster, name: str) -> None:
-    """Members would continue from their own positions, and commit over the new offsets."""
-    described = (await groups.describe_groups(cluster, [name]))[name]
-    if isinstance(described, ApiError):
-        if described.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-            raise described
-    elif described.members:
-        members = count_text(len(described.members), "member", "members")
-        raise CommandError(
-            ExitCode.REFUSED,
-            f"the group {name} has {members}, which would continue from their own positions",
-            f"stop them first; `ottla groups describe {name} --members` shows them",
-        )
-
-
-def _shifted(
-    name: str, committed: Mapping[TopicPartition, CommittedOffset], partitions: Sequence[TopicPartition], steps: int
-) -> dict[TopicPartition, int]:
-    for partition in partitions:
-        if partition not in committed:
-            raise CommandError(
-                ExitCode.NOT_FOUND,
-                f"the group {name} has no committed offset in {partition} to shift",
-                "use --to, or leave out the partition",
-            )
-    return {partition: committed[partition].offset + steps for partition in partitions}
-
-
-def _show_reset(
-    options: argparse.Namespace, partition: TopicPartition, committed: CommittedOffset | None, new_offset: int
-) -> None:
+def _show_reset(options: argparse.Namespace, partition: TopicPartition, reset: OffsetReset) -> None:
     if options.json:
         fields: dict[str, Json] = {
             "group": options.group,
             "topic": partition.topic,
             "partition": partition.partition,
-            "offset": None if committed is None else committed.offset,
-            "new_offset": new_offset,
+            "offset": reset.before,
+            "new_offset": reset.after,
             "executed": options.execute,
         }
         print(json_line(fields))
     else:
-        before = "no offset" if committed is None else f"offset {committed.offset:,}"
-        print(f"{partition}  {before}  new offset {new_offset:,}")
+        before = "no offset" if reset.before is None else f"offset {reset.before:,}"
+        print(f"{partition}  {before}  new offset {reset.after:,}")
 
 
 # -- all ---------------------------------------------------------------------------------------------------------------

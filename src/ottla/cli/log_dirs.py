@@ -10,9 +10,8 @@ from ottla.cli import remote
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
 from ottla.cli.named_partitions import named_partitions
 from ottla.cli.render import Json, count_text, json_line
-from ottla.client import admin
-from ottla.client.admin import LogDirectory, ReplicaInDirectory
-from ottla.client.metadata import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.log_dirs import LogDirectory, ReplicaInDirectory
 from ottla.ids import TopicPartition
 
 
@@ -24,8 +23,8 @@ def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _describe(options: argparse.Namespace) -> ExitCode:
-    async def work(cluster: Cluster) -> ExitCode:
-        view = await cluster.refresh(options.topic or ())
+    async def work(admin: Admin) -> ExitCode:
+        view = await admin.metadata(options.topic or ())
         partitions: list[TopicPartition] | None = None
         if options.topic:
             partitions = [
@@ -33,7 +32,7 @@ def _describe(options: argparse.Namespace) -> ExitCode:
             ]
         failed = 0
         for broker in options.broker or sorted(view.nodes):
-            for directory in await admin.describe_log_dirs(cluster, broker, partitions):
+            for directory in await admin.describe_log_dirs(broker, partitions):
                 failed += directory.error is not None
                 if options.json:
                     print(json_line(_fields(broker, directory)))
@@ -101,9 +100,9 @@ def _add_move_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _move(options: argparse.Namespace) -> ExitCode:
-    async def work(cluster: Cluster) -> ExitCode:
-        partitions = await named_partitions(cluster, options.topics)
-        outcomes = await admin.alter_replica_log_dirs(cluster, options.broker, dict.fromkeys(partitions, options.to))
+    async def work(admin: Admin) -> ExitCode:
+        partitions = await named_partitions(admin, options.topics)
+        outcomes = await admin.alter_replica_log_dirs(options.broker, dict.fromkeys(partitions, options.to))
         for partition, error in sorted(outcomes.items()):
             if error is None and options.json:
                 fields: dict[str, Json] = {

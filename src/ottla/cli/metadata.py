@@ -9,7 +9,8 @@ from ottla.cli import remote
 from ottla.cli.command import Command, ExitCode
 from ottla.cli.render import Json, count_text, json_line
 from ottla.cli.topics import partition_fields, show_topic, topic_fields
-from ottla.client.metadata import Cluster, ClusterView
+from ottla.client.admin.admin import Admin
+from ottla.client.metadata import ClusterView
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +20,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> ExitCode:
-    async def work(cluster: Cluster) -> ExitCode:
-        view = await cluster.refresh(options.topic)
+    async def work(admin: Admin) -> ExitCode:
+        view = await admin.metadata(options.topic)
         for name in options.topic or ():
             view.topic(name)
         if options.json:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.cli.command import CommandError, ExitCode
-from ottla.client.metadata import Cluster
+from ottla.client.admin.admin import Admin
 from ottla.ids import TopicPartition
 
 
-async def named_partitions(cluster: Cluster, names: Sequence[str]) -> list[TopicPartition]:
+async def named_partitions(admin: Admin, names: Sequence[str]) -> list[TopicPartition]:
     """`orders` is all partitions of a topic, `orders:0,2` some."""
     found: dict[TopicPartition, None] = {}
     for text in names:
         name, colon, numbers = text.partition(":")
-        topic = await cluster.topic(name)
+        topic = await admin.describe_topic(name)
         wanted = [topic.partition(_number(text, part)) for part in numbers.split(",")] if colon else topic.partitions
         found.update(dict.fromkeys(TopicPartition(name, each.partition) for each in wanted))
     return sorted(found)

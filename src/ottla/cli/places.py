@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from enum import Enum
 
 from ottla.cli.command import CommandError, ExitCode
-from ottla.client import admin
-from ottla.client.admin import Isolation, OffsetSpec
-from ottla.client.metadata import Cluster
+from ottla.client.admin.admin import Admin
+from ottla.client.offsets import Isolation, OffsetSpec
+from ottla.errors import ApiError
 from ottla.ids import TopicPartition
 
 
@@ -64,7 +64,7 @@ def _milliseconds(text: str) -> int:
 
 
 async def offsets_at(
-    cluster: Cluster,
+    admin: Admin,
     partitions: Sequence[TopicPartition],
     place: Place,
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
@@ -74,29 +74,34 @@ async def offsets_at(
         case Kind.OFFSET:
             return dict.fromkeys(partitions, place.number)
         case Kind.SPEC:
-            return await offsets_of(cluster, partitions, place.number, isolation)
+            return await offsets_of(admin, partitions, place.number, isolation)
         case Kind.LAST:
-            ranges = await ranges_of(cluster, partitions, isolation)
+            ranges = await ranges_of(admin, partitions, isolation)
             return {partition: max(begin, end - place.number) for partition, (begin, end) in ranges.items()}
         case Kind.TIME:
-            ends = await offsets_of(cluster, partitions, OffsetSpec.LATEST, isolation)
-            found = await offsets_of(cluster, partitions, place.number, isolation)
+            ends = await offsets_of(admin, partitions, OffsetSpec.LATEST, isolation)
+            found = await offsets_of(admin, partitions, place.number, isolation)
             # No record is that late: those to come are.
             return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
 
 
 async def ranges_of(
-    cluster: Cluster, partitions: Sequence[TopicPartition], isolation: Isolation = Isolation.READ_UNCOMMITTED
+    admin: Admin, partitions: Sequence[TopicPartition], isolation: Isolation = Isolation.READ_UNCOMMITTED
 ) -> dict[TopicPartition, tuple[int, int]]:
     """The first offset of each partition, and the one behind its last."""
-    ends = await offsets_of(cluster, partitions, OffsetSpec.LATEST, isolation)
-    begins = await offsets_of(cluster, partitions, OffsetSpec.EARLIEST, isolation)
+    ends = await offsets_of(admin, partitions, OffsetSpec.LATEST, isolation)
+    begins = await offsets_of(admin, partitions, OffsetSpec.EARLIEST, isolation)
     return {partition: (begins[partition], ends[partition]) for partition in partitions}
 
 
 async def offsets_of(
-    cluster: Cluster, partitions: Sequence[TopicPartition], spec: int, isolation: Isolation
+    admin: Admin, partitions: Sequence[TopicPartition], spec: int, isolation: Isolation
 ) -> dict[TopicPartition, int]:
     """The offset of each partition at an `OffsetSpec` or a time; -1 where no record is that late."""
-    found = await admin.list_offsets(cluster, dict.fromkeys(partitions, spec), isolation)
-    return {partition: each.offset for partition, each in found.items()}
+    found = await admin.list_offsets(dict.fromkeys(partitions, spec), isolation=isolation)
+    offsets: dict[TopicPartition, int] = {}
+    for partition, each in found.items():
+        if isinstance(each, ApiError):
+            raise each
+        offsets[partition] = each.offset
+    return offsets

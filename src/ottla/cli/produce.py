@@ -15,12 +15,16 @@ from ottla.cli.command import Command, CommandError, ExitCode
 from ottla.cli.formats import BadLineError, JsonRecord, LineFormat, LineSplitter, parse_json_line
 from ottla.cli.render import Json, count_text, json_line
 from ottla.cli.standard_input import StandardInput
-from ottla.client.metadata import Cluster
+from ottla.client.admin.admin import Admin
 from ottla.client.partitioning import RecordColumns
-from ottla.client.producing import Acknowledged, Acks, BatchProducer, ProducerOptions
+from ottla.client.producer.columns import AppendedRecords
+from ottla.client.producer.producer import Producer
 from ottla.records.layout import Compression
 
-_ACKS: Final = {"all": Acks.ALL, "-1": Acks.ALL, "1": Acks.LEADER, "0": Acks.NONE}
+_ACKS: Final = ("all", "-1", "1", "0")
+_NOT_ACKNOWLEDGED: Final = "0"
+# A record may be as large as the topic takes it: what a broker refuses is its own affair.
+REQUEST_BYTES_MAX: Final = 100 * 1024 * 1024
 
 DESCRIPTION: Final = """\
 Send standard input to a topic, one record per line, without the line ends; bytes are sent as they are.
@@ -75,17 +79,16 @@ class _Summary:
     batches: int = 0
     ends: dict[int, tuple[int, int]] = field(default_factory=dict)  # partition -> first and last offset
 
-    def add(self, appended: Sequence[Acknowledged]) -> None:
+    def add(self, appended: Sequence[AppendedRecords]) -> None:
         for each in appended:
             self.records += each.record_count
             self.size_bytes += each.size_bytes
             self.batches += 1
             if each.base_offset >= 0:
-                number = each.partition.partition
-                first = self.ends.get(number, (each.base_offset, 0))[0]
-                self.ends[number] = (first, each.base_offset + each.record_count - 1)
+                first = self.ends.get(each.partition, (each.base_offset, 0))[0]
+                self.ends[each.partition] = (first, each.base_offset + each.record_count - 1)
 
-    def report(self, topic: str, acks: Acks, *, as_json: bool) -> None:
+    def report(self, topic: str, acks: str, *, as_json: bool) -> None:
         seconds = time.monotonic() - self.started
         if as_json:
             partitions: list[Json] = [
@@ -102,7 +105,7 @@ class _Summary:
             }
             print(json_line(fields))
             return
-        where = f"{topic}, not acknowledged" if acks is Acks.NONE else topic
+        where = f"{topic}, not acknowledged" if acks == _NOT_ACKNOWLEDGED else topic
         rate = self.records / seconds if seconds > 0 else 0
         print(
             f"{count_text(self.records, 'record', 'records')} to {where}: {self.size_bytes:,} bytes in"
@@ -112,12 +115,6 @@ class _Summary:
 
 
 def _run(options: argparse.Namespace) -> ExitCode:
-    acks = _ACKS[options.acks]
-    settings = ProducerOptions(
-        acks=acks,
-        compression=Compression[options.compression.upper()],
-        is_idempotent=acks is Acks.ALL and not options.no_idempotence,
-    )
     if options.key_separator == "":
         raise CommandError(ExitCode.USAGE, "the key separator is empty", "give the text that ends a key")
     headers = tuple((name, _bytes(value)) for name, value in parse_headers(options.header))
@@ -130,19 +127,32 @@ def _run(options: argparse.Namespace) -> ExitCode:
     if sys.stdin is None:
         raise CommandError(ExitCode.USAGE, "standard input is closed", "redirect a file or a pipe to it")
 
-    async def work(cluster: Cluster) -> ExitCode:
-        # Found out before a line is read: a wrong name should not swallow the input first.
-        topic = await cluster.topic(options.topic, may_create=True)
-        if options.partition is not None:
-            topic.partition(options.partition)
-        sending = _Sending(BatchProducer(cluster, settings), options, lines)
-        try:
-            await sending.send_all(StandardInput(sys.stdin.fileno()))
-        finally:
-            sending.summary.report(options.topic, acks, as_json=options.json)
+    async def work(admin: Admin) -> ExitCode:
+        async with Producer(_producer_settings(options)) as producer:
+            # Found out before a line is read: a wrong name should not swallow the input first.
+            await producer.partitions_for(options.topic)
+            if options.partition is not None:
+                (await admin.describe_topic(options.topic)).partition(options.partition)
+            sending = _Sending(producer, options, lines)
+            try:
+                await sending.send_all(StandardInput(sys.stdin.fileno()))
+            finally:
+                sending.summary.report(options.topic, options.acks, as_json=options.json)
         return ExitCode.OK
 
     return remote.run(options, work)
+
+
+def _producer_settings(options: argparse.Namespace) -> dict[str, object]:
+    return remote.client_settings(options) | {
+        "acks": options.acks,
+        "compression_type": options.compression,
+        "enable_idempotence": options.acks in ("all", "-1") and not options.no_idempotence,
+        "linger_s": 0,  # whatever arrives together is sent together
+        "delivery_timeout_s": options.timeout,
+        "max_block_s": options.timeout,
+        "max_request_size": REQUEST_BYTES_MAX,
+    }
 
 
 def _bytes(text: str) -> bytes:
@@ -153,7 +163,7 @@ def _bytes(text: str) -> bytes:
 class _Sending:
     """Lines on their way to a topic."""
 
-    def __init__(self, producer: BatchProducer, options: argparse.Namespace, lines: LineFormat) -> None:
+    def __init__(self, producer: Producer[bytes, bytes], options: argparse.Namespace, lines: LineFormat) -> None:
         self.summary = _Summary(time.monotonic())
         self._producer = producer
         self._options = options
@@ -188,7 +198,8 @@ class _Sending:
             parts = {None: self._lines.parse(lines, now_ms)}
         for partition, records in parts.items():
             chosen = self._options.partition if self._options.partition is not None else partition
-            self.summary.add(await self._producer.produce(self._options.topic, records, chosen))
+            sent = await self._producer.send_records(self._options.topic, records, chosen)
+            self.summary.add(await sent)
         self._line_number += len(lines)
 
 

@@ -10,8 +10,9 @@ from typing import Final, cast
 from ottla.cli import remote
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
 from ottla.cli.render import Json, count_text, json_line
-from ottla.client import admin, reassigning
-from ottla.client.metadata import Cluster, ClusterView
+from ottla.client import reassigning
+from ottla.client.admin.admin import Admin
+from ottla.client.metadata import ClusterView
 from ottla.client.reassigning import Plan, Progress, Standing, parse_plan, plan_document
 from ottla.cluster.balancing import balance, replicas_moved
 from ottla.ids import TopicPartition
@@ -69,8 +70,8 @@ _broker_ids.__name__ = "list of broker ids"  # argparse names it when it complai
 
 
 def _plan(options: argparse.Namespace) -> ExitCode:
-    async def work(cluster: Cluster) -> ExitCode:
-        view = await cluster.refresh(None)
+    async def work(admin: Admin) -> ExitCode:
+        view = await admin.metadata(None)
         for name in options.topics:
             view.topic(name)
         everything = reassigning.current_assignment(view)
@@ -153,10 +154,8 @@ _bytes_per_s.__name__ = "number of bytes"
 def _execute(options: argparse.Namespace) -> ExitCode:
     plan = _read_plan(options.file)
 
-    async def work(cluster: Cluster) -> ExitCode:
-        started = await reassigning.execute(
-            cluster, plan, bytes_per_s=options.throttle, is_additional=options.additional
-        )
+    async def work(admin: Admin) -> ExitCode:
+        started = await reassigning.execute(admin, plan, bytes_per_s=options.throttle, is_additional=options.additional)
         if options.json:
             print(json_line(cast("dict[str, Json]", {"current": plan_document(started.before)})), flush=True)
         else:
@@ -166,7 +165,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
             _report(f"{count}; `ottla reassign verify` shows their progress")
         if started.errors:
             return remote.report_failures(started.errors.values())
-        return await _follow(cluster, plan, options, keep_throttle=False) if options.wait else ExitCode.OK
+        return await _follow(admin, plan, options, keep_throttle=False) if options.wait else ExitCode.OK
 
     return remote.run(options, work)
 
@@ -190,30 +189,30 @@ def _add_keep_throttle_argument(parser: argparse.ArgumentParser) -> None:
 def _verify(options: argparse.Namespace) -> ExitCode:
     plan = _read_plan(options.file)
 
-    async def work(cluster: Cluster) -> ExitCode:
+    async def work(admin: Admin) -> ExitCode:
         if options.wait:
-            return await _follow(cluster, plan, options, keep_throttle=options.keep_throttle)
-        progress = await reassigning.look(cluster, plan)
+            return await _follow(admin, plan, options, keep_throttle=options.keep_throttle)
+        progress = await reassigning.look(admin, plan)
         _show_progress(progress, options)
-        return await _end(cluster, plan, progress, keep_throttle=options.keep_throttle)
+        return await _end(admin, plan, progress, keep_throttle=options.keep_throttle)
 
     return remote.run(options, work)
 
 
-async def _follow(cluster: Cluster, plan: Plan, options: argparse.Namespace, *, keep_throttle: bool) -> ExitCode:
+async def _follow(admin: Admin, plan: Plan, options: argparse.Namespace, *, keep_throttle: bool) -> ExitCode:
     before: Progress | None = None
-    async for progress in reassigning.follow(cluster, plan):
+    async for progress in reassigning.follow(admin, plan):
         if progress != before:
             _show_progress(progress, options)
         before = progress
     assert before is not None, "it looks at least once"
-    return await _end(cluster, plan, before, keep_throttle=keep_throttle)
+    return await _end(admin, plan, before, keep_throttle=keep_throttle)
 
 
-async def _end(cluster: Cluster, plan: Plan, progress: Progress, *, keep_throttle: bool) -> ExitCode:
+async def _end(admin: Admin, plan: Plan, progress: Progress, *, keep_throttle: bool) -> ExitCode:
     """Removes the throttle once nothing is moving; the exit code says how it ended."""
     if not (progress.is_anything_moving or progress.of(Standing.MOVING) or keep_throttle):
-        await reassigning.remove_throttle(cluster, {partition.topic for partition in plan})
+        await reassigning.remove_throttle(admin, {partition.topic for partition in plan})
     if moving := progress.of(Standing.MOVING):
         raise CommandError(
             ExitCode.TIMED_OUT,
@@ -276,8 +275,8 @@ def _add_cancel_arguments(parser: argparse.ArgumentParser) -> None:
 def _cancel(options: argparse.Namespace) -> ExitCode:
     plan = _read_plan(options.file)
 
-    async def work(cluster: Cluster) -> ExitCode:
-        outcomes = await reassigning.cancel(cluster, plan)
+    async def work(admin: Admin) -> ExitCode:
+        outcomes = await reassigning.cancel(admin, plan)
         for partition, error in sorted(outcomes.items()):
             if error is None and options.json:
                 print(json_line({"topic": partition.topic, "partition": partition.partition}))
@@ -285,8 +284,8 @@ def _cancel(options: argparse.Namespace) -> ExitCode:
                 print(f"cancelled {partition}")
         if not outcomes and not options.json:
             print("no partition of this plan is moving")
-        if not options.keep_throttle and not await admin.list_reassignments(cluster):
-            await reassigning.remove_throttle(cluster, {partition.topic for partition in plan})
+        if not options.keep_throttle and not await admin.list_reassignments():
+            await reassigning.remove_throttle(admin, {partition.topic for partition in plan})
         return remote.report_failures(error for error in outcomes.values() if error is not None)
 
     return remote.run(options, work)
@@ -297,8 +296,8 @@ def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(options: argparse.Namespace) -> ExitCode:
-    async def work(cluster: Cluster) -> ExitCode:
-        ongoing = await admin.list_reassignments(cluster)
+    async def work(admin: Admin) -> ExitCode:
+        ongoing = await admin.list_reassignments()
         for partition, move in sorted(ongoing.items()):
             if options.json:
                 fields: dict[str, Json] = {

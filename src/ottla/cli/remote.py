@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from ottla.cli.command import CommandError, ExitCode
+from ottla.client.admin.admin import Admin
 from ottla.client.errors import TimedOutError
-from ottla.client.metadata import ClientOptions, Cluster, parse_addresses
+from ottla.client.metadata import parse_addresses
 from ottla.client.security import secure_connector
 from ottla.client.settings import AdminSettings
 from ottla.cluster.image import INTERNAL_TOPICS
@@ -21,8 +22,6 @@ from ottla.net.client import (
     CannotConnectError,
     ClosedUnansweredError,
     ConnectionFailedError,
-    ConnectionOptions,
-    Connector,
     NotABrokerError,
     RequestTimedOutError,
     connect_tcp,
@@ -32,6 +31,7 @@ BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE: Final = "OTTLA_BOOTSTRAP_SERVERS"
 CONFIG_VARIABLE: Final = "OTTLA_COMMAND_CONFIG"
 TIMEOUT_S_DEFAULT: Final = 30.0
+CLIENT_ID: Final = "ottla-cli"
 CONNECT_TIMEOUT_S_MAX: Final = 10.0
 
 _TOPIC_NAMES: Final = "a name has up to 249 letters, digits, dots, underscores and dashes"
@@ -128,22 +128,19 @@ def _seconds(text: str) -> float:
 _seconds.__name__ = "number of seconds"  # argparse names it when it complains
 
 
-def run(options: argparse.Namespace, work: Callable[[Cluster], Awaitable[ExitCode]]) -> ExitCode:
+def run(options: argparse.Namespace, work: Callable[[Admin], Awaitable[ExitCode]]) -> ExitCode:
     """Connects, does the work and turns its failures into messages and exit codes."""
-    addresses = parse_addresses(options.bootstrap_server)
-    connector = _connector(options)
-    client = ClientOptions(
-        ConnectionOptions(
-            client_id="ottla-cli",
-            connect_timeout_s=min(options.timeout, CONNECT_TIMEOUT_S_MAX),
-            request_timeout_s=options.timeout,
-        ),
-        timeout_s=options.timeout,
-    )
+    parse_addresses(options.bootstrap_server)
+    settings = client_settings(options)
 
     async def main() -> ExitCode:
-        async with Cluster(addresses, client, connector) as cluster:
-            return await work(cluster)
+        admin = Admin(settings)
+        try:
+            # Not tried again: who names a wrong port wants to know at once. Once connected, what breaks is mended.
+            await admin.start(0)
+            return await work(admin)
+        finally:
+            await admin.close()
 
     try:
         return asyncio.run(main())
@@ -151,21 +148,33 @@ def run(options: argparse.Namespace, work: Callable[[Cluster], Awaitable[ExitCod
         raise command_error(error, options) from error
 
 
-def _connector(options: argparse.Namespace) -> Connector:
-    """The way to brokers that the file of `--command-config` asks for."""
+def client_settings(options: argparse.Namespace) -> dict[str, object]:
+    """The settings of every client that a command makes."""
+    return {
+        "bootstrap_servers": options.bootstrap_server,
+        "client_id": CLIENT_ID,
+        "default_api_timeout_s": options.timeout,
+        "request_timeout_s": options.timeout,
+        "socket_connection_setup_timeout_s": min(options.timeout, CONNECT_TIMEOUT_S_MAX),
+        **_security_settings(options),
+    }
+
+
+def _security_settings(options: argparse.Namespace) -> dict[str, object]:
+    """What the file of `--command-config` says about TLS and SASL; the rest of it is for other tools."""
     path = options.command_config
     if path is None:
-        return connect_tcp
+        return {}
     try:
         with open(path, encoding="utf-8") as file:
             properties = parse_properties(file.read(), path)
-        return secure_connector(
-            AdminSettings.read({"bootstrap.servers": options.bootstrap_server, **properties}), connect_tcp
-        )
+        settings = AdminSettings.read({"bootstrap.servers": options.bootstrap_server, **properties})
+        secure_connector(settings, connect_tcp)  # what is wrong with certificates is wrong with this file
     except OSError as error:
         raise CommandError(ExitCode.USAGE, f"{path}: {error.strerror}", "name a file that can be read") from error
     except ConfigError as error:
         raise CommandError(ExitCode.USAGE, f"{path}: {error}", "see the guide on security for a whole file") from error
+    return {name: getattr(settings, name) for name in settings.given if name.startswith(("security_", "ssl_", "sasl_"))}
 
 
 def report_failures(errors: Iterable[ApiError]) -> ExitCode:

@@ -12,9 +12,10 @@ from ottla.cli.brokers import broker_fields, broker_words
 from ottla.cli.command import Command, CommandError, ExitCode
 from ottla.cli.local import add_data_argument, process_words, server_fields, server_words
 from ottla.cli.render import Json, count_text, json_line
-from ottla.client import admin
-from ottla.client.health import MIN_ISR, BrokerLoad, Health, health_of, is_under_replicated, loads_of
-from ottla.client.metadata import Cluster, ClusterView
+from ottla.cli.topics import min_isr_of
+from ottla.client.admin.admin import Admin
+from ottla.client.health import BrokerLoad, Health, health_of, is_under_replicated, loads_of
+from ottla.client.metadata import ClusterView
 from ottla.ids import TopicPartition
 from ottla.local_cluster.broker import BrokerProcess
 from ottla.local_cluster.cluster import LocalCluster
@@ -37,11 +38,10 @@ def _run(options: argparse.Namespace) -> ExitCode:
     if local is not None and not any(broker.process.is_alive() for broker in local.brokers):
         return _show_stopped(local, options)
 
-    async def work(cluster: Cluster) -> ExitCode:
-        view = await cluster.refresh(None)
+    async def work(admin: Admin) -> ExitCode:
+        view = await admin.metadata(None)
         topics = sorted(name for name, topic in view.topics.items() if any(map(is_under_replicated, topic.partitions)))
-        min_isr = await admin.topic_settings(cluster, topics, MIN_ISR)
-        health = health_of(view, {name: int(value) for name, value in min_isr.items()})
+        health = health_of(view, await min_isr_of(admin, topics))
         if options.json:
             print(json_line(_fields(view, health, local)))
         else:

@@ -12,19 +12,17 @@ from ottla.cli import remote
 from ottla.cli.arguments import parse_assignment, parse_settings
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
 from ottla.cli.render import Json, count_text, json_line
-from ottla.client import admin
-from ottla.client.admin import (
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import (
     ConfigChange,
     ConfigEntry,
     ConfigOperation,
     ConfigResource,
     ConfigSource,
-    CreatedTopic,
-    NewTopic,
-    ResourceType,
 )
+from ottla.client.admin.topics import CreatedTopic, NewTopic
 from ottla.client.health import MIN_ISR, is_offline, is_under_replicated
-from ottla.client.metadata import Cluster, Partition, Topic
+from ottla.client.metadata import Partition, Topic
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import ZERO_TOPIC_ID, topic_id_text
 
@@ -77,11 +75,11 @@ def _create(options: argparse.Namespace) -> ExitCode:
     if any(character in options.name for character in "._"):
         _warn("metrics do not distinguish . and _ in topic names: use only one of the two")
 
-    async def work(cluster: Cluster) -> ExitCode:
-        outcome = (await admin.create_topics(cluster, [topic], validate_only=options.validate_only))[topic.name]
+    async def work(admin: Admin) -> ExitCode:
+        outcome = (await admin.create_topics([topic], validate_only=options.validate_only))[topic.name]
         if isinstance(outcome, ApiError):
             if options.if_not_exists and outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-                outcome = _as_created(await cluster.topic(topic.name))
+                outcome = _as_created(await admin.describe_topic(topic.name))
                 return _show_created(options, outcome, "already exists:", is_created=False)
             raise outcome
         done = "would create" if options.validate_only else "created"
@@ -120,8 +118,8 @@ def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(options: argparse.Namespace) -> ExitCode:
-    async def work(cluster: Cluster) -> ExitCode:
-        view = await admin.describe_topics(cluster)
+    async def work(admin: Admin) -> ExitCode:
+        view = await admin.metadata()
         for name in sorted(view.topics):
             topic = view.topics[name]
             if not (options.exclude_internal and topic.is_internal):
@@ -176,18 +174,28 @@ def _describe(options: argparse.Namespace) -> ExitCode:
             )
         )
 
-    async def work(cluster: Cluster) -> ExitCode:
-        view = await admin.describe_topics(cluster, options.names or None)
-        min_isr = await admin.topic_settings(cluster, sorted(view.topics), MIN_ISR) if asks_for_isr else {}
+    async def work(admin: Admin) -> ExitCode:
+        view = await admin.metadata(options.names or None)
+        min_isr = await min_isr_of(admin, sorted(view.topics)) if asks_for_isr else {}
         for name in sorted(view.topics):
             topic = view.topics[name]
-            partitions = [each for each in topic.partitions if is_wanted(each, int(min_isr.get(name, 1)))]
+            partitions = [each for each in topic.partitions if is_wanted(each, min_isr.get(name, 1))]
             if partitions:
-                configs = await admin.describe_configs(cluster, ConfigResource(ResourceType.TOPIC, name))
+                configs = (await admin.describe_config(ConfigResource.topic(name))).values()
                 show_topic(topic, partitions, [each for each in configs if each.source in NOT_DEFAULT], options.json)
         return remote.report_failures(view.errors.values())
 
     return remote.run(options, work)
+
+
+async def min_isr_of(admin: Admin, topics: Sequence[str]) -> dict[str, int]:
+    """How many in-sync replicas each topic needs to be written; topics that do not tell are left out."""
+    described = await admin.describe_configs(map(ConfigResource.topic, topics), [MIN_ISR]) if topics else {}
+    return {
+        resource.name: int(entries[MIN_ISR].value or 1)
+        for resource, entries in described.items()
+        if not isinstance(entries, ApiError) and MIN_ISR in entries
+    }
 
 
 def show_topic(topic: Topic, partitions: Sequence[Partition], configs: Sequence[ConfigEntry], as_json: bool) -> None:
@@ -251,12 +259,12 @@ def _alter(options: argparse.Namespace) -> ExitCode:
     if options.partitions is None and not changes:
         raise CommandError(ExitCode.USAGE, "nothing to alter", "use --partitions, --config or --delete-config")
 
-    async def work(cluster: Cluster) -> ExitCode:
+    async def work(admin: Admin) -> ExitCode:
         # The settings first: a wrong one is found before partitions are added, which nothing takes back.
         if changes:
-            await admin.alter_configs(cluster, ConfigResource(ResourceType.TOPIC, options.name), changes)
+            await admin.alter_config(ConfigResource.topic(options.name), changes)
         if options.partitions is not None:
-            await admin.create_partitions(cluster, options.name, options.partitions)
+            await admin.create_partitions(options.name, options.partitions)
         if options.json:
             print(
                 json_line(
@@ -295,15 +303,15 @@ def _add_delete_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _delete(options: argparse.Namespace) -> ExitCode:
-    async def work(cluster: Cluster) -> ExitCode:
-        outcomes = await admin.delete_topics(cluster, list(dict.fromkeys(options.names)))
+    async def work(admin: Admin) -> ExitCode:
+        outcomes = await admin.delete_topics(list(dict.fromkeys(options.names)))
         failures: list[ApiError] = []
         for name, error in outcomes.items():
             is_absent = error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if error is not None and not (is_absent and options.if_exists):
                 failures.append(error)
             elif options.json:
-                print(json_line({"topic": name, "deleted": error is None}))
+                print(json_line({"topic": str(name), "deleted": error is None}))
             elif error is None:
                 print(f"deleted {name}")
         return remote.report_failures(failures)

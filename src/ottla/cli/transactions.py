@@ -8,9 +8,8 @@ from typing import Final
 from ottla.cli import remote
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
 from ottla.cli.render import Json, count_text, json_line, time_text
-from ottla.client import transactions
-from ottla.client.metadata import Cluster
-from ottla.client.transactions import OpenTransaction, TransactionDescription
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.transactions import OpenTransaction, TransactionDescription
 from ottla.errors import ApiError
 from ottla.ids import NO_TIMESTAMP, TopicPartition
 
@@ -55,13 +54,12 @@ def _list(options: argparse.Namespace) -> ExitCode:
     if options.topic and not options.hanging:
         raise CommandError(ExitCode.USAGE, "--topic is for --hanging only", "transactional ids do not belong to topics")
 
-    async def work(cluster: Cluster) -> ExitCode:
+    async def work(admin: Admin) -> ExitCode:
         if options.hanging:
-            for hanging in await _find_hanging(cluster, options.topic):
+            for hanging in await _find_hanging(admin, options.topic):
                 print(json_line(_open_fields(hanging)) if options.json else _open_line(hanging))
             return ExitCode.OK
-        found = await transactions.list_transactions(
-            cluster,
+        found = await admin.list_transactions(
             states=options.state,
             producer_ids=options.producer_id,
             longer_than_ms=options.longer_than,
@@ -81,11 +79,11 @@ def _list(options: argparse.Namespace) -> ExitCode:
     return remote.run(options, work)
 
 
-async def _find_hanging(cluster: Cluster, topics: list[str]) -> list[OpenTransaction]:
-    view = await cluster.refresh(topics or None)
+async def _find_hanging(admin: Admin, topics: list[str]) -> list[OpenTransaction]:
+    view = await admin.metadata(topics or None)
     names = topics or sorted(view.topics)
     partitions = [TopicPartition(name, each.partition) for name in names for each in view.topic(name).partitions]
-    return await transactions.hanging_transactions(cluster, partitions)
+    return await admin.hanging_transactions(partitions)
 
 
 def _open_fields(found: OpenTransaction) -> dict[str, Json]:
@@ -119,9 +117,9 @@ def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _describe(options: argparse.Namespace) -> ExitCode:
-    async def work(cluster: Cluster) -> ExitCode:
+    async def work(admin: Admin) -> ExitCode:
         failures = []
-        for described in (await transactions.describe_transactions(cluster, dict.fromkeys(options.names))).values():
+        for described in (await admin.describe_transactions(dict.fromkeys(options.names))).values():
             if isinstance(described, ApiError):
                 failures.append(described)
             elif options.json:
@@ -191,16 +189,16 @@ def _abort(options: argparse.Namespace) -> ExitCode:
     if options.name is None and None in place:
         raise CommandError(ExitCode.USAGE, "--topic, --partition and --start-offset belong together")
 
-    async def work(cluster: Cluster) -> ExitCode:
+    async def work(admin: Admin) -> ExitCode:
         if options.name is not None:
-            return await _abort_id(cluster, options)
-        return await _abort_hanging(cluster, options)
+            return await _abort_id(admin, options)
+        return await _abort_hanging(admin, options)
 
     return remote.run(options, work)
 
 
-async def _abort_id(cluster: Cluster, options: argparse.Namespace) -> ExitCode:
-    was_open = await transactions.abort_transaction(cluster, options.name)
+async def _abort_id(admin: Admin, options: argparse.Namespace) -> ExitCode:
+    was_open = await admin.abort_transaction(options.name)
     if options.json:
         print(json_line({"transactional_id": options.name, "aborted": was_open}))
     else:
@@ -208,9 +206,9 @@ async def _abort_id(cluster: Cluster, options: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-async def _abort_hanging(cluster: Cluster, options: argparse.Namespace) -> ExitCode:
+async def _abort_hanging(admin: Admin, options: argparse.Namespace) -> ExitCode:
     partition = TopicPartition(options.topic, options.partition)
-    found = await transactions.open_transactions(cluster, [partition])
+    found = await admin.open_transactions([partition])
     at_place = [each for each in found if each.start_offset == options.start_offset]
     if not at_place:
         raise CommandError(
@@ -219,7 +217,7 @@ async def _abort_hanging(cluster: Cluster, options: argparse.Namespace) -> ExitC
             "`ottla transactions list --hanging` shows hanging transactions",
         )
     (hanging,) = at_place
-    await transactions.abort_in_partition(cluster, hanging)
+    await admin.abort_open_transaction(hanging)
     print(json_line({**_open_fields(hanging), "aborted": True}) if options.json else f"{_open_line(hanging)}  aborted")
     return ExitCode.OK
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.client.metadata import ClientOptions, Cluster, parse_addresses
-from ottla.client.retrying import Pauses
+from ottla.client.retrying import RETRIES_MAX, Pauses
 from ottla.client.security import secure_connector
 from ottla.client.settings import ClientSettings
 from ottla.net.client import Address, ConnectionOptions, Connector, connect_tcp
@@ -22,7 +22,12 @@ def client_id_of(settings: ClientSettings) -> str:
 
 
 def cluster_of(
-    settings: ClientSettings, client_id: str, connector: Connector | None = None, rng: random.Random | None = None
+    settings: ClientSettings,
+    client_id: str,
+    connector: Connector | None = None,
+    rng: random.Random | None = None,
+    *,
+    retries: int = RETRIES_MAX,
 ) -> Cluster:
     options = ClientOptions(
         connection=ConnectionOptions(
@@ -32,7 +37,7 @@ def cluster_of(
             frame_bytes_max=settings.receive_message_max_bytes,
         ),
         timeout_s=settings.default_api_timeout_s,
-        pauses=Pauses(settings.retry_backoff_s, settings.retry_backoff_max_s, rng or random.Random()),
+        pauses=Pauses(settings.retry_backoff_s, settings.retry_backoff_max_s, rng or random.Random(), retries),
     )
     return Cluster(
         _addresses(settings.bootstrap_servers), options, secure_connector(settings, connector or connect_tcp)

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Final, TypeVar
 
+from ottla.client.error_codes import error_of_code
 from ottla.client.metadata import NOT_NOW, Cluster
-from ottla.client.retrying import error_of, retrying
-from ottla.errors import ApiError, ErrorCode
+from ottla.client.retrying import Deadline, error_of, retrying
+from ottla.errors import ErrorCode
+from ottla.net.client import BrokerConnection
 from ottla.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
 Answer = TypeVar("Answer")
@@ -47,17 +49,21 @@ async def ask_coordinator(
     codes: Callable[[Answer], Iterable[int]],
     *,
     version_max: int | None = None,
+    deadline: Deadline | None = None,
 ) -> Answer:
     """Asks the coordinator of a name; `codes` are the error codes of an answer that may ask for patience."""
-    deadline = cluster.deadline()
+    until = deadline or cluster.deadline()
+
+    async def coordinator() -> BrokerConnection:
+        return await cluster.connection(await find_coordinator(cluster, kind, key))
 
     async def attempt() -> Answer:
-        connection = await cluster.connection(await find_coordinator(cluster, kind, key))
-        timeout_s = min(deadline.left_s, cluster.options.connection.request_timeout_s)
+        connection = await until.within(coordinator())
+        timeout_s = min(until.left_s, cluster.options.connection.request_timeout_s)
         response = await connection.request(request, answer, version_max=version_max, timeout_s=timeout_s)
         for code in codes(response):
             if code in NOT_NOW:
-                raise ApiError(ErrorCode(code), f"{kind.of(key)}: {ErrorCode(code).name}")
+                raise error_of_code(ErrorCode(code), f"{kind.of(key)}: {ErrorCode(code).name}")
         return response
 
-    return await retrying(attempt, deadline, cluster.options.pauses, cluster.learn_from)
+    return await retrying(attempt, until, cluster.options.pauses, cluster.learn_from)

@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ottla.client import admin
-from ottla.client.admin import Isolation, OffsetSpec
 from ottla.client.errors import TimedOutError
+from ottla.client.leaders import by_topic
 from ottla.client.metadata import Cluster
+from ottla.client.offsets import Isolation, OffsetSpec, list_offsets
 from ottla.client.retrying import Deadline, error_of, is_passing
 from ottla.client.visibility import Aborted, visible, whole_batches
 from ottla.errors import ApiError, ErrorCode, OttlaError
@@ -254,7 +254,7 @@ class Fetcher:
                     for progress in (self._progress[TopicPartition(topic, number)],)
                 ],
             )
-            for topic, numbers in admin.by_topic(partitions).items()
+            for topic, numbers in by_topic(partitions).items()
         ]
         request = FetchRequest(
             max_wait_ms=self.options.max_wait_ms,
@@ -364,6 +364,6 @@ class Fetcher:
         return max(0.0, first - asyncio.get_running_loop().time())
 
     async def _out_of_range(self, partition: TopicPartition, offset: int) -> ApiError:
-        start = await admin.list_offsets(self._cluster, {partition: OffsetSpec.EARLIEST})
-        end = await admin.list_offsets(self._cluster, {partition: OffsetSpec.LATEST})
+        start = await list_offsets(self._cluster, {partition: OffsetSpec.EARLIEST})
+        end = await list_offsets(self._cluster, {partition: OffsetSpec.LATEST})
         return OffsetOutOfRangeError(partition, offset, start[partition].offset, end[partition].offset)

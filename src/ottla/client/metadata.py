@@ -53,6 +53,15 @@ NOT_NOW: Final = frozenset(
 CREATION_WAIT_S: Final = 2.0  # for a topic that a broker creates because it was asked for
 
 
+class NoBrokerReachableError(CannotConnectError):
+    """None of several addresses leads to a broker; `failures` has the cause of each."""
+
+    def __init__(self, failures: Sequence[ConnectionFailedError]) -> None:
+        OttlaError.__init__(self, f"no broker can be reached: {'; '.join(map(str, failures))}")
+        self.address = failures[0].address
+        self.failures = tuple(failures)
+
+
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
     """How a client behaves towards every broker. `timeout_s` bounds one operation with all its tries."""
@@ -196,16 +205,14 @@ class Cluster:
                 failures.append(failure)
         if len(failures) == 1:
             raise failures[0]
-        raise CannotConnectError(
-            failures[0].address, f"none of {len(failures)} brokers answers; the first: {failures[0]}"
-        )
+        raise NoBrokerReachableError(failures)
 
     async def connection(self, node_id: int, lane: Lane = Lane.GENERAL) -> BrokerConnection:
         """The connection to one broker, one for each lane."""
         if node_id not in self._nodes:
             await self.refresh(())
         if node_id not in self._nodes:
-            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"the cluster has no broker {node_id} now")
+            raise error_of_code(ErrorCode.BROKER_NOT_AVAILABLE, f"the cluster has no broker {node_id} now")
         return await self._connection_to(self._nodes[node_id].address, lane)
 
     async def leader_connection(self, node_id: int) -> BrokerConnection:
@@ -214,14 +221,14 @@ class Cluster:
             return await self.connection(node_id)
         except ApiError as error:
             # The leader that we know of is not among the brokers that we know of: one of the two is out of date.
-            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, str(error)) from error
+            raise error_of_code(ErrorCode.LEADER_NOT_AVAILABLE, str(error)) from error
 
     async def controller_connection(self) -> BrokerConnection:
         """The connection to the broker that takes changes of topics and settings."""
         if self._controller_id not in self._nodes:
             await self.refresh(())
         if self._controller_id not in self._nodes:
-            raise ApiError(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
+            raise error_of_code(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
         return await self.connection(self._controller_id)
 
     async def _connection_to(self, address: Address, lane: Lane = Lane.GENERAL) -> BrokerConnection:
@@ -239,12 +246,23 @@ class Cluster:
 
     # -- metadata ------------------------------------------------------------------------------------------------------
 
-    async def view(self, topics: Collection[str] | None = None, *, may_create: bool = False) -> ClusterView:
-        """Asks a broker now. None means all topics; `may_create` lets the broker create what is missing."""
+    async def view(
+        self,
+        topics: Collection[str] | None = None,
+        *,
+        may_create: bool = False,
+        node_id: int | None = None,
+        deadline: Deadline | None = None,
+    ) -> ClusterView:
+        """Asks a broker now. None means all topics; `may_create` lets the broker create what is missing.
+
+        `node_id` asks that broker, as not every one is up to date.
+        """
+        deadline = deadline or self.deadline()
+        connection = await deadline.within(self.any_connection() if node_id is None else self.connection(node_id))
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        connection = await self.any_connection()
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=may_create)
-        view = _view_of(await connection.request(request, MetadataResponse))
+        view = _view_of(await connection.request(request, MetadataResponse, timeout_s=self._request_s(deadline)))
         if view.nodes:
             self._nodes, self._controller_id = dict(view.nodes), view.controller_id
         if topics is None:
@@ -257,7 +275,8 @@ class Cluster:
 
     async def refresh(self, topics: Collection[str] | None, deadline: Deadline | None = None) -> ClusterView:
         """Asks until a broker answers. What is wrong with single topics is in the answer, not raised."""
-        return await retrying(lambda: self.view(topics), deadline or self.deadline(), self.options.pauses)
+        deadline = deadline or self.deadline()
+        return await retrying(lambda: self.view(topics, deadline=deadline), deadline, self.options.pauses)
 
     async def topic(self, name: str, deadline: Deadline | None = None, *, may_create: bool = False) -> Topic:
         """A topic with its partitions, from memory where it is known.
@@ -271,7 +290,7 @@ class Cluster:
 
         async def look() -> Topic:
             try:
-                return (await self.view([name], may_create=may_create)).topic(name)
+                return (await self.view([name], may_create=may_create, deadline=deadline)).topic(name)
             except ApiError as error:
                 # A broker that creates a topic and one that will not give the same answer at first.
                 if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not created_by.left_s:
@@ -289,23 +308,8 @@ class Cluster:
         found = topic.partition(partition.partition)
         if found.leader_id < 0:
             self.forget([partition.topic])
-            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader now")
+            raise error_of_code(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader now")
         return found
-
-    async def leader_of(self, partition: TopicPartition, deadline: Deadline | None = None) -> Partition:
-        """The partition with its leader; waits for one while it is being elected."""
-        return await retrying(
-            lambda: self.leader_now(partition), deadline or self.deadline(), self.options.pauses, self.learn_from
-        )
-
-    async def by_leader(
-        self, partitions: Iterable[TopicPartition], deadline: Deadline | None = None
-    ) -> dict[int, list[TopicPartition]]:
-        """The partitions under the broker that leads them."""
-        groups: dict[int, list[TopicPartition]] = {}
-        for partition in partitions:
-            groups.setdefault((await self.leader_of(partition, deadline)).leader_id, []).append(partition)
-        return groups
 
     def known_partition(self, partition: TopicPartition) -> Partition | None:
         """The partition as far as it is known, without asking."""
@@ -360,10 +364,14 @@ class Cluster:
     # -- asking --------------------------------------------------------------------------------------------------------
 
     async def ask_any(
-        self, request: object, answer: type[Answer], codes: Callable[[Answer], Iterable[int]] = lambda response: ()
+        self,
+        request: object,
+        answer: type[Answer],
+        codes: Callable[[Answer], Iterable[int]] = lambda response: (),
+        deadline: Deadline | None = None,
     ) -> Answer:
         """Asks any broker; `codes` are the error codes of an answer, looked at for those that ask for patience."""
-        return await self._ask(self.any_connection, request, answer, codes)
+        return await self._ask(self.any_connection, request, answer, codes, deadline)
 
     async def ask_node(
         self,
@@ -371,15 +379,20 @@ class Cluster:
         request: object,
         answer: type[Answer],
         codes: Callable[[Answer], Iterable[int]] = lambda response: (),
+        deadline: Deadline | None = None,
     ) -> Answer:
         """Asks that broker."""
-        return await self._ask(lambda: self.connection(node_id), request, answer, codes)
+        return await self._ask(lambda: self.connection(node_id), request, answer, codes, deadline)
 
     async def ask_controller(
-        self, request: object, answer: type[Answer], codes: Callable[[Answer], Iterable[int]]
+        self,
+        request: object,
+        answer: type[Answer],
+        codes: Callable[[Answer], Iterable[int]],
+        deadline: Deadline | None = None,
     ) -> Answer:
         """Asks the broker that takes changes, and again if that has become another one."""
-        return await self._ask(self.controller_connection, request, answer, codes)
+        return await self._ask(self.controller_connection, request, answer, codes, deadline)
 
     async def _ask(
         self,
@@ -387,18 +400,27 @@ class Cluster:
         request: object,
         answer: type[Answer],
         codes: Callable[[Answer], Iterable[int]],
+        deadline: Deadline | None,
     ) -> Answer:
-        deadline = self.deadline()
+        until = deadline or self.deadline()
 
         async def attempt() -> Answer:
-            timeout_s = min(deadline.left_s, self.options.connection.request_timeout_s)
-            response = await (await connection()).request(request, answer, timeout_s=timeout_s)
+            found = await until.within(connection())
+            response = await found.request(request, answer, timeout_s=self._request_s(until))
             for code in codes(response):
                 if code in NOT_NOW:
-                    raise ApiError(ErrorCode(code))
+                    raise error_of_code(ErrorCode(code))
             return response
 
-        return await retrying(attempt, deadline, self.options.pauses, self.learn_from)
+        return await retrying(attempt, until, self.options.pauses, self.learn_from)
+
+    def broker_timeout_ms(self, deadline: Deadline) -> int:
+        """How long a broker may take for what it is asked to do: not longer than its answer is waited for."""
+        return int(self._request_s(deadline) * 1000)
+
+    def _request_s(self, deadline: Deadline) -> float:
+        request_s = self.options.connection.request_timeout_s
+        return min(deadline.left_s, request_s) if deadline.timeout_s else request_s
 
 
 def _with_newer_leaders(topic: Topic, known: Topic | None) -> Topic:

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from ottla.client import admin
-from ottla.client.admin import ConfigChange, ConfigOperation, ConfigResource, OngoingReassignment, ResourceType
-from ottla.client.metadata import Cluster, ClusterView
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigResource
+from ottla.client.admin.reassignments import OngoingReassignment
+from ottla.client.metadata import ClusterView
 from ottla.errors import ApiError, ConfigError, ErrorCode
 from ottla.ids import TopicPartition
 
@@ -146,30 +147,23 @@ def throttle_of(moves: Mapping[TopicPartition, tuple[Sequence[int], Sequence[int
     )
 
 
-async def _set_throttle(cluster: Cluster, throttle: Throttle, bytes_per_s: int) -> None:
+async def _set_throttle(admin: Admin, throttle: Throttle, bytes_per_s: int) -> None:
     # The replicas first: a rate without them slows nothing down, they without a rate neither.
     for topic in throttle.leaders:
-        changes = [
-            ConfigChange(LEADER_REPLICAS, ConfigOperation.SET, throttle.leaders[topic]),
-            ConfigChange(FOLLOWER_REPLICAS, ConfigOperation.SET, throttle.followers[topic]),
-        ]
-        await admin.alter_configs(cluster, ConfigResource(ResourceType.TOPIC, topic), changes)
+        replicas = {LEADER_REPLICAS: throttle.leaders[topic], FOLLOWER_REPLICAS: throttle.followers[topic]}
+        await admin.alter_config(ConfigResource.topic(topic), replicas)
     for node in throttle.brokers:
-        rates = [ConfigChange(name, ConfigOperation.SET, str(bytes_per_s)) for name in (LEADER_RATE, FOLLOWER_RATE)]
-        await admin.alter_configs(cluster, ConfigResource(ResourceType.BROKER, str(node)), rates)
+        rates = dict.fromkeys((LEADER_RATE, FOLLOWER_RATE), str(bytes_per_s))
+        await admin.alter_config(ConfigResource.broker(node), rates)
 
 
-async def remove_throttle(cluster: Cluster, topics: Collection[str]) -> None:
+async def remove_throttle(admin: Admin, topics: Collection[str]) -> None:
     """From these topics and from all brokers that are alive."""
-    view = await cluster.refresh(topics)
-    removals = {
-        ResourceType.TOPIC: (sorted(view.topics), (LEADER_REPLICAS, FOLLOWER_REPLICAS)),
-        ResourceType.BROKER: ([str(node) for node in sorted(view.nodes)], (LEADER_RATE, FOLLOWER_RATE)),
-    }
-    for kind, (names, settings) in removals.items():
-        changes = [ConfigChange(name, ConfigOperation.DELETE) for name in settings]
-        for name in names:
-            await admin.alter_configs(cluster, ConfigResource(kind, name), changes)
+    view = await admin.metadata(topics)
+    for topic in sorted(view.topics):
+        await admin.alter_config(ConfigResource.topic(topic), dict.fromkeys((LEADER_REPLICAS, FOLLOWER_REPLICAS)))
+    for node in sorted(view.nodes):
+        await admin.alter_config(ConfigResource.broker(node), dict.fromkeys((LEADER_RATE, FOLLOWER_RATE)))
 
 
 # -- from the start to the end -----------------------------------------------------------------------------------------
@@ -191,13 +185,11 @@ class Started:
     errors: Mapping[TopicPartition, ApiError] = field(default_factory=dict)
 
 
-async def execute(
-    cluster: Cluster, plan: Plan, *, bytes_per_s: int | None = None, is_additional: bool = False
-) -> Started:
+async def execute(admin: Admin, plan: Plan, *, bytes_per_s: int | None = None, is_additional: bool = False) -> Started:
     """Starts the moves of a plan; it returns before they are done. `is_additional` allows others to be under way."""
-    view = await cluster.refresh({partition.topic for partition in plan})
+    view = await admin.metadata({partition.topic for partition in plan})
     before = {partition: view.topic(partition.topic).partition(partition.partition).replicas for partition in plan}
-    ongoing = await admin.list_reassignments(cluster)
+    ongoing = await admin.list_reassignments()
     if ongoing and not is_additional:
         raise MovesUnderWayError(ongoing)
     if bytes_per_s is not None:
@@ -206,20 +198,18 @@ async def execute(
             partition: (ongoing[partition].origin if partition in ongoing else before[partition], target.replicas)
             for partition, target in plan.items()
         }
-        await _set_throttle(cluster, throttle_of(moves), bytes_per_s)
-    errors = await _choose_directories(cluster, plan)
-    outcomes = await admin.alter_reassignments(
-        cluster, {partition: target.replicas for partition, target in plan.items()}
-    )
+        await _set_throttle(admin, throttle_of(moves), bytes_per_s)
+    errors = await _choose_directories(admin, plan)
+    outcomes = await admin.alter_reassignments({partition: target.replicas for partition, target in plan.items()})
     errors |= {partition: error for partition, error in outcomes.items() if error is not None}
     return Started(before, errors)
 
 
-async def _choose_directories(cluster: Cluster, plan: Plan) -> dict[TopicPartition, ApiError]:
+async def _choose_directories(admin: Admin, plan: Plan) -> dict[TopicPartition, ApiError]:
     """Tells brokers the directories that a plan names: of replicas that they have, and of those that are to come."""
     errors: dict[TopicPartition, ApiError] = {}
     for node, directories in _directories_by_broker(plan).items():
-        outcomes = await admin.alter_replica_log_dirs(cluster, node, directories)
+        outcomes = await admin.alter_replica_log_dirs(node, directories)
         errors |= {
             partition: error
             for partition, error in outcomes.items()
@@ -265,15 +255,15 @@ class Progress:
         return sum(len(verdict.remaining) for verdict in self.verdicts.values())
 
 
-async def look(cluster: Cluster, plan: Plan) -> Progress:
+async def look(admin: Admin, plan: Plan) -> Progress:
     """Where the partitions of a plan stand now."""
-    ongoing = await admin.list_reassignments(cluster)
-    view = await cluster.refresh({partition.topic for partition in plan})
+    ongoing = await admin.list_reassignments()
+    view = await admin.metadata({partition.topic for partition in plan})
     verdicts = {
         partition: verdict_of(view, partition, target.replicas, ongoing.get(partition))
         for partition, target in sorted(plan.items())
     }
-    for partition in await _in_other_directories(cluster, plan):
+    for partition in await _in_other_directories(admin, plan):
         if verdicts[partition].standing is Standing.COMPLETE:
             verdict = verdicts[partition]
             verdicts[partition] = Verdict(Standing.MOVING, verdict.replicas, verdict.target, ())
@@ -291,13 +281,13 @@ def verdict_of(
     return Verdict(standing, found.replicas, target, remaining)
 
 
-async def _in_other_directories(cluster: Cluster, plan: Plan) -> set[TopicPartition]:
+async def _in_other_directories(admin: Admin, plan: Plan) -> set[TopicPartition]:
     """Partitions with a replica that is not in the directory that the plan names, or still on its way there."""
     missing: set[TopicPartition] = set()
     for node, paths in _directories_by_broker(plan).items():
         there = {
             replica.partition: directory.path
-            for directory in await admin.describe_log_dirs(cluster, node, list(paths))
+            for directory in await admin.describe_log_dirs(node, list(paths))
             for replica in directory.replicas
             if not replica.is_future
         }
@@ -305,17 +295,17 @@ async def _in_other_directories(cluster: Cluster, plan: Plan) -> set[TopicPartit
     return missing
 
 
-async def follow(cluster: Cluster, plan: Plan) -> AsyncIterator[Progress]:
+async def follow(admin: Admin, plan: Plan) -> AsyncIterator[Progress]:
     """Looks again and again, and ends with the first look that sees nothing of the plan move."""
     while True:
-        progress = await look(cluster, plan)
+        progress = await look(admin, plan)
         yield progress
         if not progress.of(Standing.MOVING):
             return
         await asyncio.sleep(LOOK_S)
 
 
-async def cancel(cluster: Cluster, plan: Plan) -> dict[TopicPartition, ApiError | None]:
+async def cancel(admin: Admin, plan: Plan) -> dict[TopicPartition, ApiError | None]:
     """Stops the moves of a plan that are under way: their partitions stay where they were."""
-    ongoing = await admin.list_reassignments(cluster, list(plan))
-    return await admin.alter_reassignments(cluster, dict.fromkeys(ongoing)) if ongoing else {}
+    ongoing = await admin.list_reassignments(list(plan))
+    return await admin.alter_reassignments(dict.fromkeys(ongoing)) if ongoing else {}

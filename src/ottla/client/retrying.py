@@ -19,6 +19,7 @@ from ottla.net.client import ConnectionFailedError, NotABrokerError
 
 Result = TypeVar("Result")
 
+RETRIES_MAX: Final = 2**31 - 1
 JITTER: Final = 0.2  # pauses differ by this share, so that many clients do not come back at the same moment
 
 
@@ -31,15 +32,16 @@ class UnknownTopicError(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """How long to wait between tries: longer each time, up to a limit."""
+    """How long to wait between tries: longer each time, up to a limit. There are as many as `retries`."""
 
     first_s: float = 0.05
     max_s: float = 1.0
     chance: random.Random = field(default_factory=random.Random)
+    retries: int = RETRIES_MAX
 
     def __iter__(self) -> Iterator[float]:
         pause_s = self.first_s
-        while True:
+        for _ in range(self.retries):
             yield pause_s * self.chance.uniform(1 - JITTER, 1 + JITTER)
             pause_s = min(pause_s * 2, self.max_s)
 
@@ -59,11 +61,26 @@ class Deadline:
     def left_s(self) -> float:
         return max(0.0, self.at - asyncio.get_running_loop().time())
 
-    async def pause(self, pause_s: float, because: OttlaError) -> None:
-        """Waits before another try; TimedOutError where there is no time for one."""
+    async def pause(self, pause_s: float | None, because: OttlaError) -> None:
+        """Waits before another try (None: there is none); TimedOutError where there is no time for one.
+
+        Who has no patience at all, or no tries left, wants to know what went wrong, not that it took too long.
+        """
+        if pause_s is None or not self.timeout_s:
+            raise because
         if pause_s >= self.left_s:
             raise TimedOutError(self.timeout_s, because) from because
         await asyncio.sleep(pause_s)
+
+    async def within(self, work: Awaitable[Result]) -> Result:
+        """The result of work that may not take longer; TimedOutError where it does."""
+        if not self.timeout_s:  # one try, however long its parts may take
+            return await work
+        try:
+            async with asyncio.timeout_at(self.at):
+                return await work
+        except TimeoutError as error:
+            raise TimedOutError(self.timeout_s) from error
 
 
 def is_passing(error: OttlaError) -> bool:
@@ -95,7 +112,7 @@ async def retrying(
             if not is_passing(error):
                 raise
             before_retry(error)
-            await deadline.pause(next(waits), error)
+            await deadline.pause(next(waits, None), error)
 
 
 def error_of(code: int, message: str | None, what: str) -> ApiError | None:

@@ -11,12 +11,11 @@ import time
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ottla.client import admin
-from ottla.client.admin import FoundOffset, OffsetSpec
 from ottla.client.blocking import Blocking
 from ottla.client.errors import TimedOutError
 from ottla.client.fetching import Fetcher, FetchOptions
 from ottla.client.metadata import ClusterView
+from ottla.client.offsets import FoundOffset, OffsetSpec, list_offsets
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import TopicPartition
 from ottla.spark.offsets import EARLIEST, LATEST, OffsetRange, Offsets
@@ -137,9 +136,7 @@ class Lookup:
 
     def _ends(self, partitions: Iterable[TopicPartition]) -> Coroutine[Any, Any, dict[TopicPartition, FoundOffset]]:
         latest = dict.fromkeys(partitions, int(OffsetSpec.LATEST))
-        return admin.list_offsets(
-            self._client.cluster, latest, self._options.client.isolation, timeout_s=VANISHED_AFTER_S
-        )
+        return list_offsets(self._client.cluster, latest, self._options.client.isolation, timeout_s=VANISHED_AFTER_S)
 
     def wait_for_records(self, client: Blocking, offsets: Offsets, wait_ms: int) -> None:
         """Until some broker has a record at these offsets, or the time is over."""
@@ -175,7 +172,7 @@ class Lookup:
         if not places:
             return {}
         isolation = self._options.client.isolation
-        found = self._client.wait(admin.list_offsets(self._client.cluster, places, isolation))
+        found = self._client.wait(list_offsets(self._client.cluster, places, isolation))
         return {partition: each.offset for partition, each in found.items()}
 
     def made_concrete(self, offsets: Offsets) -> dict[TopicPartition, int]:

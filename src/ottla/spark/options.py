@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from ottla.client.admin import Isolation
+from ottla.client.offsets import Isolation
 from ottla.ids import TopicPartition
 from ottla.spark.offsets import EARLIEST, LATEST, Offsets, offsets_from_json
 from ottla.spark.option_reader import OptionError, OptionReader, read_boolean, read_count, read_natural

@@ -11,8 +11,8 @@ from ottla.cli.command import CommandError, ExitCode
 from ottla.cli.main import make_parser
 from ottla.cli.places import Kind, Place, parse_place
 from ottla.cli.remote import command_error
-from ottla.client.admin import OffsetSpec
 from ottla.client.errors import TimedOutError
+from ottla.client.offsets import OffsetSpec
 from ottla.client.retrying import UnknownTopicError
 from ottla.errors import ApiError, ErrorCode, RecordsError
 from ottla.net.client import (

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.client.admin import Isolation, OffsetSpec, list_offsets
 from ottla.client.errors import TimedOutError
 from ottla.client.fetching import Fetcher, FetchOptions, OffsetOutOfRangeError
 from ottla.client.metadata import Cluster
+from ottla.client.offsets import Isolation, OffsetSpec, list_offsets
 from ottla.client.retrying import Pauses
 from ottla.errors import ErrorCode, RecordsError
 from ottla.ids import TopicPartition

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from ottla.client.admin import NewTopic, OffsetSpec, create_topics, list_offsets
 from ottla.client.errors import TimedOutError
 from ottla.client.metadata import Cluster, parse_addresses
+from ottla.client.offsets import OffsetSpec, list_offsets
 from ottla.client.retrying import UnknownTopicError
 from ottla.errors import ConfigError, ErrorCode
 from ottla.ids import TopicPartition
@@ -20,7 +20,6 @@ from ottla.protocol.messages.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from ottla.protocol.messages.topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from ottla.testing.loop import run
 
 
@@ -86,13 +85,14 @@ def test_an_unknown_topic_or_partition_is_an_error_at_once(network, options):
             with pytest.raises(UnknownTopicError, match="the topic odrers does not exist"):
                 await cluster.topic("odrers")
             with pytest.raises(UnknownTopicError, match="orders has no partition 4: it has 1, counted from 0"):
-                await cluster.leader_of(TopicPartition("orders", 4))
+                await cluster.leader_now(TopicPartition("orders", 4))
 
     run(main())
 
 
 def test_a_leader_that_is_being_elected_is_waited_for(network, options):
     broker = network.add(1)
+    broker.scripts[ListOffsetsRequest] = offsets(network, 1)
     network.leaders = [-1]
 
     def metadata(request: MetadataRequest, version: int) -> object:
@@ -104,7 +104,8 @@ def test_a_leader_that_is_being_elected_is_waited_for(network, options):
 
     async def main() -> None:
         async with Cluster([network.address(1)], options, network.connector) as cluster:
-            assert (await cluster.leader_of(TopicPartition("orders", 0))).leader_id == 1
+            asked = TopicPartition("orders", 0)
+            assert (await list_offsets(cluster, {asked: OffsetSpec.LATEST}))[asked].offset == 100
         assert len(broker.requests(MetadataRequest)) == 4
 
     run(main())
@@ -188,33 +189,5 @@ def test_a_leader_that_never_comes_is_given_up_with_the_last_reason(network, opt
         async with Cluster([network.address(1)], options, network.connector) as cluster:
             with pytest.raises(TimedOutError, match=r"given up after 0\.02 s: orders-0: NOT_LEADER_OR_FOLLOWER"):
                 await list_offsets(cluster, {TopicPartition("orders", 0): OffsetSpec.LATEST})
-
-    run(main())
-
-
-def test_a_change_follows_the_controller(network, options):
-    def creation(code: ErrorCode):
-        return lambda request, version: CreateTopicsResponse(
-            topics=[CreatableTopicResult(name=topic.name, error_code=code) for topic in request.topics]
-        )
-
-    first, second = network.add(1), network.add(2)
-    first.scripts[CreateTopicsRequest] = creation(ErrorCode.NOT_CONTROLLER)
-    second.scripts[CreateTopicsRequest] = creation(ErrorCode.NONE)
-
-    def metadata(request: MetadataRequest, version: int) -> object:
-        response = network.metadata(request, version)
-        response.controller_id = 2 if first.requests(CreateTopicsRequest) else 1
-        return response
-
-    for broker in (first, second):
-        broker.scripts[MetadataRequest] = metadata
-
-    async def main() -> None:
-        async with Cluster([network.address(1)], options, network.connector) as cluster:
-            outcome = await create_topics(cluster, [NewTopic("orders", partitions=2)])
-            assert outcome["orders"].name == "orders"
-        assert len(first.requests(CreateTopicsRequest)) == 1
-        assert second.requests(CreateTopicsRequest)[0].topics[0].num_partitions == 2
 
     run(main())

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.client.admin import OngoingReassignment
+from ottla.client.admin.reassignments import OngoingReassignment
 from ottla.client.metadata import ClusterView, Partition, Topic
 from ottla.client.reassigning import (
     Progress,

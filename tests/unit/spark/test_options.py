@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ottla.client.admin import Isolation
+from ottla.client.offsets import Isolation
 from ottla.ids import TopicPartition
 from ottla.spark.offsets import EARLIEST, LATEST
 from ottla.spark.option_reader import OptionError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from ottla.client.admin.leaders import by_topic
-from ottla.client.metadata import Cluster
+from ottla.client.admin.calls import AdminCalls
+from ottla.client.leaders import by_topic
 from ottla.client.retrying import error_of, raise_if
 from ottla.errors import ApiError
 from ottla.ids import TopicPartition
@@ -18,6 +18,7 @@ from ottla.protocol.messages.log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+    DescribeLogDirsResult,
 )
 
 
@@ -40,63 +41,94 @@ class LogDirectory:
     replicas: tuple[ReplicaInDirectory, ...]
 
 
-async def describe_log_dirs(
-    cluster: Cluster, node_id: int, partitions: Collection[TopicPartition] | None = None
-) -> list[LogDirectory]:
-    """What lies in the directories of a broker; all replicas where none is named."""
-    topics = None
-    if partitions is not None:
-        topics = [
-            DescribableLogDirTopic(topic=topic, partitions=numbers) for topic, numbers in by_topic(partitions).items()
-        ]
-    found = await cluster.ask_node(node_id, DescribeLogDirsRequest(topics=topics), DescribeLogDirsResponse)
-    raise_if(error_of(found.error_code, None, f"the log directories of broker {node_id}"))
-    return [
-        LogDirectory(
-            path=each.log_dir,
-            error=error_of(each.error_code, None, each.log_dir),
-            total_bytes=each.total_bytes,
-            usable_bytes=each.usable_bytes,
-            replicas=tuple(
-                ReplicaInDirectory(
-                    TopicPartition(topic.name, replica.partition_index),
-                    replica.partition_size,
-                    replica.offset_lag,
-                    replica.is_future_key,
-                )
-                for topic in each.topics
-                for replica in topic.partitions
-            ),
-        )
-        for each in found.results
-    ]
-
-
-async def alter_replica_log_dirs(
-    cluster: Cluster, node_id: int, directories: Mapping[TopicPartition, str]
-) -> dict[TopicPartition, ApiError | None]:
-    """Has a broker move its replicas into these directories of its own; it returns before they are there.
-
-    A replica that the broker does not have answers REPLICA_NOT_AVAILABLE, and is made in that directory if it comes.
-    """
-    by_directory: dict[str, list[TopicPartition]] = {}
-    for partition, path in directories.items():
-        by_directory.setdefault(path, []).append(partition)
-    dirs = [
-        AlterReplicaLogDir(
-            path=path,
-            topics=[
-                AlterReplicaLogDirTopic(name=topic, partitions=numbers)
+class LogDirCalls(AdminCalls):
+    async def describe_log_dirs(
+        self,
+        broker_id: int,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> list[LogDirectory]:
+        """What lies in the directories of a broker: all replicas, or those of these partitions."""
+        topics = None
+        if partitions is not None:
+            topics = [
+                DescribableLogDirTopic(topic=topic, partitions=numbers)
                 for topic, numbers in by_topic(partitions).items()
-            ],
+            ]
+        found = await self._cluster.ask_node(
+            broker_id,
+            DescribeLogDirsRequest(topics=topics),
+            DescribeLogDirsResponse,
+            deadline=self._deadline(timeout_s),
         )
-        for path, partitions in by_directory.items()
-    ]
-    response = await cluster.ask_node(node_id, AlterReplicaLogDirsRequest(dirs=dirs), AlterReplicaLogDirsResponse)
-    return {
-        TopicPartition(topic.topic_name, each.partition_index): error_of(
-            each.error_code, None, f"{topic.topic_name}-{each.partition_index} on broker {node_id}"
+        raise_if(error_of(found.error_code, None, f"the log directories of broker {broker_id}"))
+        return list(map(_log_directory, found.results))
+
+    async def describe_log_dirs_of_brokers(
+        self,
+        broker_ids: Collection[int] | None = None,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> dict[int, list[LogDirectory] | ApiError]:
+        """What lies in the directories of several brokers; of all where none is named."""
+        deadline = self._deadline(timeout_s)
+        wanted = sorted((await self._cluster.refresh((), deadline)).nodes) if broker_ids is None else broker_ids
+        return await self._for_each(
+            wanted, lambda broker_id: self.describe_log_dirs(broker_id, partitions, timeout_s=deadline.left_s)
         )
-        for topic in response.results
-        for each in topic.partitions
-    }
+
+    async def alter_replica_log_dirs(
+        self, broker_id: int, directories: Mapping[TopicPartition, str], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, ApiError | None]:
+        """Has a broker move its replicas into these directories of its own; it returns before they are there.
+
+        A replica that the broker does not have answers REPLICA_NOT_AVAILABLE, and is made in that directory if it
+        comes.
+        """
+        by_directory: dict[str, list[TopicPartition]] = {}
+        for partition, path in directories.items():
+            by_directory.setdefault(path, []).append(partition)
+        dirs = [
+            AlterReplicaLogDir(
+                path=path,
+                topics=[
+                    AlterReplicaLogDirTopic(name=topic, partitions=numbers)
+                    for topic, numbers in by_topic(partitions).items()
+                ],
+            )
+            for path, partitions in by_directory.items()
+        ]
+        response = await self._cluster.ask_node(
+            broker_id,
+            AlterReplicaLogDirsRequest(dirs=dirs),
+            AlterReplicaLogDirsResponse,
+            deadline=self._deadline(timeout_s),
+        )
+        return {
+            TopicPartition(topic.topic_name, each.partition_index): error_of(
+                each.error_code, None, f"{topic.topic_name}-{each.partition_index} on broker {broker_id}"
+            )
+            for topic in response.results
+            for each in topic.partitions
+        }
+
+
+def _log_directory(found: DescribeLogDirsResult) -> LogDirectory:
+    return LogDirectory(
+        path=found.log_dir,
+        error=error_of(found.error_code, None, found.log_dir),
+        total_bytes=found.total_bytes,
+        usable_bytes=found.usable_bytes,
+        replicas=tuple(
+            ReplicaInDirectory(
+                TopicPartition(topic.name, replica.partition_index),
+                replica.partition_size,
+                replica.offset_lag,
+                replica.is_future_key,
+            )
+            for topic in found.topics
+            for replica in topic.partitions
+        ),
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ottla.client.admin.leaders import by_topic
-from ottla.client.metadata import Cluster
+from ottla.client.admin.calls import AdminCalls
+from ottla.client.leaders import by_topic
 from ottla.client.retrying import error_of, raise_if
 from ottla.errors import ApiError
 from ottla.ids import TopicPartition
@@ -38,31 +38,66 @@ class OngoingReassignment:
         return tuple(node for node in self.replicas if node not in self.adding)
 
 
-async def alter_reassignments(
-    cluster: Cluster, targets: Mapping[TopicPartition, Sequence[int] | None]
-) -> dict[TopicPartition, ApiError | None]:
-    """Sends partitions to these brokers; None cancels a move that is under way. It returns before they are there."""
-    topics = [
-        ReassignableTopic(
-            name=topic,
-            partitions=[
-                ReassignablePartition(partition_index=number, replicas=_wanted(targets[TopicPartition(topic, number)]))
-                for number in numbers
-            ],
+class ReassignmentCalls(AdminCalls):
+    async def alter_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, ApiError | None]:
+        """Sends partitions to these brokers; None cancels a move that is under way.
+
+        It returns before they are there: `list_reassignments` says what still moves.
+        """
+        deadline = self._deadline(timeout_s)
+        topics = [
+            ReassignableTopic(
+                name=topic,
+                partitions=[
+                    ReassignablePartition(
+                        partition_index=number, replicas=_wanted(targets[TopicPartition(topic, number)])
+                    )
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in by_topic(targets).items()
+        ]
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=self._cluster.broker_timeout_ms(deadline), topics=topics
         )
-        for topic, numbers in by_topic(targets).items()
-    ]
-    request = AlterPartitionReassignmentsRequest(timeout_ms=cluster.options.timeout_ms, topics=topics)
-    response = await cluster.ask_controller(request, AlterPartitionReassignmentsResponse, _alter_codes)
-    raise_if(error_of(response.error_code, response.error_message, "the reassignment"))
-    cluster.forget({partition.topic for partition in targets})
-    return {
-        TopicPartition(topic.name, each.partition_index): error_of(
-            each.error_code, each.error_message, f"{topic.name}-{each.partition_index}"
+        response = await self._cluster.ask_controller(
+            request, AlterPartitionReassignmentsResponse, _alter_codes, deadline
         )
-        for topic in response.responses
-        for each in topic.partitions
-    }
+        raise_if(error_of(response.error_code, response.error_message, "the reassignment"))
+        self._cluster.forget({partition.topic for partition in targets})
+        return {
+            TopicPartition(topic.name, each.partition_index): error_of(
+                each.error_code, each.error_message, f"{topic.name}-{each.partition_index}"
+            )
+            for topic in response.responses
+            for each in topic.partitions
+        }
+
+    async def list_reassignments(
+        self, partitions: Collection[TopicPartition] | None = None, *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, OngoingReassignment]:
+        """The moves under way: all of them, or of these partitions."""
+        deadline = self._deadline(timeout_s)
+        topics = None
+        if partitions is not None:
+            topics = [
+                ListPartitionReassignmentsTopics(name=topic, partition_indexes=numbers)
+                for topic, numbers in by_topic(partitions).items()
+            ]
+        request = ListPartitionReassignmentsRequest(timeout_ms=self._cluster.broker_timeout_ms(deadline), topics=topics)
+        response = await self._cluster.ask_controller(
+            request, ListPartitionReassignmentsResponse, lambda answer: (answer.error_code,), deadline
+        )
+        raise_if(error_of(response.error_code, response.error_message, "the reassignments"))
+        return {
+            TopicPartition(topic.name, each.partition_index): OngoingReassignment(
+                tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
+            )
+            for topic in response.topics
+            for each in topic.partitions
+        }
 
 
 def _wanted(replicas: Sequence[int] | None) -> list[int] | None:
@@ -72,27 +107,3 @@ def _wanted(replicas: Sequence[int] | None) -> list[int] | None:
 def _alter_codes(response: AlterPartitionReassignmentsResponse) -> Iterable[int]:
     yield response.error_code
     yield from (each.error_code for topic in response.responses for each in topic.partitions)
-
-
-async def list_reassignments(
-    cluster: Cluster, partitions: Collection[TopicPartition] | None = None
-) -> dict[TopicPartition, OngoingReassignment]:
-    """The moves under way: all of them, or of these partitions."""
-    topics = None
-    if partitions is not None:
-        topics = [
-            ListPartitionReassignmentsTopics(name=topic, partition_indexes=numbers)
-            for topic, numbers in by_topic(partitions).items()
-        ]
-    request = ListPartitionReassignmentsRequest(timeout_ms=cluster.options.timeout_ms, topics=topics)
-    response = await cluster.ask_controller(
-        request, ListPartitionReassignmentsResponse, lambda answer: (answer.error_code,)
-    )
-    raise_if(error_of(response.error_code, response.error_message, "the reassignments"))
-    return {
-        TopicPartition(topic.name, each.partition_index): OngoingReassignment(
-            tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
-        )
-        for topic in response.topics
-        for each in topic.partitions
-    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-from ottla.client.admin import Isolation
 from ottla.client.connecting import client_id_of, cluster_of
 from ottla.client.consumer.commits import AutoCommit, Commits
 from ottla.client.consumer.coordinator import Coordinator
@@ -21,6 +20,7 @@ from ottla.client.consumer.positions import Positions
 from ottla.client.consumer.reset import parse_reset
 from ottla.client.consumer.subscription import Subscription
 from ottla.client.consumer.topic_watch import TopicWatch
+from ottla.client.offsets import Isolation
 from ottla.client.serializers import deserializer_of
 from ottla.client.settings import ConsumerSettings
 from ottla.net.client import Connector

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from ottla.client.admin import by_topic
 from ottla.client.consumer.coordinator import Coordinator
 from ottla.client.consumer.errors import CommitFailedError, CommitInRebalanceError
 from ottla.client.consumer.positions import NO_EPOCH, Position
+from ottla.client.leaders import by_topic
 from ottla.client.retrying import Deadline, Pauses, error_of, is_passing
 from ottla.client.values import ConsumerRecord, OffsetAndMetadata
 from ottla.errors import ErrorCode, OttlaError
@@ -210,7 +210,7 @@ class Commits:
                 if not is_passing(error):
                     raise
                 reason = error
-            await deadline.pause(next(pauses), reason)
+            await deadline.pause(next(pauses, None), reason)
 
     async def _attempt(self, offsets: Offsets, identity: Identity, left_s: float) -> None:
         request = commit_request(self._group_id, identity, offsets)

@@ -21,7 +21,6 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, overload
 
-from ottla.client.admin import Isolation, OffsetSpec, list_offsets
 from ottla.client.consumer.assembly import parts_of
 from ottla.client.consumer.batches import Batch
 from ottla.client.consumer.commits import CommitCallback, Commits, as_offsets, offsets_meant
@@ -34,7 +33,9 @@ from ottla.client.consumer.positions import NO_EPOCH, Position
 from ottla.client.consumer.reset import EARLIEST, LATEST
 from ottla.client.consumer.subscription import BrokerPattern, Pattern, checked_topics
 from ottla.client.errors import ConcurrentUseError, UsageError
+from ottla.client.fetching import FetchedBatch
 from ottla.client.lifetime import Lifetime
+from ottla.client.offsets import Isolation, OffsetSpec, list_offsets
 from ottla.client.retrying import Deadline, retrying
 from ottla.client.serializers import Deserializer
 from ottla.client.settings import ConsumerSettings
@@ -359,13 +360,22 @@ class Consumer(Generic[Key, Value]):
         """
         from ottla.client.arrow_rows import ArrowRows  # needs the extra `arrow`
 
+        rows = ArrowRows()
+        for batch in await self.take_batches(timeout_s, max_records):
+            rows.add(batch)
+        return rows.finish()
+
+    async def take_batches(
+        self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None
+    ) -> list[FetchedBatch]:
+        """Whole batches of the log, of which each decodes its records into columns; deserializers have no part in it.
+
+        `max_records` is rounded up to whole batches.
+        """
         if self._parts.cursor.unread_count:
             raise UsageError("an iteration has records that were not seen yet; finish it, or seek")
         limit = self.settings.max_poll_records if max_records is None else max_records
-        rows = ArrowRows()
-        for batch in await self._poll(timeout_s, lambda: self._poller.fetcher.take_batches(limit)) or []:
-            rows.add(batch)
-        return rows.finish()
+        return await self._poll(timeout_s, lambda: self._poller.fetcher.take_batches(limit)) or []
 
     async def _poll(self, timeout_s: float, take: Callable[[], Found]) -> Found | None:
         with self._used():

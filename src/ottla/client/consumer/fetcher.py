@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.client.admin import Isolation
 from ottla.client.consumer.fetched import Answer, Reader, Taken
 from ottla.client.consumer.positions import NO_EPOCH, PartitionState, Positions, PreferredReplica
 from ottla.client.error_codes import error_of_code
 from ottla.client.fetching import FETCH_BY_NAME_MAX, FetchedBatch
 from ottla.client.metadata import Cluster, Lane, Node
 from ottla.client.off_loop import off_loop
+from ottla.client.offsets import Isolation
 from ottla.client.retrying import error_of
 from ottla.client.serializers.base import LookupNeededError
 from ottla.errors import ApiError, ErrorCode, OttlaError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ottla.client.admin import ask_leaders, by_topic
 from ottla.client.consumer.positions import NO_EPOCH, Position
+from ottla.client.leaders import ask_leaders, by_topic
 from ottla.client.metadata import Cluster
-from ottla.client.retrying import error_of
+from ottla.client.retrying import Deadline, error_of
 from ottla.errors import ApiError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.offsets import (
@@ -54,7 +54,7 @@ async def epoch_ends(
             for each in topic.partitions
         }
 
-    return await ask_leaders(cluster, positions, ask, timeout_s)
+    return await ask_leaders(cluster, positions, ask, Deadline.after(timeout_s))
 
 
 def _leader_epoch(cluster: Cluster, partition: TopicPartition) -> int:

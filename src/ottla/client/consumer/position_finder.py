@@ -9,13 +9,13 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from ottla.client.admin import Isolation, list_offsets
 from ottla.client.consumer.errors import LogTruncationError, NoOffsetForPartitionError
 from ottla.client.consumer.lookups import epoch_ends
 from ottla.client.consumer.parts import Parts
 from ottla.client.consumer.positions import NO_EPOCH, Position, Start
 from ottla.client.consumer.reset import ResetPolicy
 from ottla.client.errors import TimedOutError
+from ottla.client.offsets import Isolation, list_offsets
 from ottla.client.retrying import is_passing
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition

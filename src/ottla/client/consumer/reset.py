@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.client.admin import OffsetSpec
 from ottla.client.errors import SettingsError
+from ottla.client.offsets import OffsetSpec
 
 _BY_DURATION: Final = "by_duration:"
 _DURATION: Final = re.compile(

@@ -150,6 +150,7 @@ class ProducerBatch:
                 base_sequence=self.numbers.base_sequence,
                 is_transactional=is_transactional,
             )
+            self.delivery.size_bytes = len(self.data)
         return self.data
 
     def renumber(self, numbers: Numbers) -> None:

@@ -179,6 +179,11 @@ class Producer(Generic[Key, Value]):
             self._core.send_columns(topic, values, keys, timestamps=timestamps, headers=headers, partition=partition)
         )
 
+    def partitions_for(self, topic: str, timeout_s: float | None = None) -> list[int]:
+        """The numbers of the partitions of a topic, which the broker may create now."""
+        self._core._lifetime.check()
+        return self._thread.wait(self._core.partitions_for(topic, timeout_s))
+
     def flush(self, timeout_s: float | None = None) -> None:
         """Sends everything that was accepted until now and waits until it is decided, well or not."""
         self._core._lifetime.check()

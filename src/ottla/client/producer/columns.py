@@ -32,6 +32,7 @@ class AppendedRecords(NamedTuple):
     partition: int
     base_offset: int
     record_count: int
+    size_bytes: int  # as it was sent
 
 
 class ColumnsFuture:
@@ -62,7 +63,7 @@ class ColumnsFuture:
                 error = leaf.error_of(start)
                 if error is not None:
                     raise error
-                appended.append(AppendedRecords(*leaf.partition, leaf.base_offset, leaf_count))
+                appended.append(AppendedRecords(*leaf.partition, leaf.base_offset, leaf_count, leaf.size_bytes))
         return appended
 
 

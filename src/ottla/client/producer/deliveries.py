@@ -49,6 +49,7 @@ class Delivery:
         "moves",
         "partition",
         "record_errors",
+        "size_bytes",
         "timestamps",
     )
 
@@ -56,6 +57,7 @@ class Delivery:
         self.partition = partition
         self.timestamps: list[int] = []
         self.is_done = False
+        self.size_bytes = 0  # of the batch as it was sent
         self.base_offset = -1
         self.append_time = -1
         self.error: BaseException | None = None

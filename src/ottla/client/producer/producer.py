@@ -14,7 +14,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Coroutine, Mapping
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
 
 from ottla.client.connecting import client_id_of, cluster_of
@@ -197,9 +196,7 @@ class Producer(Generic[Key, Value]):
         self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def start(self) -> None:
@@ -466,6 +463,12 @@ class Producer(Generic[Key, Value]):
                 self._sender.wake()
                 batches.append(batch)
         return ColumnsFuture(batches)
+
+    async def partitions_for(self, topic: str, timeout_s: float | None = None) -> list[int]:
+        """The numbers of the partitions of a topic, which the broker may create now."""
+        self.start()
+        deadline = Deadline.after(self.settings.max_block_s if timeout_s is None else timeout_s)
+        return [each.partition for each in (await self._cluster.topic(topic, deadline, may_create=True)).partitions]
 
     # -- transactions --------------------------------------------------------------------------------------------------
 

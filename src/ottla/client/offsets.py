@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from ottla.client.admin.leaders import ask_leaders, by_topic
+from ottla.client.leaders import Ask, ask_each_leader, ask_leaders, by_topic
 from ottla.client.metadata import Cluster
-from ottla.client.retrying import error_of
+from ottla.client.retrying import Deadline, error_of
 from ottla.errors import ApiError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.offsets import (
@@ -52,8 +52,27 @@ async def list_offsets(
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
     timeout_s: float | None = None,
 ) -> dict[TopicPartition, FoundOffset]:
-    """The offset of each partition at an `OffsetSpec` or at a time; `timeout_s` in place of the client's."""
+    """The offset of each partition at an `OffsetSpec` or at a time. The first error is raised."""
+    deadline = cluster.deadline() if timeout_s is None else Deadline.after(timeout_s)
+    return await ask_leaders(cluster, specs, _ask(cluster, specs, isolation, deadline), deadline)
 
+
+async def list_each_offset(
+    cluster: Cluster,
+    specs: Mapping[TopicPartition, int],
+    isolation: Isolation,
+    deadline: Deadline,
+    *,
+    unknown_topic_wait_s: float,
+) -> dict[TopicPartition, FoundOffset | ApiError]:
+    """As `list_offsets`, with what is wrong with single partitions in the result."""
+    ask = _ask(cluster, specs, isolation, deadline)
+    return await ask_each_leader(cluster, specs, ask, deadline, unknown_topic_wait_s=unknown_topic_wait_s)
+
+
+def _ask(
+    cluster: Cluster, specs: Mapping[TopicPartition, int], isolation: Isolation, deadline: Deadline
+) -> Ask[FoundOffset]:
     async def ask(node_id: int, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, FoundOffset | ApiError]:
         topics = [
             ListOffsetsTopic(
@@ -69,7 +88,7 @@ async def list_offsets(
             replica_id=CLIENT_REPLICA_ID,
             isolation_level=isolation,
             topics=topics,
-            timeout_ms=cluster.options.timeout_ms,
+            timeout_ms=cluster.broker_timeout_ms(deadline),
         )
         connection = await cluster.leader_connection(node_id)
         # Version 0 answers with lists of offsets and belongs to another age.
@@ -83,4 +102,4 @@ async def list_offsets(
             for each in topic.partitions
         }
 
-    return await ask_leaders(cluster, specs, ask, timeout_s)
+    return ask
