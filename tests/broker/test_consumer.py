@@ -813,3 +813,41 @@ def test_the_blocking_consumer_processes_in_threads(broker: Broker, topic_of: To
         assert sorted(handled) == list(range(20))
         partition = TopicPartition(topic, 0)
         assert consumer.committed([partition])[partition] == OffsetAndMetadata(20, leader_epoch=0)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_numbers_tell_what_was_read_and_how_the_group_does(
+    broker: Broker, topic_of: Topic, group: str, protocol: str
+) -> None:
+    class Reporter:
+        events: list[str] = []  # noqa: RUF012
+
+        def init(self, metrics: Any) -> None:
+            self.events.append("init")
+
+        def close(self) -> None:
+            self.events.append("close")
+
+    topic = topic_of(20, 10)
+    with BlockingConsumer(
+        topic,
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id=group,
+        group_protocol=protocol,
+        auto_offset_reset="earliest",
+        metric_reporters=[Reporter()],
+    ) as consumer:
+        seen = 0
+        while seen < 30:
+            seen += sum(map(len, consumer.poll().values()))
+        consumer.commit()
+        found = {each.name: value for each, value in consumer.metrics().items() if len(each.tags) == 1}
+        assert found["records-consumed-total"] == 30
+        assert (found["records-lag-max"], found["records-lead-min"]) == (0, 10)
+        assert found["assigned-partitions"] == 2
+        assert found["rebalance-total"] >= 1
+        assert found["commit-total"] >= 1
+        assert found["fetch-latency-avg"] > 0
+        assert found["last-poll-seconds-ago"] >= 0
+        assert Reporter.events == ["init"]
+    assert Reporter.events == ["init", "close"]

@@ -22,6 +22,16 @@ class MetricName(NamedTuple):
     tags: tuple[tuple[str, str], ...] = ()
 
 
+def counted(name: str) -> dict[str, str]:
+    """The names of what is counted."""
+    return {"total": f"{name}-total", "rate": f"{name}-rate"}
+
+
+def measured(name: str) -> dict[str, str]:
+    """The names of what has a size or takes time."""
+    return {"avg": f"{name}-avg", "max": f"{name}-max"}
+
+
 class _Window:
     __slots__ = ("count", "max", "since", "sum")
 
@@ -82,6 +92,7 @@ class Metrics:
         self._window_count = window_count
         self._reporters = list(reporters)
         self._readers: dict[MetricName, Callable[[float], float]] = {}
+        self._collections: list[Callable[[], Mapping[MetricName, float]]] = []
 
     def start(self) -> None:
         for reporter in self._reporters:
@@ -103,6 +114,10 @@ class Metrics:
     def gauge(self, name: str, group: str, read: Callable[[], float]) -> None:
         self._readers[self.name(name, group)] = lambda now: read()
 
+    def collect(self, read: Callable[[], Mapping[MetricName, float]]) -> None:
+        """Numbers whose names are only known when they are read, such as those of each partition."""
+        self._collections.append(read)
+
     def meter(self, group: str, names: Mapping[str, str], **tags: str) -> Meter:
         """A meter whose numbers are read under these names: `total`, `rate`, `avg` and `max`, as far as given."""
         meter = Meter(self._window_s, self._window_count)
@@ -118,4 +133,7 @@ class Metrics:
 
     def values(self) -> dict[MetricName, float]:
         now = self._clock()
-        return {name: read(now) for name, read in list(self._readers.items())}
+        found = {name: read(now) for name, read in list(self._readers.items())}
+        for collect in self._collections:
+            found |= collect()
+        return found

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.aio import Producer
+from ottla.aio import Consumer, Producer
 from ottla.client.metrics import Meter
+from ottla.ids import TopicPartition
 from ottla.testing.loop import run
 
 TABLE = Path(__file__).parents[4] / "shared" / "protocol" / "clients" / "client_metrics.json"
@@ -49,6 +50,30 @@ class Reporter:
 
     def close(self):
         self.is_closed = True
+
+
+def test_the_names_of_a_consumers_numbers_are_kafkas():
+    if not TABLE.exists():
+        pytest.skip(f"{TABLE.name} of Java's clients is not here")
+    known = {
+        (entry["name"], entry["group"], frozenset(entry["tags"]))
+        for entry in json.loads(TABLE.read_text())["metrics"]
+        if entry["client"] == "consumer"
+    }
+    consumer = Consumer(bootstrap_servers="127.0.0.1:9092", group_id="g")
+    place = TopicPartition("orders", 0)
+    consumer.assign([place])
+    consumer.seek(place, 7)
+    state = consumer._parts.positions.state(place)
+    state.high_watermark, state.log_start_offset = 10, 2
+    consumer._parts.metrics.fetches.taken({"orders": (100, 3)}, 0.0)
+    values = consumer.metrics()
+    used = {(name.name, name.group, frozenset(tag for tag, _ in name.tags)) for name in values}
+    assert used <= known
+    by_name = {name.name: value for name, value in values.items() if not dict(name.tags).get("topic")}
+    assert (by_name["records-lag-max"], by_name["records-lead-min"]) == (3, 5)
+    assert (by_name["bytes-consumed-total"], by_name["records-consumed-total"]) == (100, 3)
+    assert by_name["assigned-partitions"] == 1
 
 
 def test_the_names_of_a_producers_numbers_are_kafkas():

@@ -6,6 +6,7 @@ import random
 
 from ottla.client.connecting import client_id_of, cluster_of
 from ottla.client.consumer.commits import AutoCommit, Commits
+from ottla.client.consumer.consumer_metrics import ConsumerMetrics
 from ottla.client.consumer.coordinator import Coordinator
 from ottla.client.consumer.cursor import Cursor
 from ottla.client.consumer.fetched import Reader
@@ -20,6 +21,7 @@ from ottla.client.consumer.positions import Positions
 from ottla.client.consumer.reset import parse_reset
 from ottla.client.consumer.subscription import Subscription
 from ottla.client.consumer.topic_watch import TopicWatch
+from ottla.client.metrics import Metrics
 from ottla.client.offsets import Isolation
 from ottla.client.serializers import deserializer_of
 from ottla.client.settings import ConsumerSettings
@@ -29,7 +31,19 @@ from ottla.runtime.signal import Signal
 
 
 def parts_of(settings: ConsumerSettings, connector: Connector | None, clock: Clock, rng: random.Random) -> Parts:
-    cluster = cluster_of(settings, client_id_of(settings), connector, rng)
+    client_id = client_id_of(settings)
+    cluster = cluster_of(settings, client_id, connector, rng)
+    positions = Positions(parse_reset(settings.auto_offset_reset))
+    metrics = ConsumerMetrics(
+        Metrics(
+            client_id,
+            Parts.now_anywhere,
+            settings.metrics_sample_window_s,
+            settings.metrics_num_samples,
+            settings.metric_reporters,
+        ),
+        positions,
+    )
     pauses = cluster.options.pauses
     moved = Signal()
     interceptors = Interceptors(settings.interceptors)
@@ -37,7 +51,13 @@ def parts_of(settings: ConsumerSettings, connector: Connector | None, clock: Clo
     if settings.group_id is not None:
         coordinator = Coordinator(cluster, settings.group_id)
         commits = Commits(
-            settings.group_id, coordinator, pauses, settings.request_timeout_s, moved.fire, interceptors.on_commit
+            settings.group_id,
+            coordinator,
+            pauses,
+            settings.request_timeout_s,
+            moved.fire,
+            interceptors.on_commit,
+            metrics.coordinator,
         )
         auto = AutoCommit(settings.auto_commit_interval_s) if settings.enable_auto_commit else None
         group = GroupParts(settings.group_id, coordinator, commits, auto)
@@ -45,7 +65,7 @@ def parts_of(settings: ConsumerSettings, connector: Connector | None, clock: Clo
         settings=settings,
         cluster=cluster,
         subscription=Subscription(),
-        positions=Positions(parse_reset(settings.auto_offset_reset)),
+        positions=positions,
         listeners=Listeners(),
         cursor=Cursor(),
         interceptors=interceptors,
@@ -53,6 +73,7 @@ def parts_of(settings: ConsumerSettings, connector: Connector | None, clock: Clo
         pauses=pauses,
         clock=clock,
         rng=rng,
+        metrics=metrics,
         group=group,
     )
 
@@ -75,7 +96,7 @@ def fetcher_of(parts: Parts) -> ConsumerFetcher:
         deserializer_of(settings.value_deserializer, "value_deserializer"),
         settings.on_bad_record,
     )
-    return ConsumerFetcher(parts.cluster, parts.positions, limits, reader, parts.moved.fire)
+    return ConsumerFetcher(parts.cluster, parts.positions, limits, reader, parts.moved.fire, parts.metrics.fetches)
 
 
 def membership_of(parts: Parts, topics: TopicWatch) -> Membership | None:

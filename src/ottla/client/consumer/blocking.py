@@ -28,6 +28,7 @@ from ottla.client.consumer.consumer import CLOSE_TIMEOUT_S, DEFAULT_POLL_S, Load
 from ottla.client.consumer.listeners import CallbackListener, RebalanceListener
 from ottla.client.errors import ConcurrentUseError
 from ottla.client.lifetime import Lifetime
+from ottla.client.metrics import MetricName
 from ottla.client.values import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
@@ -172,6 +173,10 @@ class Consumer(Generic[Key, Value]):
             self._wait(self._consumer.close(timeout_s))
         if self._lifetime.close() and self._running is not None:
             self._running.stop()
+
+    def metrics(self) -> dict[MetricName, float]:
+        """Numbers under Kafka's names, as they are now. Any thread may ask."""
+        return self._consumer.metrics()
 
     def wakeup(self) -> None:
         """The poll that waits, or the next one, raises WakeupError."""

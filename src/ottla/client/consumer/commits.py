@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from ottla.client.consumer.consumer_metrics import CoordinatorMetrics
 from ottla.client.consumer.coordinator import Coordinator
 from ottla.client.consumer.errors import CommitFailedError, CommitInRebalanceError
 from ottla.client.consumer.positions import NO_EPOCH, Position
@@ -169,6 +170,7 @@ class Commits:
         request_timeout_s: float,
         on_end: Callable[[], None],
         on_commit: Callable[[Offsets], None],
+        metrics: CoordinatorMetrics,
     ) -> None:
         self.committer: Committer | None = None
         self._group_id = group_id
@@ -176,6 +178,7 @@ class Commits:
         self._pauses = pauses
         self._request_timeout_s = request_timeout_s
         self._on_end, self._on_commit = on_end, on_commit
+        self._metrics = metrics
         self._waiting: deque[tuple[asyncio.Task[None], Offsets, CommitCallback | None]] = deque()
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}  # by this consumer, as far as it knows
 
@@ -214,12 +217,14 @@ class Commits:
 
     async def _attempt(self, offsets: Offsets, identity: Identity, left_s: float) -> None:
         request = commit_request(self._group_id, identity, offsets)
+        asked_at = asyncio.get_running_loop().time()
         response = await self._coordinator.ask(
             request,
             OffsetCommitResponse,
             version_max=COMMIT_VERSION_MAX,
             timeout_s=max(0.001, min(self._request_timeout_s, left_s)),
         )
+        self._metrics.committed(asked_at, asyncio.get_running_loop().time())
         answered = answer_of(response)
         if answered.outcome is Outcome.DONE:
             self.committed.update(offsets)

@@ -35,6 +35,7 @@ from ottla.client.consumer.subscription import BrokerPattern, Pattern, checked_t
 from ottla.client.errors import ConcurrentUseError, UsageError
 from ottla.client.fetching import FetchedBatch
 from ottla.client.lifetime import Lifetime
+from ottla.client.metrics import MetricName
 from ottla.client.offsets import Isolation, OffsetSpec, list_offsets
 from ottla.client.retrying import Deadline, retrying
 from ottla.client.serializers import Deserializer
@@ -149,7 +150,10 @@ class Consumer(Generic[Key, Value]):
         """Connects to a broker: who names a wrong address hears it now. Whatever else is called does so, too."""
         self._lifetime.check()
         if not self._is_connected:
-            await self._parts.cluster.any_connection()
+            deadline = Deadline.after(self.settings.default_api_timeout_s)
+            connecting = self._parts.cluster.any_connection
+            await retrying(lambda: deadline.within(connecting()), deadline, self._parts.pauses)
+            self._parts.metrics.all.start()
             self._is_connected = True
         return self
 
@@ -185,6 +189,7 @@ class Consumer(Generic[Key, Value]):
             await self._poller.stop()
             await parts.cluster.close()
             self._interceptors.close()
+            self._parts.metrics.all.close()
 
     async def _commit_on_close(self, commits: Commits, deadline: Deadline) -> None:
         try:
@@ -206,6 +211,10 @@ class Consumer(Generic[Key, Value]):
     def wakeup(self) -> None:
         """The poll that waits, or the next one, raises WakeupError."""
         self._poller.wake()
+
+    def metrics(self) -> dict[MetricName, float]:
+        """Numbers under Kafka's names, as they are now."""
+        return self._parts.metrics.all.values()
 
     # -- what is read --------------------------------------------------------------------------------------------------
 
@@ -264,9 +273,11 @@ class Consumer(Generic[Key, Value]):
         self._parts.cursor.drop(gone)
 
     def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are read now."""
         return frozenset(self._parts.positions)
 
     def subscription(self) -> frozenset[str]:
+        """The topics that are shared with the group."""
         return self._parts.subscription.topics if self._parts.subscription.is_of_group else frozenset()
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -506,11 +517,13 @@ class Consumer(Generic[Key, Value]):
             self._parts.positions.state(partition).is_paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
+        """Hands out what these have, after a pause."""
         for partition in partitions:
             self._parts.positions.state(partition).is_paused = False
         self._parts.moved.fire()
 
     def paused(self) -> frozenset[TopicPartition]:
+        """The partitions of which nothing is handed out."""
         return frozenset(partition for partition, state in self._parts.positions.items() if state.is_paused)
 
     def lag(self, partition: TopicPartition) -> int | None:
@@ -529,6 +542,7 @@ class Consumer(Generic[Key, Value]):
     async def beginning_offsets(
         self, partitions: Collection[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
+        """The first offset that each partition has."""
         found = await self._list_offsets(dict.fromkeys(partitions, int(OffsetSpec.EARLIEST)), timeout_s)
         return {partition: each.offset for partition, each in found.items()}
 

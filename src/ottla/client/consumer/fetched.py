@@ -68,6 +68,7 @@ class Answer:
             for header, at in visible(data, located, aborted)
             if header.end_offset > start_offset
         )
+        self.record_count = sum(each.header.record_count for each in self._batches)
         self._decoded: Records = []
         self._decoded_at = 0  # of which so many were taken
         self._decoded_of: FetchedBatch | None = None

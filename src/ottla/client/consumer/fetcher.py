@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from ottla.client.consumer.consumer_metrics import FetchMetrics
 from ottla.client.consumer.fetched import Answer, Reader, Taken
 from ottla.client.consumer.positions import NO_EPOCH, PartitionState, Positions, PreferredReplica
 from ottla.client.error_codes import error_of_code
@@ -83,13 +84,20 @@ class _Node:
 
 class ConsumerFetcher:
     def __init__(
-        self, cluster: Cluster, positions: Positions, limits: FetchLimits, reader: Reader, wake: Callable[[], None]
+        self,
+        cluster: Cluster,
+        positions: Positions,
+        limits: FetchLimits,
+        reader: Reader,
+        wake: Callable[[], None],
+        metrics: FetchMetrics,
     ) -> None:
         self._cluster = cluster
         self._positions = positions
         self._limits = limits
         self._reader = reader
         self._wake = wake
+        self._metrics = metrics
         self._nodes: dict[int, _Node] = {}
         self._answers: deque[tuple[int, Answer]] = deque()  # with the broker that gave it
         self._failure: OttlaError | None = None
@@ -257,12 +265,14 @@ class ConsumerFetcher:
         positions: dict[FetchKey, FetchPosition],
         asked: list[_Wanted],
     ) -> None:
+        asked_at = asyncio.get_running_loop().time()
         try:
             response = await self._ask(node_id, part, positions)
         except (ApiError, ConnectionFailedError) as error:
             node.session.failed()
             self._failed(node, error, asked)
         else:
+            self._metrics.answered(asked_at, asyncio.get_running_loop().time(), response.throttle_time_ms)
             if node.session.answered(response):
                 names = {key.topic_id: key.topic for key in positions}
                 self._take(node_id, {each.partition: each for each in asked}, names, response)
@@ -315,6 +325,18 @@ class ConsumerFetcher:
         self, node_id: int, asked: dict[TopicPartition, _Wanted], names: dict[UUID, str], response: FetchResponse
     ) -> None:
         now = asyncio.get_running_loop().time()
+        self._metrics.taken(self._take_topics(node_id, asked, names, response, now), now)
+
+    def _take_topics(
+        self,
+        node_id: int,
+        asked: dict[TopicPartition, _Wanted],
+        names: dict[UUID, str],
+        response: FetchResponse,
+        now: float,
+    ) -> dict[str, tuple[int, int]]:
+        """Takes what an answer brought; how many bytes and records of each topic."""
+        brought: dict[str, tuple[int, int]] = {}
         for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
             for each in topic.partitions:
@@ -325,12 +347,14 @@ class ConsumerFetcher:
                     continue
                 if each.error_code:
                     self._take_error(node_id, wanted, state, each, response, now)
-                else:
-                    self._take_records(node_id, wanted, state, each, now)
+                elif (answer := self._take_records(node_id, wanted, state, each, now)) is not None:
+                    size_bytes, count = brought.get(name, (0, 0))
+                    brought[name] = (size_bytes + answer.size_bytes, count + answer.record_count)
+        return brought
 
     def _take_records(
         self, node_id: int, wanted: _Wanted, state: PartitionState, found: PartitionData, now: float
-    ) -> None:
+    ) -> Answer | None:
         self.partitions_in_trouble.pop(wanted.partition, None)
         if found.high_watermark >= 0:
             state.high_watermark = found.high_watermark
@@ -340,19 +364,20 @@ class ConsumerFetcher:
             state.log_start_offset = found.log_start_offset
         if found.preferred_read_replica >= 0:
             state.preferred = PreferredReplica(found.preferred_read_replica, now + self._limits.replica_max_age_s)
-            return
+            return None
         data = found.records
         if not data:
-            return
+            return None
         assert isinstance(data, memoryview), "records of an answer are views of its buffer"
         try:
             answer = Answer(wanted.partition, wanted.offset, data, found, checks_crcs=self._limits.checks_crcs)
         except OttlaError as error:
             self._failure = self._failure or error
             self.partitions_in_trouble[wanted.partition] = now + self._limits.retry_s
-            return
+            return None
         if answer.end is not None:
             self._answers.append((node_id, answer))
+        return answer
 
     def _is_news(self, partition: TopicPartition, found: PartitionData, response: FetchResponse) -> bool:
         """Whether the answer names a leader that we had not heard of (KIP-951): then nobody has to be asked."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 from random import Random
 
 from ottla.client.consumer.commits import AutoCommit, Commits
+from ottla.client.consumer.consumer_metrics import ConsumerMetrics
 from ottla.client.consumer.coordinator import Coordinator
 from ottla.client.consumer.cursor import Cursor
 from ottla.client.consumer.interceptors import Interceptors
@@ -44,11 +46,20 @@ class Parts:
     pauses: Pauses
     clock: Clock
     rng: Random
+    metrics: ConsumerMetrics
     group: GroupParts | None
 
     @staticmethod
     def now() -> float:
         return asyncio.get_running_loop().time()
+
+    @staticmethod
+    def now_anywhere() -> float:
+        """The same for readers of metrics, which may be on another thread: asyncio's clock is the steady one."""
+        try:
+            return asyncio.get_running_loop().time()
+        except RuntimeError:
+            return time.monotonic()
 
     @property
     def commits_before_revoking(self) -> bool:

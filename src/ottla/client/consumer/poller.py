@@ -47,13 +47,16 @@ class Poller:
 
     async def poll(self, timeout_s: float, take: Callable[[], Found]) -> Found | None:
         """What `take` finds as soon as it finds something; None where it does not in this time."""
-        deadline = self._parts.now() + timeout_s
+        began_at = self._parts.now()
+        self._parts.metrics.polls.began(began_at)
+        deadline = began_at + timeout_s
         if self.membership is not None:
             self.membership.poll_began()
         try:
             self._commit_by_itself()
             return await self._poll_until(deadline, take)
         finally:
+            self._parts.metrics.polls.ended(self._parts.now())
             if self.membership is not None:
                 self.membership.poll_ended()
 

@@ -478,6 +478,7 @@ class Producer(Generic[Key, Value]):
         await self._transacting().init()
 
     def begin_transaction(self) -> None:
+        """Begins a transaction: what is sent from now on belongs to it."""
         self._lifetime.check()
         self._transacting().begin()
 

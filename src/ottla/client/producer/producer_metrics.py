@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.client.metrics import Meter, Metrics
+from ottla.client.metrics import Meter, Metrics, counted, measured
 from ottla.client.producer.accumulator import Accumulator
 from ottla.client.producer.batch import ProducerBatch
 
@@ -14,29 +14,21 @@ TOPIC_GROUP: Final = "producer-topic-metrics"
 MS_PER_S: Final = 1000
 
 
-def _counted(name: str) -> dict[str, str]:
-    return {"total": f"{name}-total", "rate": f"{name}-rate"}
-
-
-def _measured(name: str) -> dict[str, str]:
-    return {"avg": f"{name}-avg", "max": f"{name}-max"}
-
-
 class ProducerMetrics:
     def __init__(self, metrics: Metrics, accumulator: Accumulator) -> None:
         self._metrics = metrics
-        self._sent = metrics.meter(GROUP, _counted("record-send"))
-        self._retried = metrics.meter(GROUP, _counted("record-retry"))
-        self._failed = metrics.meter(GROUP, _counted("record-error"))
-        self._split = metrics.meter(GROUP, _counted("batch-split"))
-        self._batch_size = metrics.meter(GROUP, _measured("batch-size"))
+        self._sent = metrics.meter(GROUP, counted("record-send"))
+        self._retried = metrics.meter(GROUP, counted("record-retry"))
+        self._failed = metrics.meter(GROUP, counted("record-error"))
+        self._split = metrics.meter(GROUP, counted("batch-split"))
+        self._batch_size = metrics.meter(GROUP, measured("batch-size"))
         self._compression = metrics.meter(GROUP, {"avg": "compression-rate-avg"})
-        self._queue_time = metrics.meter(GROUP, _measured("record-queue-time"))
-        self._latency = metrics.meter(GROUP, _measured("request-latency"))
-        self._requests = metrics.meter(GROUP, _counted("request"))
-        self._request_size = metrics.meter(GROUP, _measured("request-size"))
+        self._queue_time = metrics.meter(GROUP, measured("record-queue-time"))
+        self._latency = metrics.meter(GROUP, measured("request-latency"))
+        self._requests = metrics.meter(GROUP, counted("request"))
+        self._request_size = metrics.meter(GROUP, measured("request-size"))
         self._per_request = metrics.meter(GROUP, {"avg": "records-per-request-avg"})
-        self._throttle_time = metrics.meter(GROUP, _measured("produce-throttle-time"))
+        self._throttle_time = metrics.meter(GROUP, measured("produce-throttle-time"))
         self._topics: dict[tuple[str, str], Meter] = {}
         pool = accumulator.pool
         metrics.gauge("buffer-total-bytes", GROUP, lambda: pool.limit_bytes)
@@ -46,7 +38,7 @@ class ProducerMetrics:
     def _topic(self, topic: str, what: str) -> Meter:
         key = topic, what
         if key not in self._topics:
-            self._topics[key] = self._metrics.meter(TOPIC_GROUP, _counted(what), topic=topic)
+            self._topics[key] = self._metrics.meter(TOPIC_GROUP, counted(what), topic=topic)
         return self._topics[key]
 
     def sent(self, batches: Sequence[ProducerBatch], now: float) -> None:

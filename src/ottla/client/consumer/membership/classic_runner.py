@@ -172,6 +172,7 @@ class ClassicRunner:
         self._member.lost_taken_note_of()
         if lost:
             log.warning("[group %s] lost %s", self._group.group_id, _names(lost))
+            self._parts.metrics.coordinator.rebalance_failed(self._parts.now())
         self._assign(())
         await self._parts.listeners.lost(lost)
 
@@ -234,6 +235,7 @@ class ClassicRunner:
         )  # fmt: skip
         await parts.listeners.assigned(added)
         parts.positions.announce(new)
+        parts.metrics.coordinator.rebalance_ended(parts.now())
 
     def _assign(self, partitions: tuple[TopicPartition, ...] | set[TopicPartition], *, announced: bool = True) -> None:
         gone = set(self._parts.positions) - set(partitions)
@@ -275,6 +277,7 @@ class ClassicRunner:
 
     async def _join_once(self) -> tuple[Step, int]:
         member, coordinator = self._member, self._group.coordinator
+        self._parts.metrics.coordinator.rebalance_began(self._parts.now())
         request = member.join_request(self._parts.subscription.topics, self._parts.positions, self._reason)
         timeout_s = max(self._parts.settings.request_timeout_s, member.options.max_poll_interval_s + JOIN_SLACK_S)
         await coordinator.find()
@@ -332,7 +335,7 @@ class ClassicRunner:
                 wait_s = due - now
                 await asyncio.sleep(wait_s if self._is_polled else min(wait_s, max(0.0, until_overdue_s)))
                 continue
-            request = member.heartbeat_request()
+            request, asked_at = member.heartbeat_request(), parts.now()
             try:
                 response = await self._group.coordinator.ask(
                     request, HeartbeatResponse, timeout_s=self._heartbeat_timeout_s
@@ -342,6 +345,7 @@ class ClassicRunner:
                 if member.heartbeat_failed(parts.now(), next(pauses)):
                     self._group.coordinator.forget()
                 continue
+            parts.metrics.coordinator.heartbeat_answered(asked_at, parts.now())
             step = member.handle_heartbeat(request, response.error_code, parts.now())
             if step is Step.GO_ON:
                 pauses = iter(parts.pauses)

@@ -123,6 +123,7 @@ class ConsumerRunner:
         lost = set(self._parts.positions)
         if lost:
             log.warning("[group %s] lost %s", self._group.group_id, _texts(lost))
+            self._parts.metrics.coordinator.rebalance_failed(self._parts.now())
         self._assign(())
         await self._parts.listeners.lost(lost)
         self._member.gave_up_everything()
@@ -146,6 +147,7 @@ class ConsumerRunner:
                 member.acknowledge(wanted.values())
                 self._beat_now.fire()
             return
+        parts.metrics.coordinator.rebalance_began(parts.now())
         if revoked:
             parts.positions.revoke_soon(revoked)
             if parts.commits_before_revoking and self._commit is None:
@@ -165,6 +167,7 @@ class ConsumerRunner:
             log.info("[group %s] assigned %s in epoch %d", self._group.group_id, _texts(added), member.epoch)
         await parts.listeners.assigned(added)
         parts.positions.announce(new)
+        parts.metrics.coordinator.rebalance_ended(parts.now())
         member.acknowledge(wanted.values())
         self._beat_now.fire()
 
@@ -218,6 +221,7 @@ class ConsumerRunner:
                 until_overdue_s = -member.poll_overdue_s(self._last_poll, now) + 0.001
                 await self._beat_now.wait(due - now if self._is_polled else min(due - now, max(0.0, until_overdue_s)))
                 continue
+            asked_at = parts.now()
             try:
                 response = await self._group.coordinator.ask(
                     member.request(),
@@ -231,6 +235,7 @@ class ConsumerRunner:
                     self._failure = error
                     parts.moved.fire()
                 continue
+            parts.metrics.coordinator.heartbeat_answered(asked_at, parts.now())
             step = member.handle_response(response, parts.now())
             if step is Step.GO_ON:
                 pauses = iter(parts.pauses)
