@@ -20,7 +20,7 @@ LAYERS = [
     {"controller"},
     {"broker", "client", "local_cluster"},
     {"testing"},
-    {"cli", "console", "spark"},
+    {"cli", "compat", "console", "spark"},
 ]
 # Within the first layer the order is free: these know each other.
 GROUND = LAYERS[0]

@@ -16,6 +16,7 @@ TESTING = SOURCE / "testing"
 NOT_LOOKED_AT = {
     "protocol/messages/": "messages are found by their API key, and a codec that knows all of them can be tried on all",
     "client/admin/": "what users' programs call; the parts behind it are looked at",
+    "compat/": "what users' programs call",
     "client/consumer/interceptors.py": "as above",
     "client/consumer/redelivery.py": "as above",
     "client/error_codes.py": "a class for each error code, which finds it; users catch them",

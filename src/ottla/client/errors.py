@@ -89,7 +89,7 @@ class TimedOutError(RetriableError):
 
 
 class BufferExhaustedError(TimedOutError):
-    """No room for a record within `max_block_s`: the producer's `buffer_memory` is full of records under way."""
+    """No room for a record within `max_block_s`: the producer's `buffer_memory` is full of records in flight."""
 
 
 class DeliveryTimeoutError(TimedOutError):

@@ -130,11 +130,11 @@ class AclCalls(AdminCalls):
         ]
 
     async def create_acl(self, acl: Acl, *, timeout_s: float | None = None) -> None:
-        """Creates a rule. One that exists already is no error."""
+        """Creates a rule. One that exists already is accepted."""
         only(await self.create_acls([acl], timeout_s=timeout_s))
 
     async def create_acls(self, acls: Iterable[Acl], *, timeout_s: float | None = None) -> dict[Acl, ApiError | None]:
-        """Creates rules. Those that exist already are no error."""
+        """Creates rules. Those that exist already are accepted."""
         wanted = list(dict.fromkeys(acls))
         request = CreateAclsRequest(
             creations=[

@@ -87,7 +87,7 @@ class Admin:
         self.close()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Ends all connections; calls of other threads that are under way fail."""
+        """Ends all connections; calls of other threads that wait for an answer fail."""
         if self._core._lifetime.is_closed and not self._thread.is_running:
             return
         try:

@@ -42,7 +42,7 @@ class ReassignmentCalls(AdminCalls):
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, ApiError | None]:
-        """Sends partitions to these brokers; None cancels a move that is under way.
+        """Sends partitions to these brokers; None cancels a move that is in progress.
 
         It returns before they are there: `list_reassignments` says what still moves.
         """
@@ -78,7 +78,7 @@ class ReassignmentCalls(AdminCalls):
     async def list_reassignments(
         self, partitions: Collection[TopicPartition] | None = None, *, timeout_s: float | None = None
     ) -> dict[TopicPartition, OngoingReassignment]:
-        """The moves under way: all of them, or of these partitions."""
+        """The moves in progress: all of them, or of these partitions."""
         deadline = self._deadline(timeout_s)
         topics = None
         if partitions is not None:

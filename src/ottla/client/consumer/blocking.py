@@ -362,7 +362,7 @@ class Consumer(Generic[Key, Value]):
         return self._do(self._consumer.group_metadata)
 
     def enforce_rebalance(self, reason: str = "asked for by the user") -> None:
-        """Joins anew with the next poll; without effect where the coordinator assigns."""
+        """Joins again with the next poll; without effect where the coordinator assigns."""
         self._do(lambda: self._consumer.enforce_rebalance(reason))
 
     # -- positions -----------------------------------------------------------------------------------------------------

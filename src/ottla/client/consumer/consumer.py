@@ -449,7 +449,7 @@ class Consumer(Generic[Key, Value]):
         return self._membership.metadata()
 
     def enforce_rebalance(self, reason: str = "asked for by the user") -> None:
-        """Joins anew with the next poll; without effect where the coordinator assigns."""
+        """Joins again with the next poll; without effect where the coordinator assigns."""
         self._group("enforce_rebalance()")
         assert self._membership is not None, "a group has members"
         self._membership.enforce_rebalance(reason)
