@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,7 +112,7 @@ class Keys:
         if self._poison is not None and any(self._poison in key for key in self.seen):
             raise ZeroDivisionError("who would have thought")
 
-    def apply(self, record: CoordinatorRecord) -> None:
+    def apply_all(self, records: Sequence[CoordinatorRecord], producer_id: int) -> None:
         raise AssertionError("nothing is decided here")
 
     def loaded(self, now_ms: int) -> Decision:

@@ -52,8 +52,9 @@ Not requests:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -68,7 +69,7 @@ from ottla.groups.consumer_requests import JOIN_EPOCH, ConsumerRequests
 from ottla.groups.group import Caller, Group, GroupDecision
 from ottla.groups.migration import Migration
 from ottla.groups.offset_requests import OffsetRequests
-from ottla.groups.offsets import OFFSET_RECORD_TYPES, OffsetWalk
+from ottla.groups.offsets import OFFSET_KEY_PREFIXES, OffsetWalk
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import GroupShard, TimerKey, TimerKind, TopicsView
 from ottla.ids import NO_PRODUCER_ID
@@ -263,6 +264,16 @@ class GroupMachine:
 
     # --- the writers of durable state
 
+    def apply_all(self, records: Sequence[CoordinatorRecord], producer_id: int = NO_PRODUCER_ID) -> None:
+        """`apply` for the records of a decision: in few steps for those of a commit, which are most."""
+        count = 0
+        if producer_id == NO_PRODUCER_ID:
+            group_id, count = self._shard.offsets.apply_commit(records)
+            if count and group_id not in self._shard.groups:
+                self._shard.groups[group_id] = ClassicGroup(group_id)
+        for record in islice(records, count, None):
+            self.apply(record, producer_id)
+
     def apply(self, record: CoordinatorRecord, producer_id: int = NO_PRODUCER_ID) -> None:
         """Records of kinds that this shard does not keep (share groups, Streams) are left alone."""
         key, value, _ = record
@@ -275,13 +286,13 @@ class GroupMachine:
             write(key, value, producer_id)
 
     def replay(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:
-        number = record_type_of(key)
-        if number in OFFSET_RECORD_TYPES:
-            group_id = self._shard.offsets.replay(key, value, producer_id)
-            if group_id not in self._shard.groups and value is not None:
-                self._shard.groups[group_id] = ClassicGroup(group_id)
+        if key[:2] in OFFSET_KEY_PREFIXES:
+            shard = self._shard
+            group_id = shard.offsets.replay(key, value, producer_id)
+            if group_id not in shard.groups and value is not None:
+                shard.groups[group_id] = ClassicGroup(group_id)
             return
-        record_type = GROUP_RECORDS.get(number)
+        record_type = GROUP_RECORDS.get(record_type_of(key))
         if record_type is not None:
             decoded = None if value is None else decode_value(record_type, value)
             self.apply(CoordinatorRecord(decode_key(GROUP_RECORDS, key), decoded), producer_id)

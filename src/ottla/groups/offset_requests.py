@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 from ottla.decisions import CoordinatorRecord, Decision, Ticket
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.classic import ClassicGroup, ClassicState
 from ottla.groups.group import Caller, Commit, Group
-from ottla.groups.offsets import NO_EXPIRY, CommittedOffset, GroupOffsets, commit_record, tombstone
+from ottla.groups.offsets import NO_EXPIRY, CommittedOffset, GroupOffsets, commit_record, commit_records, tombstone
 from ottla.groups.shard import GroupShard
-from ottla.ids import ZERO_TOPIC_ID, TopicPartition
+from ottla.ids import NO_TIMESTAMP, ZERO_TOPIC_ID, TopicPartition
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -45,9 +46,13 @@ NO_OFFSET: Final = -1
 NO_GENERATION: Final = -1
 # OffsetCommit tells an unknown group from a wrong generation since this version.
 _COMMIT_KNOWS_GROUP_ID_NOT_FOUND: Final = 9
+_COMMIT_WITH_TIMESTAMPS: Final = 1  # the only version in which a client says when it committed
 # More than so many offsets are answered in steps of so many.
 FETCHED_AT_ONCE_MAX: Final = 1000
 STEP: Final = 100
+
+
+PartitionType = TypeVar("PartitionType", OffsetCommitRequestPartition, TxnOffsetCommitRequestPartition)
 
 
 class OffsetRequests:
@@ -70,16 +75,19 @@ class OffsetRequests:
         expire_timestamp_ms = NO_EXPIRY if retention_ms == -1 else wall_ms + retention_ms
         records: list[CoordinatorRecord] = []
         topics = []
+        has_times = expire_timestamp_ms != NO_EXPIRY or caller.api_version == _COMMIT_WITH_TIMESTAMPS
         for topic in request.topics:
-            answers = []
-            for partition in topic.partitions:
-                timestamp_ms = wall_ms if partition.commit_timestamp == -1 else partition.commit_timestamp
-                code = self._commit_one(
-                    request.group_id, topic.name, partition, timestamp_ms, records, expire_timestamp_ms, topic.topic_id
+            accepted, codes = self._accepted(topic.partitions)
+            if has_times:
+                records += (
+                    _record_with_times(request.group_id, topic, each, wall_ms, expire_timestamp_ms) for each in accepted
                 )
-                answers.append(
-                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-                )
+            else:
+                records += commit_records(request.group_id, topic.name, accepted, wall_ms, topic.topic_id)
+            answers = [
+                OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                for each, code in zip(topic.partitions, codes, strict=True)
+            ]
             topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
         return Decision(records, [(ticket, OffsetCommitResponse(topics=topics))])
 
@@ -120,12 +128,12 @@ class OffsetRequests:
         records: list[CoordinatorRecord] = []
         topics = []
         for topic in request.topics:
-            answers = []
-            for partition in topic.partitions:
-                code = self._commit_one(request.group_id, topic.name, partition, wall_ms, records)
-                answers.append(
-                    TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-                )
+            accepted, codes = self._accepted(topic.partitions)
+            records += commit_records(request.group_id, topic.name, accepted, wall_ms)
+            answers = [
+                TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                for each, code in zip(topic.partitions, codes, strict=True)
+            ]
             topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
         replies: list[tuple[Ticket, object]] = [(ticket, TxnOffsetCommitResponse(topics=topics))]
         return Decision(records, replies, producer_id=request.producer_id, producer_epoch=request.producer_epoch)
@@ -163,29 +171,15 @@ class OffsetRequests:
                 if self._check_metadata(partition) == ErrorCode.NONE:
                     yield (ZERO_TOPIC_ID if info is None else info.topic_id), partition.partition_index
 
-    def _commit_one(
-        self,
-        group_id: str,
-        topic: str,
-        partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
-        timestamp_ms: int,
-        records: list[CoordinatorRecord],
-        expire_timestamp_ms: int = NO_EXPIRY,
-        topic_id: UUID = ZERO_TOPIC_ID,
-    ) -> ErrorCode:
-        """Adds the record of one partition, or says what is wrong with it."""
-        code = self._check_metadata(partition)
-        if code == ErrorCode.NONE:
-            committed = CommittedOffset(
-                partition.committed_offset,
-                partition.committed_leader_epoch,
-                partition.committed_metadata or "",
-                timestamp_ms,
-                expire_timestamp_ms,
-                topic_id,
-            )
-            records.append(commit_record(group_id, topic, partition.partition_index, committed))
-        return code
+    def _accepted(self, partitions: list[PartitionType]) -> tuple[list[PartitionType], list[ErrorCode]]:
+        """The partitions whose offset is committed, and the code for each of all."""
+        metadata_max = self._shard.settings.offset_metadata_max_bytes
+        accepted = [
+            each for each in partitions if not each.committed_metadata or len(each.committed_metadata) <= metadata_max
+        ]
+        if len(accepted) == len(partitions):
+            return accepted, [ErrorCode.NONE] * len(partitions)
+        return accepted, [self._check_metadata(each) for each in partitions]
 
     def _check_metadata(self, partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition) -> ErrorCode:
         metadata = partition.committed_metadata
@@ -287,6 +281,25 @@ class OffsetRequests:
         if expires_ms == NO_EXPIRY:
             expires_ms = unused_since_ms + self._shard.settings.offsets_retention_ms
         return wall_ms >= expires_ms and not self._shard.offsets.has_pending(group.group_id, key)
+
+
+def _record_with_times(
+    group_id: str,
+    topic: OffsetCommitRequestTopic,
+    partition: OffsetCommitRequestPartition,
+    wall_ms: int,
+    expire_timestamp_ms: int,
+) -> CoordinatorRecord:
+    """Of an old client, which says when an offset was committed, or when it expires."""
+    committed = CommittedOffset(
+        partition.committed_offset,
+        partition.committed_leader_epoch,
+        partition.committed_metadata or "",
+        wall_ms if partition.commit_timestamp == NO_TIMESTAMP else partition.commit_timestamp,
+        expire_timestamp_ms,
+        topic.topic_id,
+    )
+    return commit_record(group_id, topic.name, partition.partition_index, committed)
 
 
 def _fetched_group(

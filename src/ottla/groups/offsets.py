@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from ottla.decisions import CoordinatorRecord
@@ -23,8 +23,8 @@ from ottla.protocol.coordinator_records import GROUP_RECORDS, decode_key, decode
 from ottla.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
 from ottla.protocol.wire import encode_uvarint, read_uvarint, uuid_of
 
-# Record types of committed offsets: the oldest format, read only, and the one that is written.
-OFFSET_RECORD_TYPES: Final = (0, 1)
+# What the keys of committed offsets begin with: the oldest format, read only, and the one that is written.
+OFFSET_KEY_PREFIXES: Final = frozenset((b"\x00\x00", b"\x00\x01"))
 _VERSION_WITH_EXPIRY: Final = 1
 _VERSION: Final = 4
 _PREFIX: Final = b"\x00\x04"
@@ -39,10 +39,17 @@ _TAG: Final = b"\x01\x00\x10"  # one tagged field: number 0, 16 bytes long
 _BARE: Final = Struct(">hqiBqB")
 _BARE_WITH_ID: Final = Struct(">hqiBq3s16s")
 _NO_METADATA: Final = 1  # the length of an empty compact string
+_EMPTY_METADATA: Final = bytes([_NO_METADATA])
+_PARTITION: Final = Struct(">i")  # the end of a key
 _METADATA_AT: Final = _HEAD.size
 _TAGS_IN_TAIL: Final = _TAIL.size - 1
 _BARE_TAG: Final = slice(_BARE.size - 1, _BARE.size - 1 + len(_TAG))
 _BARE_V3_SIZE: Final = 24
+
+_pack_head: Final = _HEAD.pack
+_pack_partition: Final = _PARTITION.pack
+_unpack_partition: Final = _PARTITION.unpack_from
+_new_tuple: Final = tuple.__new__
 
 NO_EXPIRY: Final = -1
 _KEY_HEADS_MAX: Final = 4096
@@ -58,6 +65,15 @@ class CommittedOffset(NamedTuple):
     expire_timestamp_ms: int = NO_EXPIRY
     # Zero where it is not known: older brokers did not write it, and transactions do not.
     topic_id: UUID = ZERO_TOPIC_ID
+
+
+class CommittedPartition(Protocol):
+    """A partition in a request that commits offsets."""
+
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
 
 
 class _Pending(NamedTuple):
@@ -78,18 +94,18 @@ def pack(committed: CommittedOffset) -> bytes:
             expire_timestamp=expire_timestamp_ms,
         )
         return encode_value(with_expiry, _VERSION_WITH_EXPIRY)
-    has_id = topic_id.int != 0
-    if not metadata:
-        if has_id:
-            return _BARE_WITH_ID.pack(
-                _VERSION, offset, leader_epoch, _NO_METADATA, commit_timestamp_ms, _TAG, topic_id.bytes
-            )
-        return _BARE.pack(_VERSION, offset, leader_epoch, _NO_METADATA, commit_timestamp_ms, 0)
+    return _HEAD.pack(_VERSION, offset, leader_epoch) + _metadata_bytes(metadata) + _tail(commit_timestamp_ms, topic_id)
+
+
+def _metadata_bytes(metadata: str) -> bytes:
     text = metadata.encode()
-    tail = (
-        _TAIL_WITH_ID.pack(commit_timestamp_ms, _TAG, topic_id.bytes) if has_id else _TAIL.pack(commit_timestamp_ms, 0)
-    )
-    return _HEAD.pack(_VERSION, offset, leader_epoch) + encode_uvarint(len(text) + 1) + text + tail
+    return encode_uvarint(len(text) + 1) + text
+
+
+def _tail(commit_timestamp_ms: int, topic_id: UUID) -> bytes:
+    if topic_id.int:
+        return _TAIL_WITH_ID.pack(commit_timestamp_ms, _TAG, topic_id.bytes)
+    return _TAIL.pack(commit_timestamp_ms, 0)
 
 
 def unpack(value: bytes) -> CommittedOffset:
@@ -162,8 +178,36 @@ def _is_usual_v3(value: bytes) -> bool:
 
 
 def commit_record(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> CoordinatorRecord:
-    """The record as the bytes that are written and kept: commits are the most frequent decision there is."""
+    """The record as the bytes that are written and kept."""
     return CoordinatorRecord(_key_bytes(group_id, topic, partition), pack(committed))
+
+
+def commit_records(
+    group_id: str,
+    topic: str,
+    partitions: Iterable[CommittedPartition],
+    commit_timestamp_ms: int,
+    topic_id: UUID = ZERO_TOPIC_ID,
+) -> list[CoordinatorRecord]:
+    """`commit_record` for the partitions of a topic, without an expiry: what they have in common is encoded once.
+
+    Commits are the most frequent decision there is.
+    """
+    key_head, tail = _key_head(group_id, topic), _tail(commit_timestamp_ms, topic_id)
+    bare_tail = _EMPTY_METADATA + tail
+    return [
+        # Not by the constructor of a record, which takes as long as all the rest.
+        _new_tuple(
+            CoordinatorRecord,
+            (
+                key_head + _pack_partition(each.partition_index),
+                _pack_head(_VERSION, each.committed_offset, each.committed_leader_epoch)
+                + (_metadata_bytes(metadata) + tail if (metadata := each.committed_metadata) else bare_tail),
+                0,
+            ),
+        )
+        for each in partitions
+    ]
 
 
 def tombstone(group_id: str, key: TopicPartition) -> CoordinatorRecord:
@@ -171,13 +215,20 @@ def tombstone(group_id: str, key: TopicPartition) -> CoordinatorRecord:
 
 
 def _key_bytes(group_id: str, topic: str, partition: int) -> bytes:
-    return _key_head(group_id, topic) + partition.to_bytes(4, "big", signed=True)
+    return _key_head(group_id, topic) + _PARTITION.pack(partition)
 
 
 @lru_cache(maxsize=_KEY_HEADS_MAX)
 def _key_head(group_id: str, topic: str) -> bytes:
     """What all keys of a group in a topic begin with."""
     return encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=0))[:-4]
+
+
+@lru_cache(maxsize=_KEY_HEADS_MAX)
+def _names_in(key_head: bytes) -> tuple[str, str]:
+    """The group and the topic that keys with this beginning name."""
+    key = decode_key(GROUP_RECORDS, key_head + _PARTITION.pack(0))
+    return key.group, key.topic
 
 
 class GroupOffsets(NamedTuple):
@@ -325,11 +376,34 @@ class OffsetStore:
         else:
             self._put(key.group, partition, pack(_of_record(value)), producer_id)
 
+    def apply_commit(self, records: Sequence[CoordinatorRecord]) -> tuple[str, int]:
+        """Applies records that were just decided, from the first on, while they are offsets of one group and topic.
+
+        Returns whose they are, and how many it has applied: `replay` does the same for any record.
+        """
+        first = records[0].key
+        if self._producers or type(first) is not bytes or first[:2] not in OFFSET_KEY_PREFIXES:
+            return "", 0
+        if first[:-4] != self._last_head:
+            self._turn_to(first)
+        head, keys, offsets = self._last_head, self._last_keys, self._last_offsets
+        count = 0
+        for key, value, _ in records:
+            if type(key) is not bytes or type(value) is not bytes or key[:-4] != head:
+                break
+            (index,) = _unpack_partition(key, len(key) - 4)
+            partition = keys.get(index)
+            if partition is None:
+                partition = self._shared_key(self._last_topic, index)
+            offsets[partition] = value  # in its stored form, as every machine's own is
+            count += 1
+        return self._last_group, count
+
     def replay(self, key: bytes, value: bytes | None, producer_id: int) -> str:
         """Applies a record of the log as its bytes, and tells whose it is. This is how a million offsets are loaded."""
         if key[:-4] != self._last_head:
             self._turn_to(key)
-        index = int.from_bytes(key[-4:], "big", signed=True)
+        (index,) = _unpack_partition(key, len(key) - 4)
         partition = self._last_keys.get(index)
         if partition is None:
             partition = self._shared_key(self._last_topic, index)
@@ -342,12 +416,10 @@ class OffsetStore:
         return self._last_group
 
     def _turn_to(self, key: bytes) -> None:
-        decoded = decode_key(GROUP_RECORDS, key)
         self._last_head = key[:-4]
-        self._last_group = decoded.group
-        self._last_topic = decoded.topic
-        self._last_keys = self._keys.setdefault(decoded.topic, {})
-        self._last_offsets = self._committed.setdefault(decoded.group, {})
+        self._last_group, self._last_topic = _names_in(self._last_head)
+        self._last_keys = self._keys.setdefault(self._last_topic, {})
+        self._last_offsets = self._committed.setdefault(self._last_group, {})
 
     def complete_transaction(self, producer_id: int, committed: bool) -> None:
         """The marker of a transaction: its offsets count from here on, or never did."""

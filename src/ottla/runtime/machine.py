@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from ottla.decisions import Decision, Ticket
+from ottla.decisions import CoordinatorRecord, Decision, Ticket
 from ottla.errors import ApiError, ErrorCode
 from ottla.runtime.clock import Clock
 from ottla.runtime.signal import Signal
@@ -40,12 +40,10 @@ class Machine(Protocol):
         """When `expire` has something to do; earlier than that it does nothing."""
         ...
 
-    @property
-    def apply(self) -> Callable[..., None]:
-        """`apply(record)`: the only writer of durable state, called for each record after its append and in a replay.
+    def apply_all(self, records: Sequence[CoordinatorRecord], producer_id: int) -> None:
+        """Changes the durable state by the records of a decision, after their append; a replay changes it the same way.
 
-        Where a machine decides records of transactions: `apply(record, producer_id)`. They count from
-        `complete_transaction(producer_id, committed)` on.
+        Those of a transaction (`producer_id` is not -1) count from `complete_transaction(producer_id, committed)` on.
         """
         ...
 
@@ -199,7 +197,7 @@ class Runner(Generic[MachineType]):
             except ApiError as error:
                 self._refuse(decision, error, now_ms)
                 return
-            self._apply(decision)
+            self.machine.apply_all(decision.records, decision.producer_id)
         if decision.replies or decision.effects:
             self._settle(decision)
         self._set_timer()
@@ -210,15 +208,6 @@ class Runner(Generic[MachineType]):
         assert not instead.records, "what is decided in place of records that cannot be written has none"
         self._settle(instead)
         self._set_timer()
-
-    def _apply(self, decision: Decision) -> None:
-        machine = self.machine
-        if decision.producer_id < 0:
-            for record in decision.records:
-                machine.apply(record)
-        else:
-            for record in decision.records:
-                machine.apply(record, decision.producer_id)
 
     def take_in(self, apply: Callable[[MachineType], None], end_offset: int) -> None:
         """Something that was not decided here stands in the journal, up to `end_offset`: the machine applies it."""

@@ -11,7 +11,7 @@ out not to be needed is lost, which harms nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, replace
 
 from ottla.decisions import CoordinatorRecord, Decision, Ticket
@@ -77,6 +77,11 @@ class TransactionShard:
         self._repeatable: dict[str, int] = {}
 
     # -- life ----------------------------------------------------------------------------------------------------------
+
+    def apply_all(self, records: Sequence[CoordinatorRecord], producer_id: int) -> None:
+        assert producer_id < 0, "no record of a coordinator of transactions is itself in one"
+        for record in records:
+            self.apply(record)
 
     def apply(self, record: CoordinatorRecord) -> None:
         assert isinstance(record.key, TransactionLogKey), f"{type(record.key).__name__} is not a key of this topic"

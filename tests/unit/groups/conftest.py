@@ -97,8 +97,8 @@ class Driver:
             assert not decision.records
         for record in decision.records:
             self.log.append((*encoded(record), decision.producer_id))
-        for record in decision.records:
-            self.machine.apply(record, decision.producer_id)
+        if decision.records:
+            self.machine.apply_all(decision.records, decision.producer_id)
         for ticket, reply in decision.replies:
             assert ticket not in self.replies, "a request has one reply"
             self.replies[ticket] = reply

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -36,6 +36,10 @@ class Counters:
     @property
     def next_deadline_ms(self) -> int | None:
         return min((due_ms for due_ms, _ in self.parked), default=None)
+
+    def apply_all(self, records: Sequence[CoordinatorRecord], producer_id: int) -> None:
+        for record in records:
+            self.apply(record, producer_id)
 
     def apply(self, record: CoordinatorRecord, producer_id: int = NO_PRODUCER_ID) -> None:
         assert isinstance(record.key, str)
