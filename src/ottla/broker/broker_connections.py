@@ -64,8 +64,7 @@ class BrokerConnections:
             return connection
 
     def _address_of(self, node_id: int) -> Address:
-        broker = self._image().brokers.get(node_id)
-        endpoint = None if broker is None else broker.endpoints.get(self._listener_name)
+        endpoint = self._image().endpoint(node_id, self._listener_name)
         if endpoint is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {node_id} is not there")
         return Address(endpoint.host, endpoint.port)

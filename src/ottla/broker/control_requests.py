@@ -188,8 +188,7 @@ class ControlRequests:
         self._fetchers.follow(partition, follower.leader_id, address)
 
     def _address_of(self, node_id: int) -> Address | None:
-        broker = self._broker.image.brokers.get(node_id)
-        endpoint = None if broker is None else broker.endpoints.get(self._listener_name)
+        endpoint = self._broker.image.endpoint(node_id, self._listener_name)
         return None if endpoint is None else Address(endpoint.host, endpoint.port)
 
     # -- UpdateMetadata ------------------------------------------------------------------------------------------------

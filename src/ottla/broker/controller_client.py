@@ -68,8 +68,7 @@ class ControllerClient:
         if image.controller_id == self._node_id:
             response: Answer = await self._handle_locally(request)
             return response
-        broker = image.brokers.get(image.controller_id)
-        endpoint = None if broker is None else broker.endpoints.get(self._listener_name)
+        endpoint = image.endpoint(image.controller_id, self._listener_name)
         if endpoint is None:
             return None
         address = Address(endpoint.host, endpoint.port)

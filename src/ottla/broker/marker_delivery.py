@@ -209,11 +209,20 @@ class MarkerDelivery:
         self, due: DueMarkers, partitions: Collection[TopicPartition]
     ) -> tuple[dict[TopicPartition, PendingCommit], dict[TopicPartition, ErrorCode]]:
         """The markers that stand in their logs now, and the partitions that could not take theirs, with the reason."""
-        written, unwritten = {}, {}
+        broker, written, unwritten = self._broker, {}, {}
+        now_ms = broker.clock.now_ms()
         marker = EndTransactionMarker(due.is_commit, self._shard.partition.leader.epoch)
         for name in partitions:
             try:
-                written[name] = write_marker(self._broker, name, due.producer, marker, due.client_version)
+                written[name] = write_marker(
+                    broker.replicas,
+                    broker.groups,
+                    name,
+                    due.producer,
+                    marker,
+                    due.client_version,
+                    now_ms,
+                )
             except ApiError as error:
                 if error.code not in SETTLED and not self._was_ended_by_another(name, due, error.code):
                     unwritten[name] = error.code

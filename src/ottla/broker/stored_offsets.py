@@ -1,14 +1,13 @@
 """Offsets of the oldest consumers: version 0 of OffsetCommit and OffsetFetch keeps them in the metadata store.
 
-Consumers of that time moved from ZooKeeper to the broker's requests; those who read their offsets there still do.
+Consumers of that time moved from ZooKeeper to the broker's requests; tools that read their offsets there still do.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.group_requests import partition_count
 from ottla.cluster import nodes
+from ottla.cluster.image import ClusterImage
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -20,28 +19,25 @@ from ottla.protocol.messages.group_offsets import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from ottla.store.api import StoreError
+from ottla.store.api import Store, StoreError
 from ottla.store.recipes import put_or_create
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
 
 NO_OFFSET = -1
 
 
-async def commit_to_store(broker: Broker, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Writes each offset to its node; the request names only partitions that there are."""
+async def commit_to_store(store: Store, request: OffsetCommitRequest, metadata_bytes_max: int) -> OffsetCommitResponse:
+    """Writes each offset to its node; the request names only partitions that exist."""
     topics = []
     for topic in request.topics:
         answers = []
         for partition in topic.partitions:
             code = ErrorCode.NONE
-            if len(partition.committed_metadata or "") > broker.config.offset_metadata_max_bytes:
+            if len(partition.committed_metadata or "") > metadata_bytes_max:
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 path = nodes.consumer_offset_path(request.group_id, topic.name, partition.partition_index)
                 try:
-                    await put_or_create(broker.store, path, str(partition.committed_offset).encode())
+                    await put_or_create(store, path, str(partition.committed_offset).encode())
                 except StoreError:
                     code = ErrorCode.UNKNOWN_SERVER_ERROR
             answers.append(OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code))
@@ -49,15 +45,15 @@ async def commit_to_store(broker: Broker, request: OffsetCommitRequest) -> Offse
     return OffsetCommitResponse(topics=topics)
 
 
-async def fetch_from_store(broker: Broker, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """Reads each offset from its node; who has none is told that the partition is unknown, as it was then."""
+async def fetch_from_store(store: Store, image: ClusterImage, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Reads each offset from its node; one that was never committed is an unknown partition, as it was then."""
     topics = []
     for topic in request.topics or ():
         answers = []
         for index in topic.partition_indexes:
             node = None
-            if 0 <= index < partition_count(broker.image, topic.name):
-                node = await broker.store.get(nodes.consumer_offset_path(request.group_id, topic.name, index))
+            if 0 <= index < partition_count(image, topic.name):
+                node = await store.get(nodes.consumer_offset_path(request.group_id, topic.name, index))
             offset = NO_OFFSET if node is None or not node.data.isdigit() else int(node.data)
             code = ErrorCode.NONE if offset != NO_OFFSET else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             answers.append(

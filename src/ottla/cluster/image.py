@@ -111,6 +111,11 @@ class ClusterImage:
             return None
         return topic.partitions[partition.partition]
 
+    def endpoint(self, node_id: int, listener_name: str) -> Endpoint | None:
+        """Where a broker is reached by a listener; None if the broker, or that listener of it, is not known."""
+        broker = self.brokers.get(node_id)
+        return None if broker is None else broker.endpoints.get(listener_name)
+
     def leader_of(self, state: PartitionState) -> int:
         """The leader as far as it is alive."""
         return state.leader if state.leader in self.brokers else NO_LEADER

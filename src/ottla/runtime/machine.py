@@ -236,7 +236,11 @@ class Runner(Generic[MachineType]):
             self._performer.perform(effect)
 
     async def _follow_commits(self) -> None:
-        """Replies as the journal is committed; ends when nothing is left to wait for."""
+        """Replies as the journal is committed; ends when nothing is left to wait for.
+
+        One task for all that wait, in their order. `broker/commits.py` is the other way round: one request that waits
+        for several partitions.
+        """
         while self._uncommitted:
             await self._journal.moved.wait(self._uncommitted[0].give_up_at - self._loop.time())
             self._settle_committed()

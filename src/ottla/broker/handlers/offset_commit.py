@@ -35,7 +35,7 @@ async def handle(broker: Broker, request: OffsetCommitRequest, context: Context)
     if not request.topics:
         return OffsetCommitResponse(topics=refused)
     if context.version == 0:
-        answer = await commit_to_store(broker, request)
+        answer = await commit_to_store(broker.store, request, broker.config.offset_metadata_max_bytes)
     else:
         caller, pieces = caller_of(context), commits_in_pieces(request)
         if len(pieces) == 1:

@@ -36,7 +36,7 @@ NO_OFFSET = -1
 async def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
     version = context.version
     if version == 0:
-        return await fetch_from_store(broker, request)
+        return await fetch_from_store(broker.store, broker.image, request)
     if version >= FIRST_BATCHED_VERSION:
         budget = ResponseBudget()
         if len(request.groups) == 1:

@@ -53,7 +53,15 @@ def _written(
                 results.append(result)
                 name = TopicPartition(topic.name, index)
                 try:
-                    pending = write_marker(broker, name, producer, marker, entry.transaction_version)
+                    pending = write_marker(
+                        broker.replicas,
+                        broker.groups,
+                        name,
+                        producer,
+                        marker,
+                        entry.transaction_version,
+                        broker.clock.now_ms(),
+                    )
                 except ApiError as error:
                     result.error_code = error.code
                 else:
