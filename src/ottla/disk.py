@@ -407,8 +407,11 @@ class RealDisk:
     def lock(self, path: str) -> RealFile:
         file = self.open(path, create=True, writable=True)
         try:
+            # Of two kinds that do not know each other: the second is Java's, by which Apache Kafka holds a directory.
+            # It does not keep a process from itself, which the first one does.
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:  # POSIX allows either for the second
             file.close()
             raise LockHeldError(path, "is held by another process: a directory belongs to one broker") from error
         except OSError as error:

@@ -173,7 +173,7 @@ def test_a_directory_that_we_closed_opens_again_the_same(directory, logs: Logs):
 
 def test_a_broker_of_ours_refuses_the_directory_and_leaves_it_alone(directory):
     before = sorted((path, path.stat().st_mtime_ns) for path in directory.path.rglob("*") if path.name != ".lock")
-    with pytest.raises(ConfigError, match=r"belongs to Apache Kafka in KRaft mode .*cannot take over"):
+    with pytest.raises(ConfigError, match=r"belongs to Apache Kafka in KRaft mode .*`ottla import`"):
         Broker(directory=directory.path).start()
     after = sorted((path, path.stat().st_mtime_ns) for path in directory.path.rglob("*") if path.name != ".lock")
     assert after == before

@@ -24,10 +24,7 @@ KRAFT_VERSION = "1"
 NAMES_TOLD_MAX = 3
 
 ELSEWHERE = "name another directory (--data or log.dirs), or remove this one if its data is not needed"
-NO_TAKEOVER = (
-    "Ottla cannot take over a directory of Apache Kafka; let a client copy the topics from one broker to the other, "
-    f"and {ELSEWHERE}"
-)
+TAKEOVER = f"`ottla import` takes over what a stopped broker of Apache Kafka left there; or {ELSEWHERE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +38,13 @@ def read_identity(disk: Disk, directory: str) -> Identity | None:
     path = os.path.join(directory, META_PROPERTIES)
     if not disk.exists(path):
         return None
-    fields = _fields(read_file(disk, path).decode("utf-8", "replace"))
+    fields = properties_of(read_file(disk, path).decode("utf-8", "replace"))
     if not fields:
         return None
     version, cluster_id = fields.get("version"), fields.get("cluster.id")
     if version == KRAFT_VERSION:
         whose = f"node {fields.get('node.id', 'without an id')} of cluster {cluster_id}"
-        raise ConfigError(f"{directory} belongs to Apache Kafka in KRaft mode ({whose}): {NO_TAKEOVER}")
+        raise ConfigError(f"{directory} belongs to Apache Kafka in KRaft mode ({whose}): {TAKEOVER}")
     if version != VERSION:
         raise ConfigError(
             f"{path} has version={version}, and this version of Ottla supports version={VERSION} only: "
@@ -61,7 +58,8 @@ def read_identity(disk: Disk, directory: str) -> Identity | None:
     return Identity(cluster_id, int(node_id))
 
 
-def _fields(text: str) -> dict[str, str]:
+def properties_of(text: str) -> dict[str, str]:
+    """The fields of a `meta.properties`."""
     fields = {}
     for line in text.splitlines():
         name, separator, value = line.partition("=")
@@ -107,7 +105,7 @@ def metadata_is_missing(directory: str, identity: Identity) -> ConfigError:
     return ConfigError(
         f"{directory} belongs to {whose}, whose metadata is not here; "
         "if that is Ottla, put the directory with its metadata first in log.dirs, or restore it; "
-        f"if that is Apache Kafka with ZooKeeper, {NO_TAKEOVER}"
+        f"if that is Apache Kafka with ZooKeeper, {TAKEOVER}"
     )
 
 
@@ -130,8 +128,7 @@ def check_identity(disk: Disk, directories: Sequence[str], identity: Identity) -
     for directory in directories:
         owner = read_identity(disk, directory)
         if owner is None:
-            text = f"version={VERSION}\nbroker.id={identity.node_id}\ncluster.id={identity.cluster_id}\n"
-            write_atomically(disk, os.path.join(directory, META_PROPERTIES), [text.encode("utf-8")])
+            write_identity(disk, directory, identity)
         elif owner.cluster_id != identity.cluster_id:
             raise ConfigError(
                 f"{directory} belongs to cluster {owner.cluster_id}, this is {identity.cluster_id}; "
@@ -142,6 +139,11 @@ def check_identity(disk: Disk, directories: Sequence[str], identity: Identity) -
                 f"{directory} belongs to broker {owner.node_id}, this is broker {identity.node_id}; "
                 f"set broker.id={owner.node_id}, or use another directory (log.dirs)"
             )
+
+
+def write_identity(disk: Disk, directory: str, identity: Identity) -> None:
+    text = f"version={VERSION}\nbroker.id={identity.node_id}\ncluster.id={identity.cluster_id}\n"
+    write_atomically(disk, os.path.join(directory, META_PROPERTIES), [text.encode("utf-8")])
 
 
 def new_cluster_id(rng: random.Random) -> str:

@@ -43,10 +43,10 @@ async def take_block(store: Store, node_id: int) -> int:
             node = await store.get(nodes.PRODUCER_IDS)
             if node is None:
                 start = 0
-                await store.commit(Create(nodes.PRODUCER_IDS, _encode(node_id, start)))
+                await store.commit(Create(nodes.PRODUCER_IDS, encode_block(node_id, start)))
             else:
                 start = nodes.decode_producer_ids_end(nodes.PRODUCER_IDS, node.data)
-                await store.commit(Put(nodes.PRODUCER_IDS, _encode(node_id, start), node.version))
+                await store.commit(Put(nodes.PRODUCER_IDS, encode_block(node_id, start), node.version))
         except (NodeExists, BadVersion):
             continue  # another broker was faster
         except StoreError as error:
@@ -57,7 +57,7 @@ async def take_block(store: Store, node_id: int) -> int:
         return start
 
 
-def _encode(node_id: int, start: int) -> bytes:
+def encode_block(node_id: int, start: int) -> bytes:
     return nodes.encode(
         {"version": 1, "broker": node_id, "block_start": str(start), "block_end": str(start + BLOCK_SIZE - 1)}
     )

@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "reassign": "ottla.cli.reassign",
     "elect": "ottla.cli.elect",
     "certs": "ottla.cli.certs",
+    "import": "ottla.cli.import_directory",
     "dump-log": "ottla.cli.dump_log",
     "completion": "ottla.cli.completion",
 }
