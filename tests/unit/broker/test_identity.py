@@ -81,7 +81,7 @@ def test_a_directory_of_kafka_with_zookeeper_is_known_by_the_metadata_that_is_mi
     disk.make_directory("/a/orders-0")
     with pytest.raises(ConfigError, match="broker 1 of cluster c, whose metadata is not here") as refused:
         check_ours(disk, ["/a"], METADATA)
-    assert "let a client copy the topics" in str(refused.value)
+    assert "`ottla import`" in str(refused.value)
 
 
 def test_of_several_directories_one_has_the_metadata_and_it_is_the_first(disk: SimulatedDisk) -> None:
