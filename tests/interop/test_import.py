@@ -193,7 +193,7 @@ def test_a_broker_with_zookeeper_is_taken_over(kafka: ApacheKafka, tmp_path: Pat
         broker = KafkaWithZooKeeper(settings, tmp_path / "data", f"127.0.0.1:{free_port()}")
         try:
             broker.start()
-            # It serves before it knows that it is the controller itself, and librdkafka waits long after such an answer.
+            # It serves before it knows its controller, and librdkafka waits long after such an answer.
             wait_until(lambda: controller_of(broker.bootstrap_servers) == 4)
             write_history(broker.bootstrap_servers)
             topic_ids = ids_by_client(broker.bootstrap_servers)
