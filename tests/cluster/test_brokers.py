@@ -158,3 +158,15 @@ def test_what_takes_longer_than_the_client_waits_goes_on(connect: str) -> None:
             gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="b", topic_id=ZERO_UUID)], timeout_ms=0)
             assert client.ask(gone, 6).responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
             wait_until(lambda: partition_counts(cluster, "b") == {0})
+
+
+def test_followers_compact_their_logs_too(connect: str) -> None:
+    with Cluster(connect, size=2, settings={"log.cleaner.backoff.ms": "300"}) as cluster:
+        config = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
+        create_assigned(cluster, "t", [1, 2], config=config)
+        producer = new_producer(cluster)
+        for _ in range(10):
+            producer.produce("t", bytes(300_000), key=b"k")
+            assert producer.flush(WAIT_S) == 0
+        logs = [cluster.brokers[node].running.replicas.find("t", 0).log for node in (1, 2)]
+        wait_until(lambda: all(log.end_offset == 10 and log.size_bytes < 2_000_000 for log in logs))

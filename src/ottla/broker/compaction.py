@@ -86,7 +86,7 @@ class Compaction:
                 cleanable = cleaner.look(
                     partition.log,
                     self._logs.clean_offset(partition.name),
-                    high_watermark=partition.leader.high_watermark,
+                    high_watermark=partition.high_watermark,
                     now_ms=self._clock.now_ms(),
                 )
             except StorageError as error:
@@ -98,7 +98,7 @@ class Compaction:
 
     def _may_be_cleaned(self, partition: Partition) -> bool:
         log = partition.log
-        if not partition.is_leader or log.is_closed or not log.config.is_compacted or len(log.segments) < 2:
+        if partition.is_gone or log.is_closed or not log.config.is_compacted or len(log.segments) < 2:
             return False
         if self._logs.moves.target_of(partition.name) is not None:
             return False  # it is being moved to another directory
@@ -133,7 +133,7 @@ class Compaction:
         return cleaner.plan(
             partition.log,
             self._logs.clean_offset(partition.name),
-            high_watermark=partition.leader.high_watermark,
+            high_watermark=partition.high_watermark,
             now_ms=self._clock.now_ms(),
             dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
             bytes_per_second_max=config.log_cleaner_io_max_bytes_per_second,
