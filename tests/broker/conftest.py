@@ -61,6 +61,6 @@ def leaves_sockets() -> Iterator[None]:
 
     It is collected while its test runs or here, and not as a failure of whichever test runs by then.
     """
-    warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)  # pytest resets it after the test
+    warnings.filterwarnings("ignore", "unclosed <(socket|ssl)", ResourceWarning)  # pytest resets it after the test
     yield
     gc.collect()
