@@ -35,7 +35,6 @@ USED_ELSEWHERE = {
     "pause_writing": "asyncio calls it",
     "resume_writing": "asyncio calls it",
     "waiter_count": "simulations, which check that nothing waits for ever",
-    "rules_changed": "security: rights that change while connections are open",
 }
 
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from ottla import compiled
+from ottla.broker.acl_store import AclStore
 from ottla.broker.cluster_member import ClusterMember
 from ottla.broker.compaction import Compaction
 from ottla.broker.controller import Controller, begin_controller_epoch, finish_deletions, load_configs, load_topics
@@ -195,12 +196,17 @@ class Broker:
                 self.controller = self.cluster.metadata
             else:
                 await self._become_controller()
+            if self.config.authorizer_class_name:
+                self.dispatcher.acls = AclStore(self.store, self.config, self.clock.now_ms, self.sessions.rules_changed)
+                await self._until_available(self.dispatcher.acls.open)
             await store_first_users(self.config.security_of_listeners.values(), ScramUsers(self.store), self.offload)
             self._serve_listeners()
         except BaseException:
             await self._give_up()
             raise
         self._tasks.start("disk failures", self._act_on_failures())
+        if self.dispatcher.acls is not None:
+            self._tasks.start("ACLs", self.dispatcher.acls.run())
         self._tasks.every("notifications", lambda: NOTIFICATIONS_CHECK_S, self.controller.purge_notifications)
         if self.cluster is None:
             self._tasks.every("delayed partitions", lambda: DELAYED_RETRY_S, self._add_delayed)

@@ -20,6 +20,9 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.acl_store import AclStore
+from ottla.broker.api_rights import RIGHTS
+from ottla.broker.rights import Asked, Rights
 from ottla.broker.serving import ServedApi
 from ottla.broker.session import Session
 from ottla.errors import ErrorCode, ProtocolError
@@ -59,7 +62,7 @@ class ApiMeter:
 class Context:
     """Who asks, over which connection, in which version. Made for every request, so it is a plain class."""
 
-    __slots__ = ("client_id", "connection", "frame", "session", "version")
+    __slots__ = ("client_id", "connection", "frame", "rights", "session", "version")
 
     def __init__(self, connection: Connection, frame: memoryview, version: int, client_id: str | None) -> None:
         self.connection = connection
@@ -67,6 +70,7 @@ class Context:
         self.frame = frame  # the bytes of the request, until its handler first waits
         self.version = version
         self.client_id = client_id
+        self.rights: Rights | None = None  # of the peer; None: everybody may do everything
 
 
 @dataclass(slots=True)
@@ -80,6 +84,11 @@ class Dispatcher:
     meters: dict[int, ApiMeter] = field(default_factory=dict)
     # Several threads that compute would keep each other, and the loop, from the interpreter.
     _computing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    acls: AclStore | None = None  # None: everybody may do everything
+
+    def __post_init__(self) -> None:
+        missing = [served.api.name for key, served in self.handlers.items() if key not in RIGHTS]
+        assert not missing, f"who may use {', '.join(missing)}? See broker/api_rights.py"
 
     def __call__(self, connection: Connection, frame: memoryview) -> Reply | Awaitable[Reply] | Parked:
         started = time.perf_counter_ns()
@@ -114,7 +123,10 @@ class Dispatcher:
             decoding = partial(decode_bounded, api.request, kept, version, position, served.elements_max)
             later = self._later(self._handled(served, decoding, context), header, meter, started)
             return Parked(later) if served.ends_with_peer else later
-        handling = served.handle(self.broker, request, context)
+        if self.acls is None:
+            handling = served.handle(self.broker, request, context)
+        else:
+            handling = self._authorized(self.acls, served, request, context)
         meter.count += 1
         try:
             awaited = handling.send(None)
@@ -135,7 +147,30 @@ class Dispatcher:
         """Decodes a large request in a thread and handles it."""
         async with self._computing:
             request = await self.offload.computed(decoding)
+        if self.acls is not None:
+            return await self._authorized(self.acls, served, request, context)
         return await served.handle(self.broker, request, context)
+
+    async def _authorized(self, acls: AclStore, served: ServedApi, request: Any, context: Context) -> Any:
+        """Handles what the peer may ask for, as the table of rights says."""
+        session = context.session
+        context.rights = Rights(acls, session.principal, session.client_host, served.api.name)
+        asked = Asked(
+            served.api,
+            context.version,
+            request,
+            context.rights,
+            self.broker.image,
+            self.broker.config.auto_create_topics_enable,
+        )
+        outcome = RIGHTS[served.api.key](asked)
+        if outcome.refusal is not None:
+            return outcome.refusal
+        if outcome.finish is None:
+            return await served.handle(self.broker, request, context)
+        context.frame = memoryview(b"")  # other than what is handled: nobody learns from it
+        response = await served.handle(self.broker, request, context)
+        return None if response is None else outcome.finish(response)
 
     async def _later(self, response: Awaitable[Any], header: RequestHeader, meter: ApiMeter, started: int) -> Reply:
         message = await response

@@ -29,7 +29,7 @@ def _answer(cls: type, source: Any, version: int, code: ErrorCode, message: str 
     named = _name_of(source)
     for field in fields:
         own = getattr(source, field.name, None)
-        if field.name == "error_code":
+        if field.name in ("error_code", "partition_error_code"):
             values[field.name] = code
         elif field.name == "error_message":
             values[field.name] = message if message is not None or version in field.nullable else ""

@@ -33,7 +33,7 @@ from ottla.config.listeners import (
     parse_protocol_map,
 )
 from ottla.config.properties import Properties
-from ottla.config.security_settings import SaslSettings, TlsSettings
+from ottla.config.security_settings import AuthorizationSettings, SaslSettings, TlsSettings
 from ottla.config.setting import Setting, Value, attribute_of, settings_of, unknown_setting
 from ottla.config.settings_without_effect import SettingsWithoutEffect
 from ottla.config.topic import TOPIC_SETTINGS, LogConfig
@@ -57,6 +57,7 @@ class BrokerConfig(
     TransactionSettings,
     TlsSettings,
     SaslSettings,
+    AuthorizationSettings,
     ZooKeeperSettings,
     SettingsWithoutEffect,
 ):

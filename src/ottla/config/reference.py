@@ -44,6 +44,7 @@ _SECTIONS = (
     broker_settings.TransactionSettings,
     security_settings.TlsSettings,
     security_settings.SaslSettings,
+    security_settings.AuthorizationSettings,
     ZooKeeperSettings,
     SettingsWithoutEffect,
 )

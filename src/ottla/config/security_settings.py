@@ -107,3 +107,21 @@ class SaslSettings:
     connections_max_reauth_ms: int = setting(
         Kind.LONG, 0, "After this time a client must log in again on its connection. 0: never.", minimum=0
     )
+
+
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class AuthorizationSettings:
+    """Who may do what."""
+
+    authorizer_class_name: str = setting(
+        Kind.STRING,
+        "",
+        "Whether requests are checked against ACLs: any of the names of Kafka's authorizers turns the checks on; "
+        "empty: everybody may do everything.",
+    )
+    super_users: str = setting(
+        Kind.STRING, "", "Users who may do everything, separated by semicolons: `User:admin;User:CN=broker,O=x`."
+    )
+    allow_everyone_if_no_acl_found: bool = setting(
+        Kind.BOOLEAN, False, "Whether a resource without any ACL is open to everybody."
+    )

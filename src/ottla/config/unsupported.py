@@ -8,11 +8,9 @@ from __future__ import annotations
 
 KNOWN_UNSUPPORTED = frozenset(
     {
-        "allow.everyone.if.no.acl.found",
         "alter.config.policy.class.name",
         "alter.log.dirs.replication.quota.window.num",
         "alter.log.dirs.replication.quota.window.size.seconds",
-        "authorizer.class.name",
         "auto.include.jmx.reporter",
         "broker.heartbeat.interval.ms",
         "broker.session.timeout.ms",
@@ -185,7 +183,6 @@ KNOWN_UNSUPPORTED = frozenset(
         "share.fetch.purgatory.purge.interval.requests",
         "ssl.allow.dn.changes",
         "ssl.allow.san.changes",
-        "super.users",
         "telemetry.max.bytes",
         "unclean.leader.election.interval.ms",
         "unstable.api.versions.enable",

@@ -1,60 +1,148 @@
-"""DescribeAcls, CreateAcls, DeleteAcls: there is no authorizer, and whoever asks for its rules is told so.
-
-Tools that copy rules from cluster to cluster know this answer and go on without.
-"""
+"""DescribeAcls, CreateAcls and DeleteAcls. Without an authorizer there are none: every request is refused so."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from ottla.errors import ErrorCode, ProtocolError
+from ottla.broker.acl_store import AclStore
+from ottla.errors import ApiError, ErrorCode, ProtocolError
 from ottla.protocol.messages.acls import (
+    AclCreation,
     AclCreationResult,
+    AclDescription,
     CreateAclsRequest,
     CreateAclsResponse,
+    DeleteAclsFilter,
     DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
     DeleteAclsRequest,
     DeleteAclsResponse,
     DescribeAclsRequest,
+    DescribeAclsResource,
     DescribeAclsResponse,
 )
-from ottla.runtime.turns import Steps, in_turns
+from ottla.security.acls import Acl, AclFilter, DamagedAclError, Operation, Pattern, Permission, Resource
+from ottla.store.api import StoreError
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
-NO_AUTHORIZER = "this broker has no authorizer"
-UNKNOWN = 0  # what stands in place of a kind that its sender does not know itself
+NO_AUTHORIZER = "No Authorizer is configured."
+UNKNOWN = 0
 
 
 async def handle_describe(broker: Broker, request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse:
-    _check_known(request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[])
-
-
-@in_turns
-def handle_create(broker: Broker, request: CreateAclsRequest, context: Context) -> Steps[CreateAclsResponse]:
-    results = []
-    for one in request.creations:
-        _check_known(one.resource_type, one.resource_pattern_type, one.operation, one.permission_type)
-        results.append(AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER))
-        yield
-    return CreateAclsResponse(results=results)
-
-
-@in_turns
-def handle_delete(broker: Broker, request: DeleteAclsRequest, context: Context) -> Steps[DeleteAclsResponse]:
-    results = []
-    for one in request.filters:
-        _check_known(one.resource_type_filter, one.pattern_type_filter, one.operation, one.permission_type)
-        results.append(
-            DeleteAclsFilterResult(
-                error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[]
+    wanted = _filter(request)
+    acls = broker.dispatcher.acls
+    if acls is None:
+        return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[])
+    found: dict[tuple[Resource, str, Pattern], list[AclDescription]] = defaultdict(list)
+    for acl in sorted(filter(wanted.matches, acls.authorizer.acls)):
+        found[acl.resource, acl.name, acl.pattern].append(
+            AclDescription(
+                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
             )
         )
-        yield
-    return DeleteAclsResponse(filter_results=results)
+    return DescribeAclsResponse(
+        resources=[
+            DescribeAclsResource(resource_type=resource, resource_name=name, pattern_type=pattern, acls=entries)
+            for (resource, name, pattern), entries in found.items()
+        ]
+    )
+
+
+async def handle_create(broker: Broker, request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
+    for one in request.creations:
+        _check_known(one.resource_type, one.resource_pattern_type, one.operation, one.permission_type)
+    acls = broker.dispatcher.acls
+    if acls is None:
+        disabled = ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+        return CreateAclsResponse(results=[_created(disabled) for _ in request.creations])
+    try:
+        outcomes = await acls.create([_acl(one) for one in request.creations])
+    except (StoreError, DamagedAclError) as error:
+        failed = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the ACLs cannot be changed now: {error}")
+        outcomes = [failed for _ in request.creations]
+    return CreateAclsResponse(results=[_created(outcome) for outcome in outcomes])
+
+
+def _created(error: ApiError | None) -> AclCreationResult:
+    return (
+        AclCreationResult() if error is None else AclCreationResult(error_code=error.code, error_message=error.message)
+    )
+
+
+async def handle_delete(broker: Broker, request: DeleteAclsRequest, context: Context) -> DeleteAclsResponse:
+    filters = [_filter(one) for one in request.filters]
+    acls = broker.dispatcher.acls
+    if acls is None:
+        return _all_failed(request, ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER))
+    try:
+        return await _deleted(acls, filters)
+    except (StoreError, DamagedAclError) as error:
+        failed = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the ACLs cannot be changed now: {error}")
+        return _all_failed(request, failed)
+
+
+async def _deleted(acls: AclStore, filters: list[AclFilter]) -> DeleteAclsResponse:
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsFilterResult(
+                matching_acls=[
+                    DeleteAclsMatchingAcl(
+                        resource_type=acl.resource,
+                        resource_name=acl.name,
+                        pattern_type=acl.pattern,
+                        principal=acl.principal,
+                        host=acl.host,
+                        operation=acl.operation,
+                        permission_type=acl.permission,
+                    )
+                    for acl in found
+                ]
+            )
+            for found in await acls.delete(filters)
+        ]
+    )
+
+
+def _all_failed(request: DeleteAclsRequest, error: ApiError) -> DeleteAclsResponse:
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsFilterResult(error_code=error.code, error_message=error.message, matching_acls=[])
+            for _ in request.filters
+        ]
+    )
+
+
+def _acl(wanted: AclCreation) -> Acl:
+    try:
+        return Acl(
+            Resource(wanted.resource_type),
+            wanted.resource_name,
+            Pattern(wanted.resource_pattern_type),
+            wanted.principal,
+            wanted.host,
+            Operation(wanted.operation),
+            Permission(wanted.permission_type),
+        )
+    except ValueError as error:
+        raise ProtocolError(f"an ACL of an unknown kind: {error}") from error
+
+
+def _filter(wanted: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    _check_known(wanted.resource_type_filter, wanted.pattern_type_filter, wanted.operation, wanted.permission_type)
+    return AclFilter(
+        wanted.resource_type_filter,
+        wanted.resource_name_filter,
+        wanted.pattern_type_filter,
+        wanted.principal_filter,
+        wanted.host_filter,
+        wanted.operation,
+        wanted.permission_type,
+    )
 
 
 def _check_known(*kinds: int) -> None:

@@ -23,6 +23,7 @@ from ottla.replication.leader import NO_EPOCH
 from ottla.replication.read_replicas import has_rack_aware_selector, replica_in_rack
 from ottla.runtime.signal import Signal, Watch
 from ottla.runtime.turns import STEP, Pace, Steps
+from ottla.security.acls import Operation, Resource
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -195,6 +196,11 @@ class _Reading:
         return reported is not None and data.high_watermark > reported.high_watermark
 
     def _find(self, key: WantedKey) -> Partition:
+        rights = self._context.rights
+        if rights is not None and self._follower_id is None:
+            name = self._plan.name_of(key) or key.topic
+            if name and not rights.may(Operation.READ, Resource.TOPIC, name):
+                raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self._context.version >= FIRST_TOPIC_ID_VERSION:
             return self._broker.replicas.find_by_id(key.topic_id, key.partition)
         return self._broker.replicas.find(key.topic, key.partition)

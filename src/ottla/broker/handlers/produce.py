@@ -104,6 +104,8 @@ async def handle(broker: Broker, request: ProduceRequest, context: Context) -> P
 def _remember(broker: Broker, request: ProduceRequest, response: ProduceResponse, context: Context) -> None:
     """A request to one partition that went well is likely to come again, with other records."""
     topics = response.responses
+    if not context.frame:
+        return  # some of it was forbidden: what came is not what was handled
     if len(topics) != 1 or len(topics[0].partition_responses) != 1 or topics[0].partition_responses[0].error_code:
         return
     index = topics[0].partition_responses[0].index

@@ -1,0 +1,447 @@
+"""Which rights each API needs: the table beside the API table, by API key. The facts are Kafka's.
+
+A name is judged before anybody looks whether it exists, so that a missing thing and a forbidden one look the same. An
+API without a rule is not served (`Dispatcher`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ottla.broker.authorized import NOT_ASKED
+from ottla.broker.error_answers import error_answer
+from ottla.broker.rights import (
+    FORBIDDEN,
+    MESSAGE,
+    PASSED,
+    Asked,
+    Outcome,
+    Rights,
+    Rule,
+    cluster,
+    each,
+    each_named,
+    each_topic,
+    in_turn,
+    only_visible,
+    open_to_all,
+    unless,
+    whole,
+)
+from ottla.broker.transactional_produce import has_transactional_batches
+from ottla.config.dynamic import ConfigResourceType
+from ottla.errors import ErrorCode, ProtocolError
+from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.protocol.messages.metadata import MetadataResponseTopic
+from ottla.protocol.wire import ZERO_UUID
+from ottla.security.acls import CLUSTER_NAME, Operation, Resource
+
+FIRST_TXN_BATCH_VERSION = 4  # of AddPartitionsToTxn: between brokers
+FIRST_LOG_DIRS_ERROR_VERSION = 3
+FIRST_GROUPS_VERSION = 8  # of OffsetFetch
+
+
+def _produce(asked: Asked) -> Outcome:
+    request = asked.request
+    name = request.transactional_id
+    if name is not None and has_transactional_batches(request):
+        outcome = TXN_WRITE(asked)
+        if outcome is not PASSED:
+            return outcome
+    outcome = _PRODUCE_TOPICS(asked)
+    if outcome is not PASSED and request.acks == 0:  # there is no other way to say it
+        raise ProtocolError("records for a topic that may not be written, without a response to say so")
+    return outcome
+
+
+_PRODUCE_TOPICS = each_topic(Operation.WRITE, "topic_data", "responses")
+
+
+def _fetch(asked: Asked) -> Outcome:
+    """Followers; what a consumer may read is asked for each partition of its session, in the handler."""
+    request = asked.request
+    replica_id = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
+    if replica_id < 0 or asked.rights.may(Operation.CLUSTER_ACTION, Resource.CLUSTER):
+        return PASSED
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return Outcome(
+        FetchResponse(
+            session_id=0,
+            responses=[
+                FetchableTopicResponse(
+                    topic=topic.topic,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        PartitionData(
+                            partition_index=entry.partition,
+                            error_code=denied,
+                            high_watermark=-1,
+                            aborted_transactions=None,
+                            records=b"",
+                        )
+                        for entry in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ],
+        )
+    )
+
+
+def _metadata(asked: Asked) -> Outcome:
+    request, rights, image = asked.request, asked.rights, asked.image
+    denied: list[MetadataResponseTopic] = []
+    is_all = request.topics is None or (asked.version == 0 and not request.topics)
+    if not is_all:
+        may_create = asked.creates_topics and request.allow_auto_topic_creation
+        creates_any: bool | None = None
+        allowed = []
+        for entry in request.topics:
+            name = asked.topic_name(entry)
+            is_allowed = name is None or rights.may(Operation.DESCRIBE, Resource.TOPIC, name)
+            if is_allowed and name is not None and may_create and name not in image.topics:
+                if creates_any is None:
+                    creates_any = rights.may(Operation.CREATE, Resource.CLUSTER, quietly=True)
+                is_allowed = creates_any or rights.may(Operation.CREATE, Resource.TOPIC, name)
+            if is_allowed:
+                allowed.append(entry)
+            else:
+                denied.append(
+                    MetadataResponseTopic(
+                        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                        name=entry.name or None,
+                        topic_id=ZERO_UUID if entry.name else entry.topic_id,
+                        is_internal=False,
+                        partitions=[],
+                    )
+                )
+        request.topics = allowed
+    has_some = is_all or bool(request.topics)
+
+    def finish(response: Any) -> Any:
+        if is_all:
+            response.topics = [
+                topic
+                for topic in response.topics
+                if rights.may(Operation.DESCRIBE, Resource.TOPIC, topic.name or "", quietly=True)
+            ]
+        if not has_some:
+            response.topics = []
+        _narrow(response.topics, "topic_authorized_operations", "name", Resource.TOPIC, rights)
+        response.topics += denied
+        _narrow_cluster(response, rights)
+        return response
+
+    return Outcome(finish=finish)
+
+
+def _narrow(entries: Iterable[Any], field: str, name: str, resource: Resource, rights: Rights) -> None:
+    """Authorized operations, where they were asked for: only those that are allowed."""
+    for entry in entries:
+        if getattr(entry, field) != NOT_ASKED:
+            setattr(entry, field, rights.bits(resource, getattr(entry, name) or ""))
+
+
+def _narrow_cluster(response: Any, rights: Rights) -> None:
+    if response.cluster_authorized_operations != NOT_ASKED:
+        may_see = rights.may(Operation.DESCRIBE, Resource.CLUSTER, quietly=True)
+        response.cluster_authorized_operations = rights.bits(Resource.CLUSTER) if may_see else 0
+
+
+def _narrowed_groups(asked: Asked) -> Outcome:
+    def finish(response: Any) -> Any:
+        for group in response.groups:
+            if group.error_code == ErrorCode.NONE:
+                _narrow([group], "authorized_operations", "group_id", Resource.GROUP, asked.rights)
+        return response
+
+    return Outcome(finish=finish)
+
+
+def _described_cluster(asked: Asked) -> Outcome:
+    def finish(response: Any) -> Any:
+        _narrow_cluster(response, asked.rights)
+        return response
+
+    return Outcome(finish=finish)
+
+
+def _offset_fetch(asked: Asked) -> Outcome:
+    request, rights = asked.request, asked.rights
+    if asked.version < FIRST_GROUPS_VERSION:
+        if not rights.may(Operation.DESCRIBE, Resource.GROUP, request.group_id):
+            return asked.refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if request.topics is None:
+            return only_visible("topics", "name", Operation.DESCRIBE, Resource.TOPIC)(asked)
+        return each_topic(Operation.DESCRIBE, "topics", "topics")(asked)
+    allowed, denied, hidden = [], [], []
+    for group in request.groups:
+        if not rights.may(Operation.DESCRIBE, Resource.GROUP, group.group_id):
+            denied.append(group)
+            continue
+        if group.topics:
+            topics = [topic for topic in group.topics if asked.may_topic(Operation.DESCRIBE, topic)]
+            forbidden = [topic for topic in group.topics if topic not in topics]
+            if forbidden:
+                group.topics = forbidden
+                hidden.append((group.group_id, _refused_group(asked, group).topics))
+                group.topics = topics
+        allowed.append(group)
+    refused = [_refused_group(asked, group, ErrorCode.GROUP_AUTHORIZATION_FAILED) for group in denied]
+    request.groups = allowed
+
+    def finish(response: Any) -> Any:
+        for group in response.groups:
+            group.topics = [topic for topic in group.topics if _is_visible(asked, topic)]
+            for group_id, topics in hidden:
+                if group_id == group.group_id:
+                    group.topics += topics
+        response.groups += refused
+        return response
+
+    return Outcome(finish=finish)
+
+
+def _is_visible(asked: Asked, topic: Any) -> bool:
+    name = asked.topic_name(topic)
+    return name is None or asked.rights.may(Operation.DESCRIBE, Resource.TOPIC, name, quietly=True)
+
+
+def _refused_group(asked: Asked, group: Any, code: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED) -> Any:
+    groups, asked.request.groups = asked.request.groups, [group]
+    answer = error_answer(asked.api, asked.request, asked.version, code).groups[0]
+    asked.request.groups = groups
+    if code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
+        answer.topics = []
+    return answer
+
+
+def _find_coordinator(asked: Asked) -> Outcome:
+    request = asked.request
+    resource = {0: Resource.GROUP, 1: Resource.TRANSACTIONAL_ID}.get(request.key_type)
+    if resource is None:
+        return cluster(Operation.CLUSTER_ACTION)(asked)
+    if asked.version < 4:
+        return whole(Operation.DESCRIBE, resource, "key")(asked)
+    return each_named(Operation.DESCRIBE, resource, "coordinator_keys", "coordinators")(asked)
+
+
+def _create_topics(asked: Asked) -> Outcome:
+    def finish(response: Any) -> Any:
+        for topic in response.topics:
+            if topic.error_code == ErrorCode.NONE and not asked.rights.may(
+                Operation.DESCRIBE_CONFIGS, Resource.TOPIC, topic.name, quietly=True
+            ):
+                topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                topic.num_partitions = topic.replication_factor = -1
+                topic.configs = None
+        return response
+
+    return Outcome(finish=finish if asked.version >= 5 else None)
+
+
+def _delete_topics(asked: Asked) -> Outcome:
+    def code_of(_: Asked, entry: Any) -> ErrorCode:
+        name = asked.topic_name(entry)
+        if name is None:
+            return ErrorCode.NONE
+        if not asked.rights.may(Operation.DESCRIBE, Resource.TOPIC, name):
+            if not isinstance(entry, str) and entry.name is None:
+                entry.name = None
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if name not in asked.image.topics or asked.rights.may(Operation.DELETE, Resource.TOPIC, name):
+            return ErrorCode.NONE
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    return each("topics" if asked.version >= 6 else "topic_names", "responses", code_of)(asked)
+
+
+def _init_producer_id(asked: Asked) -> Outcome:
+    rights, name = asked.rights, asked.request.transactional_id
+    if name is None:
+        is_allowed = rights.may(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, quietly=True)
+        is_allowed = is_allowed or rights.may_any(Operation.WRITE, Resource.TOPIC)
+        return PASSED if is_allowed else asked.refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    is_allowed = rights.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
+    if is_allowed and asked.request.enable2_pc:
+        is_allowed = rights.may(Operation.TWO_PHASE_COMMIT, Resource.TRANSACTIONAL_ID, name)
+    return PASSED if is_allowed else asked.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+
+def _add_partitions(asked: Asked) -> Outcome:
+    request = asked.request
+    if asked.version >= FIRST_TXN_BATCH_VERSION:
+        return cluster(Operation.CLUSTER_ACTION)(asked)
+    name = request.v3_and_below_transactional_id
+    if not asked.rights.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, name):
+        return asked.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    denied = {
+        topic.name
+        for topic in request.v3_and_below_topics
+        if not asked.rights.may(Operation.WRITE, Resource.TOPIC, topic.name)
+    }
+    if not denied:
+        return PASSED
+    answer = error_answer(asked.api, request, asked.version, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    for topic in answer.results_by_topic_v3_and_below:
+        for partition in topic.results_by_partition if topic.name in denied else ():
+            partition.partition_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return Outcome(answer)
+
+
+def _markers(asked: Asked) -> Outcome:
+    if asked.rights.may(Operation.ALTER, Resource.CLUSTER, quietly=True):
+        return PASSED
+    return cluster(Operation.CLUSTER_ACTION)(asked)
+
+
+def _configs(operation: Operation, answers: str) -> Rule:
+    resources = {ConfigResourceType.TOPIC: Resource.TOPIC, ConfigResourceType.GROUP: Resource.GROUP}
+
+    def code_of(asked: Asked, entry: Any) -> ErrorCode:
+        resource = resources.get(entry.resource_type, Resource.CLUSTER)
+        name = CLUSTER_NAME if resource is Resource.CLUSTER else entry.resource_name
+        return ErrorCode.NONE if asked.rights.may(operation, resource, name) else FORBIDDEN[resource]
+
+    return each("resources", answers, code_of)
+
+
+def _log_dirs(asked: Asked) -> Outcome:
+    outcome = cluster(Operation.DESCRIBE)(asked)
+    if outcome.refusal is not None:
+        outcome.refusal.results = []
+        if asked.version < FIRST_LOG_DIRS_ERROR_VERSION:
+            outcome.refusal.error_code = ErrorCode.NONE
+    return outcome
+
+
+def _transaction_topics(asked: Asked) -> Outcome:
+    def finish(response: Any) -> Any:
+        for state in response.transaction_states:
+            state.topics = [topic for topic in state.topics if _is_visible(asked, topic)]
+        return response
+
+    return Outcome(finish=finish)
+
+
+def _subscription(asked: Asked) -> Outcome:
+    for name in asked.request.subscribed_topic_names or ():
+        if not asked.rights.may(Operation.DESCRIBE, Resource.TOPIC, name):
+            return asked.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return PASSED
+
+
+def _assigned_topics(asked: Asked) -> Outcome:
+    """A group whose members read what the caller may not see is not described."""
+
+    def finish(response: Any) -> Any:
+        for group in response.groups:
+            topics = [
+                topic
+                for member in group.members
+                for assignment in (member.assignment, member.target_assignment)
+                for topic in assignment.topic_partitions
+            ]
+            if not all(asked.rights.may(Operation.DESCRIBE, Resource.TOPIC, topic.topic_name) for topic in topics):
+                group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                group.error_message = MESSAGE
+                group.members = []
+        return response
+
+    return Outcome(finish=finish)
+
+
+def _topic_partitions(asked: Asked) -> Outcome:
+    rights = asked.rights
+    rule = each_topic(Operation.DESCRIBE, "topics", "topics")
+    is_all = not asked.request.topics
+    outcome = PASSED if is_all else rule(asked)
+    if outcome.refusal is not None:
+        return outcome
+
+    def finish(response: Any) -> Any:
+        if is_all:
+            response.topics = [topic for topic in response.topics if _is_visible(asked, topic)]
+        for topic in response.topics:
+            topic.topic_authorized_operations = rights.bits(Resource.TOPIC, topic.name or "")
+        return outcome.finish(response) if outcome.finish is not None else response
+
+    return Outcome(finish=finish)
+
+
+TXN_WRITE = whole(Operation.WRITE, Resource.TRANSACTIONAL_ID, "transactional_id")
+GROUP_READ = whole(Operation.READ, Resource.GROUP, "group_id")
+BETWEEN_BROKERS = cluster(Operation.CLUSTER_ACTION)
+
+# By API key. The order of checks is Kafka's.
+RIGHTS: dict[int, Rule] = {
+    0: _produce,
+    1: _fetch,
+    2: each_topic(Operation.DESCRIBE, "topics", "topics"),
+    3: _metadata,
+    4: BETWEEN_BROKERS,
+    5: BETWEEN_BROKERS,
+    6: BETWEEN_BROKERS,
+    7: BETWEEN_BROKERS,
+    8: in_turn(GROUP_READ, each_topic(Operation.READ, "topics", "topics")),
+    9: _offset_fetch,
+    10: _find_coordinator,
+    11: GROUP_READ,
+    12: GROUP_READ,
+    13: GROUP_READ,
+    14: GROUP_READ,
+    15: in_turn(each_named(Operation.DESCRIBE, Resource.GROUP, "groups", "groups"), _narrowed_groups),
+    16: unless(Operation.DESCRIBE, only_visible("groups", "group_id", Operation.DESCRIBE, Resource.GROUP)),
+    17: open_to_all,
+    18: open_to_all,
+    19: in_turn(unless(Operation.CREATE, each_topic(Operation.CREATE, "topics", "topics")), _create_topics),
+    20: unless(Operation.DELETE, _delete_topics),
+    21: each_topic(Operation.DELETE, "topics", "topics"),
+    22: _init_producer_id,
+    23: unless(Operation.CLUSTER_ACTION, each_topic(Operation.DESCRIBE, "topics", "topics")),
+    24: _add_partitions,
+    25: in_turn(TXN_WRITE, GROUP_READ),
+    26: TXN_WRITE,
+    27: _markers,
+    28: in_turn(TXN_WRITE, GROUP_READ, each_topic(Operation.READ, "topics", "topics")),
+    29: cluster(Operation.DESCRIBE),
+    30: cluster(Operation.ALTER),
+    31: cluster(Operation.ALTER),
+    32: _configs(Operation.DESCRIBE_CONFIGS, "results"),
+    33: _configs(Operation.ALTER_CONFIGS, "responses"),
+    34: cluster(Operation.ALTER),
+    35: _log_dirs,
+    36: open_to_all,
+    37: each_topic(Operation.ALTER, "topics", "results"),
+    42: each_named(Operation.DELETE, Resource.GROUP, "groups_names", "results"),
+    43: cluster(Operation.ALTER),
+    44: _configs(Operation.ALTER_CONFIGS, "responses"),
+    45: cluster(Operation.ALTER),
+    46: cluster(Operation.DESCRIBE),
+    47: in_turn(whole(Operation.DELETE, Resource.GROUP, "group_id"), each_topic(Operation.READ, "topics", "topics")),
+    48: cluster(Operation.DESCRIBE_CONFIGS),
+    49: cluster(Operation.ALTER_CONFIGS),
+    50: cluster(Operation.DESCRIBE),
+    51: cluster(Operation.ALTER),
+    55: cluster(Operation.DESCRIBE),
+    56: BETWEEN_BROKERS,
+    57: cluster(Operation.ALTER),
+    60: _described_cluster,
+    61: each_topic(Operation.READ, "topics", "topics"),
+    64: cluster(Operation.ALTER),
+    65: in_turn(
+        each_named(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, "transactional_ids", "transaction_states"),
+        _transaction_topics,
+    ),
+    66: only_visible("transaction_states", "transactional_id", Operation.DESCRIBE, Resource.TRANSACTIONAL_ID),
+    67: BETWEEN_BROKERS,
+    68: in_turn(GROUP_READ, _subscription),
+    69: in_turn(
+        each_named(Operation.DESCRIBE, Resource.GROUP, "group_ids", "groups"), _narrowed_groups, _assigned_topics
+    ),
+    71: open_to_all,
+    72: open_to_all,
+    74: cluster(Operation.DESCRIBE_CONFIGS),
+    75: _topic_partitions,
+}

@@ -1,0 +1,248 @@
+"""What the principal of a request may do, and the kinds of rules of which `api_rights` makes its table.
+
+The dispatcher asks a rule before and after the handler. A rule looks at a decoded request. What is refused as a whole
+never reaches the handler; of a request about several things those that are forbidden are taken out, and put into the
+response with their error afterwards; lists of "all" are filtered. So a handler knows nothing of rights.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.broker.authorized import CLUSTER_OPERATIONS, GROUP_OPERATIONS, TOPIC_OPERATIONS
+from ottla.broker.error_answers import error_answer
+from ottla.cluster.image import ClusterImage
+from ottla.errors import ErrorCode
+from ottla.protocol.versions import Api
+from ottla.protocol.wire import ZERO_UUID
+from ottla.security.acls import CLUSTER_NAME, Operation, Resource
+from ottla.security.authorizer import Verdict
+
+if TYPE_CHECKING:
+    from ottla.broker.acl_store import AclStore
+
+audit = logging.getLogger("kafka.authorizer.logger")
+
+FORBIDDEN = {
+    Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    Resource.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    Resource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+MESSAGE = "Authorization failed."
+ALL_BITS = {
+    Resource.TOPIC: TOPIC_OPERATIONS,
+    Resource.GROUP: GROUP_OPERATIONS,
+    Resource.CLUSTER: CLUSTER_OPERATIONS,
+}
+
+
+class Rights:
+    """What the principal of one request may do."""
+
+    __slots__ = ("_acls", "_host", "_principal", "_request_name")
+
+    def __init__(self, acls: AclStore, principal: str, host: str, request_name: str) -> None:
+        self._acls = acls  # by the rules of the moment, also for a request that waits
+        self._principal = principal
+        self._host = host
+        self._request_name = request_name
+
+    def may(self, operation: Operation, resource: Resource, name: str = CLUSTER_NAME, *, quietly: bool = False) -> bool:
+        """`quietly`: a denial only narrows an answer, or another right may do instead."""
+        verdict = self._acls.authorizer.decide(self._principal, self._host, operation, resource, name)
+        self._tell(verdict, operation, f"{resource.node_name}:LITERAL:{name}", quietly=quietly)
+        return verdict.is_allowed
+
+    def may_any(self, operation: Operation, resource: Resource) -> bool:
+        verdict = self._acls.authorizer.decide_any(self._principal, self._host, operation, resource)
+        self._tell(verdict, operation, f"{resource.node_name}:LITERAL:*", quietly=False)
+        return verdict.is_allowed
+
+    def bits(self, resource: Resource, name: str = CLUSTER_NAME) -> int:
+        """The operations that are allowed on a resource, a bit for each."""
+        return sum(
+            1 << operation
+            for operation in Operation
+            if ALL_BITS[resource] >> operation & 1 and self.may(operation, resource, name, quietly=True)
+        )
+
+    def _tell(self, verdict: Verdict, operation: Operation, what: str, *, quietly: bool) -> None:
+        level = logging.DEBUG if verdict.is_allowed or quietly else logging.INFO
+        if audit.isEnabledFor(level):
+            audit.log(
+                level,
+                "Principal = %r is %s operation = %s from host = %s on resource = %r for request = %s based on rule %r",
+                self._principal,
+                "Allowed" if verdict.is_allowed else "Denied",
+                operation.name,
+                self._host,
+                what,
+                self._request_name,
+                verdict.rule,
+            )
+
+
+class Outcome(NamedTuple):
+    """What a rule found: the answer to a request that is refused, or what to do with the handler's response."""
+
+    refusal: Any = None
+    finish: Callable[[Any], Any] | None = None
+
+
+PASSED = Outcome()
+
+
+class Asked(NamedTuple):
+    """One request, as rules see it."""
+
+    api: Api
+    version: int
+    request: Any
+    rights: Rights
+    image: ClusterImage
+    creates_topics: bool  # whether a topic that is asked for and not there is created
+
+    def refused(self, code: ErrorCode) -> Outcome:
+        return Outcome(error_answer(self.api, self.request, self.version, code, MESSAGE))
+
+    def topic_name(self, item: Any) -> str | None:
+        """The topic that an entry is about; None for an id that is not known, which is not secret."""
+        if isinstance(item, str):
+            return item
+        name = getattr(item, "name", None) or getattr(item, "topic", None)
+        if name:
+            return str(name)
+        topic_id = getattr(item, "topic_id", ZERO_UUID)
+        return None if topic_id == ZERO_UUID else self.image.names_by_id.get(topic_id)
+
+    def may_topic(self, operation: Operation, item: Any) -> bool:
+        name = self.topic_name(item)
+        return name is None or self.rights.may(operation, Resource.TOPIC, name)
+
+
+Rule = Callable[[Asked], Outcome]
+
+
+# -- kinds of rules ----------------------------------------------------------------------------------------------------
+
+
+def open_to_all(asked: Asked) -> Outcome:
+    return PASSED
+
+
+def whole(operation: Operation, resource: Resource, field: str = "") -> Rule:
+    """One thing is named by the request, or it is about the cluster: all or nothing."""
+
+    def rule(asked: Asked) -> Outcome:
+        name = getattr(asked.request, field) if field else CLUSTER_NAME
+        return PASSED if asked.rights.may(operation, resource, name) else asked.refused(FORBIDDEN[resource])
+
+    return rule
+
+
+def cluster(operation: Operation) -> Rule:
+    return whole(operation, Resource.CLUSTER)
+
+
+def unless(operation: Operation, otherwise: Rule) -> Rule:
+    """A right on the cluster that makes the others needless."""
+
+    def rule(asked: Asked) -> Outcome:
+        is_allowed = asked.rights.may(operation, Resource.CLUSTER, quietly=True)
+        return PASSED if is_allowed else otherwise(asked)
+
+    return rule
+
+
+def in_turn(*rules: Rule) -> Rule:
+    def rule(asked: Asked) -> Outcome:
+        finishes = []
+        for each_rule in rules:
+            outcome = each_rule(asked)
+            if outcome.refusal is not None:
+                return outcome
+            if outcome.finish is not None:
+                finishes.append(outcome.finish)
+        if not finishes:
+            return PASSED
+
+        def finish(response: Any) -> Any:
+            for one in finishes:
+                response = one(response)
+            return response
+
+        return Outcome(finish=finish)
+
+    return rule
+
+
+def each(items: str, answers: str, code_of: Callable[[Asked, Any], ErrorCode]) -> Rule:
+    """Every entry alone: those that are forbidden do not reach the handler, and are answered with their code."""
+
+    def rule(asked: Asked) -> Outcome:
+        request = asked.request
+        entries = getattr(request, items)
+        if not entries:
+            return PASSED
+        allowed, denied = [], []
+        for entry in entries:
+            code = code_of(asked, entry)
+            if code is ErrorCode.NONE:
+                allowed.append(entry)
+            else:
+                denied.append((entry, code))
+        if not denied:
+            return PASSED
+        refused: list[Any] = []
+        for entry, code in denied:
+            setattr(request, items, [entry])
+            answer = error_answer(asked.api, request, asked.version, code, MESSAGE)
+            refused += getattr(answer, answers)
+        setattr(request, items, allowed)
+        if not allowed:
+            if hasattr(answer, "error_code"):
+                answer.error_code = ErrorCode.NONE
+            setattr(answer, answers, refused)
+            return Outcome(answer)
+
+        def finish(response: Any) -> Any:
+            getattr(response, answers).extend(refused)
+            return response
+
+        return Outcome(finish=finish)
+
+    return rule
+
+
+def each_topic(operation: Operation, items: str, answers: str) -> Rule:
+    def code_of(asked: Asked, entry: Any) -> ErrorCode:
+        return ErrorCode.NONE if asked.may_topic(operation, entry) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    return each(items, answers, code_of)
+
+
+def each_named(operation: Operation, resource: Resource, items: str, answers: str) -> Rule:
+    """Entries that are no more than a name."""
+
+    def code_of(asked: Asked, entry: str) -> ErrorCode:
+        return ErrorCode.NONE if asked.rights.may(operation, resource, entry) else FORBIDDEN[resource]
+
+    return each(items, answers, code_of)
+
+
+def only_visible(answers: str, name: str, operation: Operation, resource: Resource) -> Rule:
+    """Of a list of all only what may be seen; nothing tells that there is more."""
+
+    def rule(asked: Asked) -> Outcome:
+        def finish(response: Any) -> Any:
+            found = getattr(response, answers)
+            visible = [one for one in found if asked.rights.may(operation, resource, getattr(one, name), quietly=True)]
+            setattr(response, answers, visible)
+            return response
+
+        return Outcome(finish=finish)
+
+    return rule

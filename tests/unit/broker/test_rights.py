@@ -1,0 +1,352 @@
+"""Every API and every right that is missing: the codes of authorization.json, on a running broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.broker.api_rights import RIGHTS
+from ottla.broker.handlers import HANDLERS
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
+from ottla.protocol.messages.fetch import FetchRequest
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from ottla.protocol.schema import schema_of
+from ottla.protocol.versions import API_TABLE
+from ottla.protocol.wire import BYTES, RECORDS, STRING, UUID16, ZERO_UUID
+from ottla.security.acls import Operation, Pattern, Permission, Resource, node_path
+from ottla.security.sasl.plain import plain_token
+from ottla.store.api import Put
+from ottla.testing.raw_requests import create_topic, fetch, one_batch, produce
+from ottla.testing.scene import Scene, perform
+from ottla.testing.wire_client import WireClient
+
+FACTS = Path(__file__).parents[4] / "shared" / "protocol" / "security" / "authorization.json"
+SETTINGS = {
+    "listeners": "SASL_PLAINTEXT://broker:9092",
+    "security.inter.broker.protocol": "SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule "
+    'required user_admin="admin-secret" user_alice="alice-secret";',
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:admin",
+}
+DENIALS = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+NAME = "secret"
+# By name, and not by topic id: what a name may tell is what is asked here.
+VERSIONS = {0: 12, 1: 12, 3: 9, 8: 9, 9: 9, 22: 5, 24: 3, 32: 4}
+OPEN = {17, 18, 36, 60}
+ALLOW, DENY = Permission.ALLOW, Permission.DENY
+
+
+async def log_in(scene: Scene, user: str) -> WireClient:
+    client = await scene.connect()
+    await client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    answer = await client.call(SaslAuthenticateRequest(auth_bytes=plain_token(user, f"{user}-secret")), 1)
+    assert not answer.error_code
+    return client
+
+
+def rule(
+    operation: Operation,
+    resource: Resource = Resource.TOPIC,
+    name: str = "*",
+    permission: Permission = ALLOW,
+    pattern: Pattern = Pattern.LITERAL,
+) -> AclCreation:
+    return AclCreation(
+        resource_type=resource,
+        resource_name="kafka-cluster" if resource is Resource.CLUSTER else name,
+        resource_pattern_type=pattern,
+        principal="User:alice",
+        host="*",
+        operation=operation,
+        permission_type=permission,
+    )
+
+
+async def add(admin: WireClient, *rules: AclCreation) -> None:
+    results = (await admin.call(CreateAclsRequest(creations=list(rules)), 3)).results
+    assert [one.error_code for one in results] == [0] * len(rules)
+
+
+async def remove_all(admin: WireClient) -> None:
+    everything = DeleteAclsFilter(
+        resource_type_filter=1,
+        resource_name_filter=None,
+        pattern_type_filter=1,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+    await admin.call(DeleteAclsRequest(filters=[everything]), 3)
+
+
+def sample(cls: type, version: int) -> Any:
+    """A request about one thing of each kind, each called `secret`."""
+    values: dict[str, Any] = {}
+    for field in schema_of(cls).fields:
+        if version not in field.versions or field.tag is not None:
+            continue
+        if field.struct is not None:
+            one: Any = sample(field.struct, version)
+        elif field.wire_type is STRING:
+            one = NAME
+        elif field.wire_type in (BYTES, RECORDS):
+            one = b""
+        elif field.wire_type is UUID16:
+            one = ZERO_UUID
+        else:
+            one = False if str(field.wire_type) == "bool" else 0
+        values[field.name] = [one] if field.is_array else one
+    return cls(**values)
+
+
+def request_of(key: int) -> tuple[Any, int]:
+    api = API_TABLE[key]
+    version = VERSIONS.get(key, api.versions.last)
+    request = sample(api.request, version)
+    if key == 0:
+        request = produce(
+            NAME,
+            one_batch(b"x", is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0),
+            transactional_id=NAME,
+        )
+    if key == 1:
+        request = fetch(NAME)
+    if key in (32, 33, 44):
+        request.resources[0].resource_type = 2
+    if key in (29, 30, 31):
+        target = request if key == 29 else (request.creations if key == 30 else request.filters)[0]
+        for name in ("resource_type", "resource_type_filter", "resource_pattern_type", "pattern_type_filter"):
+            if hasattr(target, name):
+                setattr(target, name, 3)
+        target.operation, target.permission_type = 3, 3
+        if key == 30:
+            target.principal = "User:x"
+    if key == 68:
+        request.subscribed_topic_regex = None
+    return request, version
+
+
+def codes(value: Any) -> Iterator[int]:
+    """Every error code in an answer."""
+    if isinstance(value, list):
+        for one in value:
+            yield from codes(one)
+    elif hasattr(type(value), "__slots__") and not isinstance(value, (int, str, bytes, memoryview)):
+        try:
+            fields = schema_of(type(value)).fields
+        except Exception:
+            return
+        for field in fields:
+            found = getattr(value, field.name)
+            if field.name.endswith("error_code"):
+                yield found
+            else:
+                yield from codes(found)
+
+
+@pytest.fixture(scope="module")
+def facts() -> dict[int, dict[str, Any]]:
+    if not FACTS.exists():
+        pytest.skip(f"{FACTS.name} with the rights of Kafka is not here")
+    return {api["api_key"]: api for api in json.loads(FACTS.read_text())["apis"]}
+
+
+def test_every_api_that_is_served_has_a_rule() -> None:
+    assert HANDLERS.keys() <= RIGHTS.keys()
+
+
+def test_without_any_right_every_api_is_refused_and_with_all_of_them_none_is(facts: dict[int, dict[str, Any]]) -> None:
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        await admin.call(create_topic(NAME), 7)
+        for key in HANDLERS.keys() - OPEN:
+            request, version = request_of(key)
+            answer = await alice.call(request, version)
+            listed = {check["error_code"] for check in facts[key]["checks"]} - {None}
+            found = set(codes(answer)) & DENIALS
+            if listed:
+                assert found, f"{API_TABLE[key].name} is not refused: {answer}"
+                assert found <= listed, f"{API_TABLE[key].name}: {found}"
+            else:
+                assert not [
+                    one
+                    for field in schema_of(type(answer)).fields
+                    if field.is_array and field.struct
+                    for one in getattr(answer, field.name)
+                ]
+        everything = [rule(Operation.ALL, resource) for resource in Resource if 2 <= resource <= 5]
+        await add(admin, *everything)
+        for key in sorted(HANDLERS.keys() - OPEN - {11, 20, 30, 31}):
+            request, version = request_of(key)
+            found = set(codes(await alice.call(request, version))) & DENIALS
+            assert not found, f"{API_TABLE[key].name}: {found}"
+
+    perform(play, SETTINGS)
+
+
+# Checks that the sample of a request does not come to, and what is hidden elsewhere.
+NOT_ASKED_BY_SAMPLE = {
+    (1, "CLUSTER", "CLUSTER_ACTION"): "of a follower",
+    (3, "TOPIC", "CREATE"): "the topic exists",
+    (10, "TRANSACTIONAL_ID", "DESCRIBE"): "another type of key",
+    (10, "CLUSTER", "CLUSTER_ACTION"): "another type of key",
+    (19, "TOPIC", "DESCRIBE_CONFIGS"): "the topic exists already",
+    (22, "TRANSACTIONAL_ID", "TWO_PHASE_COMMIT"): "a later version",
+    (22, "TOPIC", "WRITE"): "without a transactional id",
+    (24, "CLUSTER", "CLUSTER_ACTION"): "a later version",
+    (44, "CLUSTER", "CLUSTER_ACTION"): "of a controller's listener",
+    (60, "CLUSTER", "ALTER"): "of a controller's listener",
+    (69, "TOPIC", "DESCRIBE"): "the group has no members",
+}
+
+
+def test_each_right_that_is_missing_is_noticed_by_each_api_that_needs_it(facts: dict[int, dict[str, Any]]) -> None:
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        await admin.call(create_topic(NAME), 7)
+        everything = [rule(Operation.ALL, resource) for resource in Resource if 2 <= resource <= 5]
+        for key in sorted(HANDLERS.keys() - OPEN):
+            checks = facts[key]["checks"]
+            for check in checks:
+                resource, operation = check["resource_type"], check["operation"]
+                if check["error_code"] is None or (key, resource, operation) in NOT_ASKED_BY_SAMPLE:
+                    continue
+                if key in (32, 33, 44) and resource != "TOPIC":
+                    continue
+                denied = {(resource, operation)}
+                denied |= {(one["resource_type"], one["operation"]) for one in checks if one.get("alternative_to")}
+                await add(
+                    admin,
+                    *everything,
+                    *(rule(Operation[name], Resource[kind], permission=DENY) for kind, name in denied),
+                )
+                request, version = request_of(key)
+                answer = await alice.call(request, version)
+                assert check["error_code"] in set(codes(answer)), f"{API_TABLE[key].name} without {operation}: {answer}"
+                await remove_all(admin)
+
+    perform(play, SETTINGS)
+
+
+def test_a_missing_topic_and_a_forbidden_one_look_the_same() -> None:
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        await admin.call(create_topic("there"), 7)
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in ("there", "missing")])
+        there, missing = (await alice.call(asked, 12)).topics
+        there.name = missing.name = ""
+        assert there == missing
+        assert (await alice.call(MetadataRequest(topics=None), 12)).topics == []
+        assert (await alice.call(MetadataRequest(topics=[]), 0)).topics == []
+
+    perform(play, SETTINGS)
+
+
+def test_a_right_that_is_taken_away_ends_a_stream_of_produce_requests_at_once() -> None:
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        await admin.call(create_topic("t"), 7)
+        await add(admin, rule(Operation.WRITE, name="t"))
+
+        async def send() -> int:
+            answer = await alice.call(produce("t", one_batch(b"x")), 9)
+            return int(answer.responses[0].partition_responses[0].error_code)
+
+        assert [await send() for _ in range(3)] == [0, 0, 0]
+        session = next(one.session for one in scene.broker.server.connections if one.session.principal == "User:alice")
+        assert session.repeated is not None, "it was remembered"
+        await remove_all(admin)
+        assert await send() == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert scene.partition("t").log.end_offset == 3
+
+    perform(play, SETTINGS)
+
+
+def test_cve_2018_1288_nobody_poses_as_a_follower() -> None:
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        await admin.call(create_topic("t"), 7)
+        await add(admin, rule(Operation.READ, name="t"))
+        assert not (await alice.call(fetch("t"), 11)).responses[0].partitions[0].error_code
+        for replica_id in (0, 1, 2):
+            request: FetchRequest = fetch("t")
+            request.replica_id = replica_id
+            answer = await alice.call(request, 11)
+            assert answer.responses[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    perform(play, SETTINGS)
+
+
+def test_cve_2018_17196_records_of_a_transaction_need_a_right_on_its_id() -> None:
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        await admin.call(create_topic("t", 2), 7)
+        await add(admin, rule(Operation.WRITE, name="t"))
+        hidden = one_batch(b"x", is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
+        request = produce("t", one_batch(b"y"), transactional_id="id")
+        request.topic_data[0].partition_data += produce("t", hidden, partition=1).topic_data[0].partition_data
+        answer = await alice.call(request, 9)
+        assert {one.error_code for one in answer.responses[0].partition_responses} == {
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        }
+
+    perform(play, SETTINGS)
+
+
+def test_rules_are_stored_as_kafka_does_described_and_kept_across_a_restart() -> None:
+    async def play(scene: Scene) -> None:
+        admin = await log_in(scene, "admin")
+        await add(admin, rule(Operation.READ, name="t"), rule(Operation.READ, name="p", pattern=Pattern.PREFIXED))
+        assert await scene.broker.store.get("/kafka-acl/Topic/t") is not None
+        assert await scene.broker.store.get("/kafka-acl-extended/prefixed/Topic/p") is not None
+        await scene.restart()
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        match = DescribeAclsRequest(
+            resource_type_filter=2,
+            resource_name_filter="pt",
+            pattern_type_filter=Pattern.MATCH,
+            principal_filter=None,
+            host_filter=None,
+            operation=1,
+            permission_type=1,
+        )
+        found = (await admin.call(match, 3)).resources
+        assert [(one.resource_name, one.pattern_type) for one in found] == [("p", Pattern.PREFIXED)]
+        assert (await alice.call(match, 3)).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    perform(play, SETTINGS)
+
+
+def test_damaged_acls_close_the_broker_to_all_but_super_users() -> None:
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        await admin.call(create_topic("t"), 7)
+        await add(admin, rule(Operation.ALL, name="t"))
+        acls = scene.broker.dispatcher.acls
+        assert acls is not None
+        await scene.broker.store.commit(Put(node_path(Resource.TOPIC, Pattern.LITERAL, "t"), b"?"))
+        await acls.read()
+        assert (await alice.call(MetadataRequest(topics=None), 9)).topics == []
+        assert [topic.name for topic in (await admin.call(MetadataRequest(topics=None), 9)).topics] == ["t"]
+
+    perform(play, {**SETTINGS, "allow.everyone.if.no.acl.found": "true"})
