@@ -215,3 +215,19 @@ def test_idempotent_producers_are_remembered_across_restarts(tmp_path: Any) -> N
             assert write(client, first, base + 1, b"%d" % (base + 1)) == (0, base + 1)
             assert values(client, topic) == [b"%d" % number for number in range(base + 2)]
     assert len(set(ids)) == len(ids), "no id is given out twice"
+
+
+def test_the_second_batch_of_a_new_producer_does_not_overtake_the_first(broker: Broker, client: RawClient) -> None:
+    """Both are under way when the topic is made: the first comes before it, the second after it."""
+    topic = "made-meanwhile"
+
+    def write(sequence: int) -> int:
+        records = one_batch(b"%d" % sequence, producer_id=77, producer_epoch=0, base_sequence=sequence)
+        return int(answer_of(client, produce(topic, records)).error_code)
+
+    assert write(0) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with RawClient(broker.bootstrap_servers) as other:
+        other.ask(create_topic(topic), 7)
+    assert write(1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [write(0), write(1)] == [0, 0]
+    assert values(client, topic) == [b"0", b"1"]

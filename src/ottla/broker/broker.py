@@ -59,7 +59,7 @@ from ottla.config.listener_security import ListenerSecurity
 from ottla.config.topic import LogConfig
 from ottla.descriptors import DescriptorTable
 from ottla.disk import Disk, RealDisk
-from ottla.errors import ConfigError, StorageError
+from ottla.errors import ApiError, ConfigError, ErrorCode, StorageError
 from ottla.ids import TopicPartition
 from ottla.net.client import Connector, connect_tcp
 from ottla.net.connection import Handler
@@ -428,6 +428,18 @@ class Broker:
     def partition_state(self, topic: str, topic_id: UUID, index: int) -> PartitionState | None:
         name: str | None = topic if topic_id == ZERO_UUID else self.image.names_by_id.get(topic_id)
         return None if name is None else self.image.partition(TopicPartition(name, index))
+
+    def unless_outdated(self, error: ApiError) -> ApiError:
+        """What to say of a client that is ahead of a log here; NOT_LEADER_OR_FOLLOWER where others may lead it by now.
+
+        Only then is it ahead: an answer that says so would end a producer, or send a reader elsewhere.
+        """
+        is_ahead = error.code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.OFFSET_OUT_OF_RANGE)
+        if not is_ahead or self.cluster is None or self.cluster.knows_its_roles:
+            return error
+        return ApiError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not know whether it still leads: {error.message}"
+        )
 
     def publish(self, image: ClusterImage) -> None:
         """The cluster changed: partitions are made, led and dropped before anybody sees the new image."""

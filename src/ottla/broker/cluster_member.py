@@ -203,6 +203,15 @@ class ClusterMember:
             logger.info("whether topic %s is there is not known for now: %s", name, error)
             return False
 
+    @property
+    def knows_its_roles(self) -> bool:
+        """Whether others lead only what this broker was told that they do, as far as it can know.
+
+        Without a session, or in a new one whose registration the controller has not answered, it may lead no more.
+        """
+        is_connected = self._store.session.state is SessionState.CONNECTED
+        return is_connected and self.control.told_epoch == self.membership.epoch != NOT_REGISTERED
+
     # -- in-sync replicas ----------------------------------------------------------------------------------------------
 
     def fetched(self, partition: Partition, node_id: int) -> None:

@@ -70,6 +70,7 @@ class ControlRequests:
         self._listener_name = listener_name
         self._turn = asyncio.Lock()
         self.controller_epoch = 0
+        self.told_epoch = NOT_REGISTERED  # the registration for which roles were told last
 
     async def handle(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> object:
         """The answer to a request of the controller on this same broker."""
@@ -118,6 +119,7 @@ class ControlRequests:
                     response.topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
                 else:
                     response.partition_errors += errors
+            self.told_epoch = await self._broker_epoch()
             return response
 
     async def _take_roles(self, topic: LeaderAndIsrTopicState) -> dict[int, ErrorCode]:

@@ -119,7 +119,10 @@ class Coordinator(Generic[MachineType]):
     async def create_topic(self) -> None:
         """Makes the topic on its first use; ApiError says why it cannot be."""
         requested = self._new_topic(self._broker.config)
-        factor = min(requested.replication_factor, len(self._broker.image.brokers))
+        brokers = self._broker.image.brokers
+        if not brokers:  # cut off from a controller that is new, or not told of anybody yet
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker is known to be alive")
+        factor = min(requested.replication_factor, len(brokers))
         error = await self._broker.controller.create_unless_there(replace(requested, replication_factor=factor))
         if error is not None:
             raise error

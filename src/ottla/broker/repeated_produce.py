@@ -16,7 +16,7 @@ from contextlib import suppress
 from ottla.broker.partition import Partition
 from ottla.broker.produce_refusals import refuse
 from ottla.compiled import is_pure_python_asked_for
-from ottla.errors import ApiError
+from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.codec import encode
 from ottla.protocol.frames import framed
 from ottla.protocol.headers import encode_response_header
@@ -87,6 +87,8 @@ class RepeatedProduce:
         except TakesLongError:
             return None  # not a byte was stamped: the general way has a thread look at it
         except ApiError as error:
+            if error.code == ErrorCode.NOT_ENOUGH_REPLICAS:
+                return None  # nor was one here: the general way remembers who will send it again
             return _refused(target, frame, records, error)
         return _fill(
             target.answer, target.offsets_at, frame, first_offset, append_time_ms, partition.log.log_start_offset

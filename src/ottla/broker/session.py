@@ -7,6 +7,7 @@ the same: whoever becomes another principal, and whoever loses a right, is looke
 from __future__ import annotations
 
 from ottla.broker.login_state import LoginInProgress
+from ottla.broker.refused_starts import RefusedStarts
 from ottla.broker.repeated_produce import RepeatedProduce
 
 ANONYMOUS = "User:ANONYMOUS"  # a peer that has not said who it is, in Kafka's words
@@ -49,6 +50,7 @@ class Session:
         "login_started_ms",
         "mechanism",
         "principal",
+        "refused_starts",
         "version",
     )
 
@@ -63,6 +65,7 @@ class Session:
         self.ends_ms: int | None = None  # when it must have logged in again, in steady time
         self.version = 0
         self._repeated: RepeatedProduce | None = None
+        self.refused_starts: RefusedStarts | None = None  # from the first on
         self._version_then = self._rules_version_then = 0  # when it was begun
 
     def become(self, principal: str) -> None:

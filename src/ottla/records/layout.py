@@ -34,6 +34,7 @@ MAGIC_AT = 16
 CRC_AT = 17
 ATTRIBUTES_AT = 21
 MAX_TIMESTAMP_AT = 35
+PRODUCER_AT = 43  # id, epoch and base sequence stand together
 
 MAGIC = 2
 # The shortest message of magic 0: checksum, magic, attributes, null key, null value.

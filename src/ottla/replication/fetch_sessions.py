@@ -77,7 +77,10 @@ class FetchSession:
         self.last_used_ms = now_ms
         self.partitions: OrderedDict[WantedKey, _Wanted] = OrderedDict()
 
-    def add(self, named: list[tuple[WantedKey, FetchPartition]], names: Names) -> Steps[None]:
+    def add(
+        self, named: list[tuple[WantedKey, FetchPartition]], names: Names, *, is_follower: bool = False
+    ) -> Steps[None]:
+        """A follower that names a partition in another epoch did not hear what was reported in the one before."""
         for number, (key, entry) in enumerate(named, 1):
             if number % STEP == 0:
                 yield
@@ -85,6 +88,8 @@ class FetchSession:
             if wanted is None:
                 self.partitions[key] = _Wanted(entry, names.get(key.topic_id))
             else:
+                if is_follower and wanted.entry.current_leader_epoch != entry.current_leader_epoch:
+                    wanted.reported = NOTHING_REPORTED
                 wanted.entry = entry
 
     def forget(self, request: FetchRequest) -> Steps[None]:
@@ -194,7 +199,7 @@ class FetchSessions:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session names topics by name or by id, not both")
         known.advance(now_ms)
         self._sessions.move_to_end(known.session_id)
-        yield from known.add(named, names)
+        yield from known.add(named, names, is_follower=replica_id_of(request) >= 0)
         yield from known.forget(request)
         if not known.partitions:
             self._sessions.pop(known.session_id, None)
@@ -222,6 +227,11 @@ class FetchSessions:
         del self._sessions[oldest.session_id]
         self.evicted_count += 1
         return True
+
+
+def replica_id_of(request: FetchRequest) -> int:
+    """The broker that fetches as a follower; negative for any other reader."""
+    return request.replica_id if request.replica_state is None else request.replica_state.replica_id
 
 
 def entries(request: FetchRequest) -> Steps[list[tuple[WantedKey, FetchPartition]]]:

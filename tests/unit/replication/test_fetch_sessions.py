@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ApiError, ErrorCode
+from ottla.protocol.wire import ZERO_UUID
 from ottla.replication.fetch_sessions import (
     EPOCH_MAX,
     EVICTION_MS,
@@ -16,6 +17,7 @@ from ottla.replication.fetch_sessions import (
     FetchPlan,
     FetchSessions,
     Reported,
+    WantedKey,
 )
 from ottla.testing.raw_requests import fetch
 from ottla.testing.steps import finished
@@ -136,6 +138,24 @@ def test_only_news_are_told_and_each_once() -> None:
     assert not plan.note_reported(second, Reported(7, 0), **QUIET)
     assert plan.note_reported(second, Reported(7, 3), **QUIET), "the log start moved"
     assert plan.note_reported(first, Reported(0, 0), **RECORDS)
+
+
+def test_a_follower_in_a_new_epoch_is_told_again() -> None:
+    """What was reported in the epoch before it did not listen to."""
+    cache = sessions()
+    session = opened(cache, (0,)).session_id
+    key = WantedKey("t", ZERO_UUID, 0)
+
+    def reported(epoch: int, leader_epoch: int, replica_id: int) -> bool:
+        request = fetch("t", partitions=[0], session_id=session, session_epoch=epoch, current_leader_epoch=leader_epoch)
+        request.replica_id = replica_id
+        plan = plan_of(cache, request, 12, 0)
+        return plan.note_reported(key, Reported(5, 0), has_records=False, has_trouble=False)
+
+    assert reported(1, 3, replica_id=2)
+    assert not reported(2, 3, replica_id=2)
+    assert reported(3, 4, replica_id=2)
+    assert not reported(4, 5, replica_id=-1)
 
 
 def test_whoever_got_something_goes_to_the_end_of_the_row() -> None:

@@ -18,7 +18,7 @@ from ottla.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from ottla.replication.fetch_sessions import FetchPlan, Reported, WantedKey
+from ottla.replication.fetch_sessions import FetchPlan, Reported, WantedKey, replica_id_of
 from ottla.replication.leader import NO_EPOCH
 from ottla.replication.read_replicas import has_rack_aware_selector, replica_in_rack
 from ottla.runtime.signal import Signal, Watch
@@ -103,7 +103,7 @@ class _Reading:
         self._request = request
         self._context = context
         self._plan = plan
-        replica_id = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
+        replica_id = replica_id_of(request)
         self._follower_id = replica_id if replica_id >= 0 else None  # every negative id is a consumer's
         self._reads_followers = self._follower_id is None and context.version >= FIRST_RACK_VERSION
         # Of the consumer, where somebody wants it to matter. A broker that is alone has no followers.
@@ -177,7 +177,8 @@ class _Reading:
                 self._read_from[place] = read_from
             bytes_left = max(0, self._bytes_max - self._bytes_read)
             data = self._read(partition, entry, bytes_left, is_first=self._bytes_read == 0)
-        except ApiError as error:
+        except ApiError as refusal:
+            error = refusal if self._follower_id is not None else self._broker.unless_outdated(refusal)
             code = self._of_topic_that_went(key) if error.code == ErrorCode.UNKNOWN_TOPIC_ID else error.code
             data = _failed(entry.partition, code)
             self._is_complete = True

@@ -40,7 +40,8 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, context: Conte
         try:
             await asyncio.shield(coordinator.create_topic())  # a client that hangs up must not leave it half made
         except ApiError as error:
-            logger.error("%s cannot be created: %s", coordinator.topic, error)
+            level = logging.INFO if error.code.retriable else logging.ERROR
+            logger.log(level, "%s cannot be created: %s", coordinator.topic, error)
             return _response(context, [_failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE) for key in keys])
     return _response(context, await broker.turns.finish(_all_found(broker, coordinator, keys, context)))
 

@@ -14,6 +14,7 @@ from uuid import UUID
 from ottla.broker.commits import PendingCommit, committed
 from ottla.broker.partition import ALL_REPLICAS, Partition
 from ottla.broker.produce_refusals import refuse
+from ottla.broker.refused_starts import FOR_NOW, BatchStart, Place, RefusedStarts, start_of
 from ottla.broker.transactional_produce import TransactionChecks, has_transactional_batches
 from ottla.cluster.image import INTERNAL_TOPICS
 from ottla.errors import ApiError, ErrorCode, ProtocolError, RecordsError
@@ -61,11 +62,14 @@ class Waiting(NamedTuple):
 
     pending: PendingCommit
     answer: PartitionProduceResponse
+    place: Place
+    start: BatchStart | None
 
 
 class Unchecked(NamedTuple):
     """A batch that is checked in a thread, and the answer that waits for it."""
 
+    place: Place
     partition: Partition
     item: PartitionProduceData
     records: bytearray
@@ -92,12 +96,12 @@ async def handle(broker: Broker, request: ProduceRequest, context: Context) -> P
     if names_no_transaction and not unchecked and not uncommitted:
         _remember(broker, request, response, context)
     if unchecked:
-        await _append_checked(broker, request, unchecked, uncommitted, checks)
+        await _append_checked(broker, request, context, unchecked, uncommitted, checks)
     if request.acks == 0:
         _check_unanswered(response)
         return None
     if uncommitted:
-        await _wait_until_committed(broker, request, uncommitted)
+        await _wait_until_committed(broker, request, context, uncommitted)
     return _with_leaders(broker, context, response) if context.version >= FIRST_LEADER_VERSION else response
 
 
@@ -198,12 +202,22 @@ async def _append_all(
                 log_start_offset = partition.log.log_start_offset
                 if checks is not None:
                     checks.check_log(item)
+                starts = context.session.refused_starts
+                if starts is not None:
+                    starts.check(
+                        _place(topic, item), start_of(records), partition.log.producers, broker.clock.steady_ms()
+                    )
                 appended = partition.append(records, acks=acks, now_ms=now_ms)
-                _accept(answer, partition, appended, acks, uncommitted)
+                if _accept(answer, partition, appended, acks):
+                    pending = PendingCommit(partition, appended.last_offset + 1)
+                    uncommitted.append(Waiting(pending, answer, _place(topic, item), start_of(records)))
             except TakesLongError:
-                unchecked.append(Unchecked(partition, item, bytearray(records), answer))
-            except ApiError as error:
+                unchecked.append(Unchecked(_place(topic, item), partition, item, bytearray(records), answer))
+            except ApiError as refusal:
+                error = broker.unless_outdated(refusal)
                 refuse(answer, error, item.records, log_start_offset)
+                if error.code in FOR_NOW:
+                    _note_refused(broker, context, _place(topic, item), start_of(item.records))
             partitions.append(answer)
             if pace is not None and pace.is_spent:
                 await pace.yield_turn()
@@ -226,36 +240,56 @@ def _checked_request(item: PartitionProduceData, version: int) -> Buffer:
     return records
 
 
+def _place(topic: TopicProduceData, item: PartitionProduceData) -> Place:
+    return Place(topic.name, topic.topic_id, item.index)
+
+
+def _note_refused(broker: Broker, context: Context, place: Place, start: BatchStart | None) -> None:
+    """Remembers a batch that will come again, so that those behind it wait for it."""
+    if start is None:
+        return
+    session = context.session
+    if session.refused_starts is None:
+        session.refused_starts = RefusedStarts()
+    session.refused_starts.note(place, start, broker.clock.steady_ms())
+
+
 async def _append_checked(
     broker: Broker,
     request: ProduceRequest,
+    context: Context,
     unchecked: list[Unchecked],
     uncommitted: list[Waiting],
     checks: TransactionChecks | None,
 ) -> None:
     """Appends the batches that take long, each once a thread has found it sound."""
     acks = request.acks
-    for partition, item, records, answer in unchecked:
+    for place, partition, item, records, answer in unchecked:
         try:
             async with broker.long_checks:
                 admit = partial(partition.log.admission.admit, records, broker.clock.now_ms())
                 admitted = await broker.offload.computed(admit)
             if checks is not None:
                 checks.check_log(item)  # a marker may have come meanwhile
+            start, starts = start_of(records), context.session.refused_starts
+            if starts is not None:
+                starts.check(place, start, partition.log.producers, broker.clock.steady_ms())
             appended = partition.append_admitted(admitted, acks=acks, now_ms=broker.clock.now_ms())
-            _accept(answer, partition, appended, acks, uncommitted)
-        except ApiError as error:
+            if _accept(answer, partition, appended, acks):
+                uncommitted.append(Waiting(PendingCommit(partition, appended.last_offset + 1), answer, place, start))
+        except ApiError as refusal:
+            error = broker.unless_outdated(refusal)
             refuse(answer, error, records, partition.log.log_start_offset)
+            if error.code in FOR_NOW:
+                _note_refused(broker, context, place, start_of(records))
 
 
-def _accept(
-    answer: PartitionProduceResponse, partition: Partition, appended: Appended, acks: int, uncommitted: list[Waiting]
-) -> None:
+def _accept(answer: PartitionProduceResponse, partition: Partition, appended: Appended, acks: int) -> bool:
+    """Tells where the records are; whether that is right only once they are committed."""
     answer.base_offset = appended.first_offset
     answer.log_append_time_ms = appended.append_time_ms
     answer.log_start_offset = partition.log.log_start_offset
-    if acks == ALL_REPLICAS and partition.committed_offset <= appended.last_offset:
-        uncommitted.append(Waiting(PendingCommit(partition, appended.last_offset + 1), answer))
+    return acks == ALL_REPLICAS and partition.committed_offset <= appended.last_offset
 
 
 def _check_unanswered(response: ProduceResponse) -> None:
@@ -269,17 +303,20 @@ def _check_unanswered(response: ProduceResponse) -> None:
                 )
 
 
-async def _wait_until_committed(broker: Broker, request: ProduceRequest, uncommitted: list[Waiting]) -> None:
+async def _wait_until_committed(
+    broker: Broker, request: ProduceRequest, context: Context, uncommitted: list[Waiting]
+) -> None:
     """Waits until every in-sync replica has the records, or the request's time is up."""
     deadline = broker.loop.time() + max(0, request.timeout_ms) / 1000
     outcomes = await committed([waiting.pending for waiting in uncommitted], deadline)
-    for (pending, answer), outcome in zip(uncommitted, outcomes, strict=True):
+    for (pending, answer, place, start), outcome in zip(uncommitted, outcomes, strict=True):
         error = outcome
         if not error and not pending.partition.has_enough_in_sync:
             error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         if error:
             answer.error_code = error
             answer.base_offset = NO_OFFSET
+            _note_refused(broker, context, place, start)
 
 
 def _with_leaders(broker: Broker, context: Context, response: ProduceResponse) -> ProduceResponse:

@@ -142,7 +142,7 @@ class Producer(Generic[Key, Value]):
         )
         self._hashes_keys = isinstance(self._partitioner, Murmur2)
         self._rng = random.Random()
-        self._cluster = cluster_of(self.settings, self.client_id, connector)
+        self._cluster = cluster_of(self.settings, self.client_id, connector, self._rng)
         self._accumulator = Accumulator(
             accumulator_options(self.settings), MemoryPool(self.settings.buffer_memory), self._rng
         )
