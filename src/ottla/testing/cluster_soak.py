@@ -3,94 +3,90 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Coroutine
+from random import Random
+from typing import Any, Final
 
-from ottla.testing.network import Conditions
+from ottla.testing.cluster_climate import DIRECTORIES, ClusterClimate
+from ottla.testing.cluster_faults import ClusterFaults
+from ottla.testing.cluster_workload import (
+    GroupReads,
+    IdempotentProducer,
+    Transactions,
+    Work,
+    check_order,
+    consume,
+    join_group,
+    produce_once,
+    transact,
+    watch_ends,
+)
 from ottla.testing.simulated_cluster import SimulatedCluster
 from ottla.testing.world import World
 
 TOPIC: Final = "t"
-PARTITIONS: Final = 2
-FAULTS: Final = 6
-FAULT_S_MAX: Final = 6.0
-SECONDS_MAX: Final = 900.0
-ACKNOWLEDGED_MIN: Final = 20  # else the run says nothing
-CLOCK_JUMP_MS_MAX: Final = 3_600_000
-KINDS: Final = ("kill", "power loss", "stop", "network", "zookeeper", "session", "ensemble", "clock")
+TRANSACTIONS_TOPIC: Final = "x"
+TRANSACTIONS_PARTITIONS: Final = 2
+SECONDS_MAX: Final = 1800.0
+IDEMPOTENT: Final = ("i", "j")
+MEMBERS: Final = ("m", "n")
 
 
-def soak_cluster(seed: int) -> None:
+def soak_cluster(seed: int, climate: ClusterClimate | None = None) -> None:
     """Runs one history; SimulationError says what went wrong and how to replay it."""
-    world = World(seed, Conditions())
+    drawn = ClusterClimate.of(Random(f"{seed}/climate")) if climate is None else climate
+    world = World(seed, drawn.network)
+    world.excuses = lambda message: any(directory in message for directory in DIRECTORIES)
+    settings = {"log.dirs": ",".join(DIRECTORIES)}
+    cluster = SimulatedCluster(world, drawn.brokers, settings, drawn.ensemble)
+    for broker in cluster.brokers.values():
+        broker.disk_delay_s = drawn.disk_delay_s
     replay = f"OTTLA_SIM_SEED={seed} python -m pytest tests/sim/test_cluster.py"
-    world.run(_history(SimulatedCluster(world)), seconds=SECONDS_MAX, replay=replay)
+    world.run(_history(cluster, drawn), seconds=SECONDS_MAX, replay=replay)
 
 
-async def _history(cluster: SimulatedCluster) -> None:
+async def _history(cluster: SimulatedCluster, climate: ClusterClimate) -> None:
     world = cluster.world
-    rng = world.rng("faults")
+    world.trace(str(climate))
     await cluster.start()
-    await cluster.create_topic(TOPIC, PARTITIONS)
-    work = [
-        world.loop.create_task(doing, name="work")
-        for doing in (cluster.watch(), cluster.produce("a"), cluster.produce("b"), cluster.consume("c"))
+    await cluster.create_topic(TOPIC, climate.partitions, {"internal.segment.bytes": str(climate.segment_bytes)})
+    if climate.has_transactions:
+        await cluster.create_topic(TRANSACTIONS_TOPIC, TRANSACTIONS_PARTITIONS)
+    outcomes = Transactions()
+    work = Work(cluster, climate, TOPIC)
+    transactional = Work(cluster, climate, TRANSACTIONS_TOPIC)
+    clients: list[Coroutine[Any, Any, None]] = [
+        cluster.watch(),
+        produce_once(work, "a"),
+        *(IdempotentProducer(work, name).run() for name in IDEMPOTENT),
+        consume(work, "c"),
+        watch_ends(work, "w"),
     ]
+    if climate.has_transactions:
+        clients.append(transact(transactional, "tx", outcomes))
+    if climate.has_group:
+        reads = GroupReads()
+        clients += [join_group(work, member, reads) for member in MEMBERS]
+    tasks = [world.loop.create_task(client, name="client") for client in clients]
     await asyncio.sleep(1.0)
-    for _ in range(FAULTS):
-        await _one_fault(cluster, rng.choice(KINDS))
-        await asyncio.sleep(rng.random() * FAULT_S_MAX)
+    await ClusterFaults(cluster, climate).come()
     await cluster.settle(is_quiet=False)
     await asyncio.sleep(1.0)
-    for task in work:
-        task.cancel()
-    await asyncio.wait(work)
-    for task in work:
-        if not task.cancelled():
-            task.result()
+    await _end(tasks)
     await cluster.settle(is_quiet=True)
     cluster.look()
     cluster.check()
+    check_order(work, IDEMPOTENT)
+    outcomes.check(transactional)
     acknowledged = sum(len(told.acknowledged) for told in cluster.observed.values())
-    assert acknowledged >= ACKNOWLEDGED_MIN, f"{acknowledged} records are too few to say anything"
+    assert acknowledged, "nothing was acknowledged: the history says nothing"
     await cluster.close()
 
 
-async def _one_fault(cluster: SimulatedCluster, kind: str) -> None:
-    world = cluster.world
-    rng = world.rng(f"fault at {world.loop.time()}")
-    if not cluster.running:
-        return
-    node_id = rng.choice(cluster.running)
-    broker = cluster.brokers[node_id]
-    lasts_s = rng.random() * FAULT_S_MAX
-    world.trace(f"fault: {kind} of {broker.name} for {lasts_s:.1f} s")
-    match kind:
-        case "kill":
-            await cluster.crash(node_id, power_loss=False)
-            await asyncio.sleep(lasts_s)
-            cluster.begin_start(node_id)
-        case "power loss" if cluster.is_settled():  # a replica may lose what was not on its disk, if others have it
-            await cluster.crash(node_id, power_loss=True)
-            await asyncio.sleep(lasts_s)
-            cluster.begin_start(node_id)
-        case "stop":
-            await broker.stop()
-            await asyncio.sleep(lasts_s)
-            cluster.begin_start(node_id)
-        case "network":
-            other = rng.choice([name for name in cluster.brokers if name != node_id])
-            world.network.cut(broker.name, cluster.brokers[other].name)
-            await asyncio.sleep(lasts_s)
-            world.network.heal()
-        case "zookeeper":
-            cluster.ensemble.cut(broker.name)
-            await asyncio.sleep(lasts_s)
-            cluster.ensemble.heal(broker.name)
-        case "session":
-            cluster.ensemble.end_session(broker.broker.store.session.session_id)
-        case "ensemble":
-            cluster.ensemble.go_down()
-            await asyncio.sleep(lasts_s)
-            cluster.ensemble.come_up()
-        case "clock":
-            broker.clock.skew_ms += rng.randrange(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()

@@ -1,4 +1,4 @@
-"""A whole cluster in a simulated world: brokers, an ensemble, clients, and what must never happen to them.
+"""A whole cluster in a simulated world: brokers, an ensemble, and what must never happen to them.
 
     world = World(seed)
     cluster = SimulatedCluster(world)
@@ -10,7 +10,8 @@
         cluster.check(...)
 
 What clients were told is kept: a record that was acknowledged stands at its offset for ever, on every replica, and so
-does one that was read. No two brokers lead a partition in one epoch, and epochs only grow.
+does one that was read. No two brokers lead a partition in one epoch, epochs only grow, what is committed is the same
+everywhere, and every replica knows the same of its producers.
 """
 
 from __future__ import annotations
@@ -18,18 +19,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.partition import Partition
 from ottla.cluster import nodes
-from ottla.cluster.image import NO_LEADER
-from ottla.errors import ErrorCode, OttlaError
+from ottla.cluster.image import PartitionState
+from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.records import batch
-from ottla.testing.audit import batches_of
-from ottla.testing.raw_requests import create_topic, fetch, one_batch, produce
+from ottla.testing.audit import audit, batches_of
+from ottla.testing.raw_requests import create_topic
 from ottla.testing.simulated_ensemble import EnsembleConditions, SimulatedEnsemble
 from ottla.testing.wire_client import WireClient
 from ottla.testing.world import PORT, BrokerProcess, ProcessDiedError, SimulatedClock, World
@@ -37,12 +37,13 @@ from ottla.testing.world import PORT, BrokerProcess, ProcessDiedError, Simulated
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-PRODUCE_VERSION: Final = 9
-FETCH_VERSION: Final = 11
 CREATE_VERSION: Final = 5
 CLIENT_TIMEOUT_S: Final = 2.0
 RESTART_S: Final = 0.5
 LOOK_S: Final = 0.05
+COMPARE_EVERY: Final = 40  # looks
+REPLICATION: Final = 3
+VALUE_BYTES_SHOWN: Final = 20
 SETTINGS: Final = {
     "zookeeper.connect": "ensemble",
     "zookeeper.session.timeout.ms": "2000",
@@ -56,27 +57,40 @@ SETTINGS: Final = {
     "leader.imbalance.check.interval.seconds": "7",
     "min.insync.replicas": "2",
     "default.replication.factor": "3",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "200",
+    # Replicas of a compacted log differ: here they must not.
+    "log.cleaner.enable": "false",
 }
 
 
 @dataclass(slots=True)
 class Observed:
-    """What clients were told of one partition: value by offset."""
+    """What clients were told of one partition: value by offset, and where it ends."""
 
     acknowledged: dict[int, bytes] = field(default_factory=dict)
     read: dict[int, bytes] = field(default_factory=dict)
+    implied: list[bytes] = field(default_factory=list)  # acknowledged by what came after them
+    end: int = 0
 
 
 class SimulatedCluster:
     """Brokers 1 to `size` of a world, and what was seen of them."""
 
-    def __init__(self, world: World, size: int = 3, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        size: int = 3,
+        settings: Mapping[str, str] | None = None,
+        ensemble: EnsembleConditions | None = None,
+    ) -> None:
         self.world = world
         self.ensemble = world.ensemble = SimulatedEnsemble(
             world.loop,
             world.rng("ensemble"),
             SimulatedClock(world.loop).now_ms,
-            EnsembleConditions(session_timeout_s=2.0, lag_s_max=0.1),
+            ensemble or EnsembleConditions(session_timeout_s=2.0, lag_s_max=0.1),
             world.trace,
         )
         self.brokers = {
@@ -84,10 +98,14 @@ class SimulatedCluster:
             for node_id in range(1, size + 1)
         }
         self.observed: dict[TopicPartition, Observed] = {}
-        self._leaders: dict[tuple[TopicPartition, int], int] = {}
+        self.deleting: set[str] = set()  # topics that somebody asked to delete
+        self.sick: set[int] = set()  # brokers with a disk that does not work
+        self._leaders: dict[tuple[TopicPartition, object, int], int] = {}
         self._epochs: dict[TopicPartition, int] = {}
+        self._roles: dict[tuple[BrokerProcess, int, TopicPartition, object], int] = {}
         self._starting: dict[int, asyncio.Task[None]] = {}
         self._client_host = world.network.host("client")
+        self._looks = 0
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -97,7 +115,9 @@ class SimulatedCluster:
 
     def begin_start(self, node_id: int) -> None:
         """Starts a broker, however long that takes: its earlier session may have to end first."""
-        self._starting[node_id] = self.world.loop.create_task(self._start(self.brokers[node_id]), name="starting")
+        starting = self._starting.get(node_id)
+        if not self.brokers[node_id].is_alive and (starting is None or starting.done()):
+            self._starting[node_id] = self.world.loop.create_task(self._start(self.brokers[node_id]), name="starting")
 
     async def _start(self, broker: BrokerProcess) -> None:
         while True:
@@ -109,6 +129,13 @@ class SimulatedCluster:
             except OttlaError:  # the ensemble could not be asked, so the process ended; somebody starts it again
                 await broker.crash()
                 await asyncio.sleep(RESTART_S)
+
+    async def stop(self, node_id: int) -> None:
+        """The clean end of a broker, unless it is killed before it gets there."""
+        try:
+            await self.brokers[node_id].stop()
+        except ProcessDiedError:
+            return
 
     async def crash(self, node_id: int, *, power_loss: bool) -> None:
         if self.brokers[node_id].is_alive:
@@ -135,30 +162,50 @@ class SimulatedCluster:
         self.ensemble.come_up()
         for node_id, broker in self.brokers.items():
             self.ensemble.heal(broker.name)
-            if not broker.is_alive:
-                self.begin_start(node_id)
-        async with asyncio.timeout(seconds):
-            for starting in list(self._starting.values()):
-                await starting
-            while not self.is_settled(is_quiet=is_quiet):
-                await asyncio.sleep(LOOK_S)
+            self.begin_start(node_id)
+        try:
+            async with asyncio.timeout(seconds):
+                for starting in list(self._starting.values()):
+                    await starting
+                while self.unsettled(is_quiet=is_quiet) is not None:
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            self.world.fail(f"not settled {seconds} s after the last fault: {self.unsettled(is_quiet=is_quiet)}")
+            raise
 
-    def is_settled(self, *, is_quiet: bool = False) -> bool:
-        if len(self.running) < len(self.brokers):
-            return False
-        for name in self.observed:
-            replicas = self.replicas(name)
-            leaders = [replica for replica in replicas if replica.current_leader is not None]
-            if len(replicas) < len(self.brokers) or len(leaders) != 1:
-                return False
-            leader = leaders[0].leader
-            ends = {replica.log.end_offset for replica in replicas}
-            marks = {replica.high_watermark for replica in replicas}
-            if len(leader.isr) < len(self.brokers) or leader.proposal is not None:
-                return False
-            if is_quiet and len(ends | marks) != 1:
-                return False
-        return True
+    def is_settled(self) -> bool:
+        return self.unsettled(is_quiet=False) is None
+
+    def unsettled(self, *, is_quiet: bool) -> str | None:
+        """What is not as it should be without faults; None where nothing is."""
+        down = self.brokers.keys() - self.running
+        if down:
+            return f"brokers {down} are not back"
+        for name, state in self.states().items():
+            if name.topic in self.deleting:
+                return f"{name} is still there"
+            reason = self._unsettled(name, state, is_quiet=is_quiet)
+            if reason is not None:
+                return f"{name}: {reason}"
+        missing = {name for name in self.observed if self.ensemble.tree.entry(nodes.state_path(*name)) is None}
+        return f"{missing} are not there" if missing else None
+
+    def _unsettled(self, name: TopicPartition, state: PartitionState, *, is_quiet: bool) -> str | None:
+        replicas = self.replicas(name)
+        leaders = [replica for replica in replicas if replica.current_leader is not None]
+        if {*state.replicas} != {*state.isr} or state.adding or state.removing:
+            return f"{state} is not in sync"
+        if len(replicas) != len(state.replicas) or len(leaders) != 1:
+            return f"{len(replicas)} replicas and {len(leaders)} leaders are here"
+        leader = leaders[0].leader
+        if {*leader.isr} != {*state.isr} or leader.proposal is not None or leader.node_id != state.leader:
+            return f"its leader knows {leader.isr} and proposes {leader.proposal}, the store has {state}"
+        places = {(replica.log.end_offset, replica.high_watermark) for replica in replicas}
+        if is_quiet and any(any(replica.log.producers.ongoing_transactions()) for replica in replicas):
+            return "a transaction is open"
+        if is_quiet and {*places} != {(leader.high_watermark, leader.high_watermark)}:
+            return f"end offsets and high watermarks are {places}"
+        return None
 
     def replicas(self, name: TopicPartition) -> list[Partition]:
         found = (self.brokers[node_id].broker.replicas.get(name) for node_id in self.running)
@@ -174,105 +221,148 @@ class SimulatedCluster:
 
     def look(self) -> None:
         for node_id in self.running:
-            for partition in self.brokers[node_id].broker.replicas:
-                leader = partition.current_leader
-                if leader is not None:
-                    first = self._leaders.setdefault((partition.name, leader.epoch), node_id)
-                    if first != node_id:
-                        self.world.fail(f"{first} and {node_id} lead {partition.name} in epoch {leader.epoch}")
-        for name in self.observed:
-            entry = self.ensemble.tree.entry(nodes.state_path(*name))
-            if entry is not None:
-                state = nodes.decode_state("", entry.data, (), entry.version)
-                if state.leader_epoch < self._epochs.get(name, 0):
-                    self.world.fail(f"the epoch of {name} went back to {state.leader_epoch}")
-                self._epochs[name] = state.leader_epoch
+            process = self.brokers[node_id]
+            for partition in process.broker.replicas:
+                self._look_at(process, node_id, partition)
+        for name, state in self.states().items():
+            if name in self.observed and state.leader_epoch < self._epochs.get(name, 0):
+                self.world.fail(f"the epoch of {name} went back to {state.leader_epoch}")
+            self._epochs[name] = state.leader_epoch
+        self._looks += 1
+        if self._looks % COMPARE_EVERY == 0:
+            for name in self.observed:
+                self.compare(name, committed_only=True)
+
+    def _look_at(self, process: BrokerProcess, node_id: int, partition: Partition) -> None:
+        name, leader, log = partition.name, partition.current_leader, partition.log
+        if leader is not None:
+            first = self._leaders.setdefault((name, partition.topic_id, leader.epoch), node_id)
+            if first != node_id:
+                self.world.fail(f"{first} and {node_id} lead {name} in epoch {leader.epoch}")
+        if not log.log_start_offset <= partition.high_watermark <= log.end_offset:
+            self.world.fail(
+                f"{name} on {node_id}: {log.log_start_offset=} {partition.high_watermark=} {log.end_offset=}"
+            )
+        role = (process, process.starts, name, partition.topic_id)
+        if partition.leader_epoch < self._roles.get(role, partition.leader_epoch):
+            self.world.fail(f"{name} on {node_id} went back to epoch {partition.leader_epoch}")
+        self._roles[role] = partition.leader_epoch
+
+    def states(self) -> dict[TopicPartition, PartitionState]:
+        """What the store says of all partitions of all topics."""
+        tree = self.ensemble.tree
+        found: dict[TopicPartition, PartitionState] = {}
+        if tree.entry(nodes.TOPICS) is None:
+            return found
+        for topic in tree.children(nodes.TOPICS):
+            entry = tree.entry(nodes.topic_path(topic))
+            assert entry is not None
+            for index, assigned in enumerate(nodes.decode_assignment(topic, entry.data).partitions):
+                state = tree.entry(nodes.state_path(topic, index))
+                if state is not None:
+                    decoded = nodes.decode_state("", state.data, assigned.replicas, state.version)
+                    found[TopicPartition(topic, index)] = decoded
+        return found
+
+    def compare(self, name: TopicPartition, *, committed_only: bool) -> None:
+        """All replicas have the same batches, or the same as far as all of them know to be committed."""
+        replicas = self.replicas(name)
+        upper_offset = min((replica.high_watermark for replica in replicas), default=0)
+        logs = [
+            [
+                (header.base_offset, header.leader_epoch, header.crc)
+                for header, _ in batches_of(replica.log)
+                if not committed_only or header.end_offset <= upper_offset
+            ]
+            for replica in replicas
+        ]
+        if any(log != logs[0] for log in logs):
+            self.world.fail(f"the replicas of {name} differ{' where they are committed' if committed_only else ''}")
 
     def check(self) -> None:
         """In the end: every replica has the same records, and all that clients were told is among them."""
+        for name in self.states():
+            self.compare(name, committed_only=False)
+            replicas = self.replicas(name)
+            for replica in replicas:
+                audit(replica.log)  # with what it knows of producers
         for name, told in self.observed.items():
-            logs = [contents(replica) for replica in self.replicas(name)]
-            if any(log != logs[0] for log in logs):
-                self.world.fail(f"the replicas of {name} differ")
+            values_here = contents(self.replicas(name)[0])
             for kind, values in (("acknowledged", told.acknowledged), ("read", told.read)):
                 for offset, value in values.items():
-                    found = logs[0].get(offset)
-                    if found is None or found[1] != value:
-                        self.world.fail(f"{name}: {value!r} was {kind} at {offset}, where {found} is")
+                    found = values_here.get(offset)
+                    if found != value:
+                        self.world.fail(f"{name}: {shown(value)} was {kind} at {offset}, where {shown(found)} is")
+            lost = set(told.implied).difference(values_here.values())
+            if lost:
+                self.world.fail(f"{name}: {shown(min(lost))} is not there, and what was sent behind it is")
+        for node_id in self.running:
+            for log in self.brokers[node_id].broker.logs:
+                if log.name.topic in self.deleting:
+                    self.world.fail(f"{log.name} was deleted and is still on {node_id}")
 
-    # -- clients -------------------------------------------------------------------------------------------------------
+    # -- asking --------------------------------------------------------------------------------------------------------
 
-    async def create_topic(self, name: str, partitions: int) -> None:
-        settings = {"internal.segment.bytes": "4000"}  # so that logs roll
-        request = create_topic(name, partitions, len(self.brokers), config=settings)
-        while True:
-            controller = self.brokers[self.running[0]].broker.image.controller_id
-            try:
-                response = await self.asked(controller, request, CREATE_VERSION)
-            except (OSError, TimeoutError):
-                continue
-            if response.topics[0].error_code != ErrorCode.NOT_CONTROLLER:
-                break
-        assert response.topics[0].error_code == ErrorCode.NONE, response
+    async def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        """A topic whose partitions clients use."""
+        while not await self.try_create_topic(name, partitions, config):
+            await asyncio.sleep(LOOK_S)
         for index in range(partitions):
             self.observed[TopicPartition(name, index)] = Observed()
 
+    async def try_create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> bool:
+        """Whether it was made, as far as the answer says."""
+        request = create_topic(name, partitions, min(REPLICATION, len(self.brokers)), config=config, timeout_ms=1000)
+        response = await self.ask_controller(request, CREATE_VERSION)
+        if response is None or response.topics[0].error_code:
+            return False
+        self.deleting.discard(name)
+        return True
+
+    async def ask_controller(self, request: object, version: int) -> Any:
+        """The answer of whoever a broker takes for the controller; None where there was none."""
+        if not self.running:
+            return None
+        controller = self.brokers[self.running[0]].broker.image.controller_id
+        if controller not in self.brokers:
+            return None
+        try:
+            return await self.asked(controller, request, version)
+        except (OSError, TimeoutError):
+            return None
+
     async def asked(self, node_id: int, request: object, version: int, *, timeout_s: float = CLIENT_TIMEOUT_S) -> Any:
         """The answer of a broker to one request on a connection of its own."""
-        sock = await asyncio.wait_for(self._client_host.connect(self.brokers[node_id].name, PORT), CLIENT_TIMEOUT_S)
-        client = WireClient(sock)
+        client = await self.connected(node_id)
         try:
             return await client.call(request, version, timeout_s=timeout_s)
         finally:
             client.close()
 
-    def _leader_of(self, name: TopicPartition, rng: Random) -> int:
-        """As some broker was told; NO_LEADER where it knows of none."""
-        if not self.running:
-            return NO_LEADER
-        state = self.brokers[rng.choice(self.running)].broker.image.partition(name)
-        return NO_LEADER if state is None else state.leader
+    async def connected(self, node_id: int) -> WireClient:
+        sock = await asyncio.wait_for(self._client_host.connect(self.brokers[node_id].name, PORT), CLIENT_TIMEOUT_S)
+        return WireClient(sock)
 
-    async def produce(self, client: str) -> None:
-        """Writes records, each once, whatever becomes of it; until it is cancelled."""
-        rng = self.world.rng(f"producer {client}")
-        for number in count():
-            await asyncio.sleep(rng.random() * 0.1)
-            name = rng.choice(list(self.observed))
-            leader = self._leader_of(name, rng)
-            if leader == NO_LEADER:
-                continue
-            value = f"{client} {number}".encode()
-            request = produce(name.topic, one_batch(value), partition=name.partition, timeout_ms=1000)
-            try:
-                response = await self.asked(leader, request, PRODUCE_VERSION)
-            except (OSError, TimeoutError):
-                continue  # it may be there or not
-            answer = response.responses[0].partition_responses[0]
-            if answer.error_code == ErrorCode.NONE:
-                self.observed[name].acknowledged[answer.base_offset] = value
+    def is_current_leader(self, name: TopicPartition, node_id: int) -> bool:
+        """Whether a broker leads, and no other does without its knowing: one that does not know tells what was so."""
+        if node_id not in self.running:
+            return False
+        partition, state = self.brokers[node_id].broker.replicas.get(name), self.states().get(name)
+        return (
+            partition is not None
+            and partition.is_leader
+            and state is not None
+            and (state.leader, state.leader_epoch) == (node_id, partition.leader_epoch)
+        )
 
-    async def consume(self, client: str) -> None:
-        """Reads all partitions from their beginning on; until it is cancelled."""
-        rng = self.world.rng(f"consumer {client}")
-        offsets = dict.fromkeys(self.observed, 0)
-        while True:
-            await asyncio.sleep(rng.random() * 0.1)
-            name = rng.choice(list(self.observed))
-            leader = self._leader_of(name, rng)
-            if leader == NO_LEADER:
-                continue
-            request = fetch(name.topic, offsets[name], partitions=[name.partition])
-            try:
-                response = await self.asked(leader, request, FETCH_VERSION)
-            except (OSError, TimeoutError):
-                continue
-            for topic in response.responses:
-                for data in topic.partitions:
-                    if data.error_code == ErrorCode.NONE and data.records:
-                        read = values_of(data.records)
-                        self.observed[name].read.update(read)
-                        offsets[name] = max(offsets[name], *(offset + 1 for offset in read))
+    def state_told(self, name: TopicPartition, rng: Random) -> PartitionState | None:
+        """The state of a partition as some broker was told."""
+        return self.brokers[rng.choice(self.running)].broker.image.partition(name) if self.running else None
+
+
+def shown(value: bytes | None) -> str:
+    """The beginning of a value, which is its name."""
+    return "nothing" if value is None else repr(value[:VALUE_BYTES_SHOWN])
 
 
 def values_of(data: Buffer) -> dict[int, bytes]:
@@ -280,18 +370,17 @@ def values_of(data: Buffer) -> dict[int, bytes]:
     view, found = memoryview(data), {}
     position = 0
     for header in batch.scan(view).headers:
-        for record in batch.iterate(view, position):
-            assert record.value is not None
-            found[record.offset] = record.value
+        if not header.is_control:
+            for record in batch.iterate(view, position):
+                assert record.value is not None
+                found[record.offset] = bytes(record.value)
         position += header.size_bytes
     return found
 
 
-def contents(partition: Partition) -> dict[int, tuple[int, bytes]]:
-    """What a replica holds, by offset, each with the epoch of its batch."""
+def contents(partition: Partition) -> dict[int, bytes]:
+    """The records of a replica by offset."""
     found = {}
-    for header, data in batches_of(partition.log):
-        for record in batch.iterate(data):
-            assert record.value is not None
-            found[record.offset] = (header.leader_epoch, record.value)
+    for _, data in batches_of(partition.log):
+        found.update(values_of(data))
     return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.errors import ProtocolError
@@ -42,6 +43,28 @@ class WireClient:
         except BaseException:
             self.close()
             raise
+
+    async def call_together(
+        self, requests: Sequence[object], version: int, *, pause_s: Callable[[], float], timeout_s: float = 30.0
+    ) -> list[Any]:
+        """The answers to requests that are under way together, each sent a pause after the one before."""
+        first = self._correlation_id + 1
+        answers: list[Any] = []
+        try:
+            async with asyncio.timeout(timeout_s):
+                for request in requests:
+                    await self.send(request, version)
+                    await asyncio.sleep(pause_s())
+                for number, request in enumerate(requests, first):
+                    api, answer = _api_of(request), await self._receive_frame()
+                    header, position = decode_response_header(answer, api.key, version)
+                    if header.correlation_id != number:
+                        raise ProtocolError(f"answer {header.correlation_id} to request {number}")
+                    answers.append(decode(api.response, answer, version, position))
+        except BaseException:
+            self.close()
+            raise
+        return answers
 
     async def send(self, request: object, version: int) -> None:
         """Only sends: for requests that have no answer."""

@@ -174,6 +174,7 @@ class BrokerProcess:
         self._life: Life | None = None
         self._broker: Broker | None = None
         self._store: SimulatedStore | None = None
+        self._offload: SlowOffload | None = None
 
     @property
     def broker(self) -> Broker:
@@ -204,8 +205,14 @@ class BrokerProcess:
         self._life = Life(f"{self.name} #{self.starts}")
         self._broker = await self._inside(self._started())
 
+    def slow_disk(self, delay_s: float) -> None:
+        """What runs in threads takes up to this long, until the next start."""
+        if self._offload is not None:
+            self._offload.delay_s = delay_s
+
     async def _started(self) -> Broker:
         offload = SlowOffload(self._world.rng(f"{self.name} disk {self.starts}"), self.disk_delay_s)
+        self._offload = offload
         broker = Broker(
             self.properties,
             disk=self.disk,

@@ -1,0 +1,228 @@
+"""What happens to a simulated cluster: a method for each kind of fault, and for what operators do meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from random import Random
+from typing import Final
+
+from ottla.cluster.image import NO_LEADER
+from ottla.errors import ErrorCode
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    DeleteTopicsRequest,
+    ElectLeadersRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
+)
+from ottla.testing.cluster_climate import DIRECTORIES, ClusterClimate
+from ottla.testing.simulated_cluster import LOOK_S, SimulatedCluster
+from ottla.testing.world import BrokerProcess
+
+CLOCK_JUMP_MS_MAX: Final = 3_600_000
+OPERATIONS_MAX: Final = 40  # of a disk, until it stops in the middle of one
+HAND_OVER_S: Final = 3.0
+BACK_S_MAX: Final = 60.0
+BREAK_CHANCE: Final = 0.2
+LATE_S: Final = 2.5
+ELECT_VERSION: Final = 2
+REASSIGN_VERSION: Final = 0
+DELETE_VERSION: Final = 5
+PREFERRED: Final = 0
+
+
+class ClusterFaults:
+    """Draws one fault after the other."""
+
+    def __init__(self, cluster: SimulatedCluster, climate: ClusterClimate) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._climate = climate
+        self._rng = cluster.world.rng("faults")
+        self._made = 0
+
+    async def come(self) -> None:
+        for _ in range(self._climate.fault_count):
+            await asyncio.sleep(self._rng.random() * self._climate.fault_s_max)
+            kind = self._climate.kind(self._rng)
+            # Whatever a fault draws does not change which faults come next.
+            rng = self._world.rng(f"fault at {self._world.loop.time()}")
+            if not self._cluster.running:
+                continue
+            node_id = rng.choice(self._cluster.running)
+            self._world.trace(f"fault: {kind} of {node_id}")
+            await getattr(self, kind)(node_id, rng)
+
+    def _process(self, node_id: int) -> BrokerProcess:
+        return self._cluster.brokers[node_id]
+
+    async def _last(self, rng: Random) -> None:
+        await asyncio.sleep(rng.random() * self._climate.fault_s_max)
+
+    # -- processes -----------------------------------------------------------------------------------------------------
+
+    async def kill(self, node_id: int, rng: Random) -> None:
+        await self._cluster.crash(node_id, power_loss=False)
+        await self._last(rng)
+        self._cluster.begin_start(node_id)
+
+    async def kill_in_a_write(self, node_id: int, rng: Random) -> None:
+        stopping = self._world.loop.create_task(
+            self._process(node_id).disk_stops(rng.randrange(OPERATIONS_MAX), written=rng.random()), name="disk stops"
+        )
+        await asyncio.wait([stopping], timeout=self._climate.fault_s_max)
+        stopping.cancel()
+        await asyncio.wait([stopping])
+        await self.kill(node_id, rng)
+
+    async def power_loss(self, node_id: int, rng: Random) -> None:
+        """A replica may lose what was not on its disk, if others have it: nothing happens to these before it is back.
+
+        Else it could be the only one left that was in sync, and without what it lost.
+        """
+        if not self._cluster.is_settled():
+            return
+        await self._cluster.crash(node_id, power_loss=True)
+        await self._last(rng)
+        self._cluster.begin_start(node_id)
+        deadline = self._world.loop.time() + BACK_S_MAX
+        while not self._cluster.is_settled() and self._world.loop.time() < deadline:
+            await asyncio.sleep(LOOK_S)
+
+    async def stop(self, node_id: int, rng: Random) -> None:
+        await self._cluster.stop(node_id)
+        await self._last(rng)
+        self._cluster.begin_start(node_id)
+
+    async def hand_over_and_kill(self, node_id: int, rng: Random) -> None:
+        """A leader goes in peace, and the next one as soon as another broker has begun to follow it."""
+        led = [partition.name for partition in self._process(node_id).broker.replicas if partition.is_leader]
+        led = [name for name in led if name in self._cluster.observed]
+        if not led:
+            return
+        name = rng.choice(led)
+        stopping = self._world.loop.create_task(self._cluster.stop(node_id), name="hand over")
+        deadline = self._world.loop.time() + HAND_OVER_S
+        successor = NO_LEADER
+        while successor == NO_LEADER and self._world.loop.time() < deadline:
+            await asyncio.sleep(0.001)
+            successor = self._followed(name, without=node_id)
+        if successor != NO_LEADER:
+            await self._cluster.crash(successor, power_loss=False)
+        await stopping
+        await self._last(rng)
+        for stopped in (node_id, successor):
+            if stopped != NO_LEADER:
+                self._cluster.begin_start(stopped)
+
+    def _followed(self, name: TopicPartition, *, without: int) -> int:
+        """The broker whom a replica follows; NO_LEADER where none follows another than `without`."""
+        for replica in self._cluster.replicas(name):
+            follower = replica.follower
+            if follower is not None and follower.leader_id not in (without, NO_LEADER):
+                return follower.leader_id if follower.leader_id in self._cluster.running else NO_LEADER
+        return NO_LEADER
+
+    # -- the network ---------------------------------------------------------------------------------------------------
+
+    async def part_two(self, node_id: int, rng: Random) -> None:
+        other = rng.choice([other for other in self._cluster.brokers if other != node_id])
+        names = self._process(node_id).name, self._process(other).name
+        self._world.network.cut(*names)
+        await self._last(rng)
+        self._world.network.heal(*names)
+
+    async def isolate(self, node_id: int, rng: Random) -> None:
+        """No broker reaches it; ZooKeeper and clients do."""
+        others = [self._process(other).name for other in self._cluster.brokers if other != node_id]
+        for other in others:
+            self._world.network.cut(self._process(node_id).name, other)
+        await self._last(rng)
+        for other in others:
+            self._world.network.heal(self._process(node_id).name, other)
+
+    async def reset_connections(self, node_id: int, rng: Random) -> None:
+        connections = self._world.network.connections()
+        for connection in rng.sample(connections, len(connections) // 2):
+            self._world.network.reset(connection)
+
+    # -- the metadata store --------------------------------------------------------------------------------------------
+
+    async def cut_from_zookeeper(self, node_id: int, rng: Random) -> None:
+        self._cluster.ensemble.cut(self._process(node_id).name)
+        await self._last(rng)
+        self._cluster.ensemble.heal(self._process(node_id).name)
+
+    async def end_session(self, node_id: int, rng: Random) -> None:
+        self._cluster.ensemble.end_session(self._process(node_id).broker.store.session.session_id)
+
+    async def ensemble_down(self, node_id: int, rng: Random) -> None:
+        self._cluster.ensemble.go_down()
+        await self._last(rng)
+        self._cluster.ensemble.come_up()
+
+    async def lose_store_answers(self, node_id: int, rng: Random) -> None:
+        """Commits are made, and nobody is told."""
+        conditions = self._cluster.ensemble.conditions
+        conditions.break_chance = BREAK_CHANCE
+        await self._last(rng)
+        conditions.break_chance = 0.0
+
+    async def watch_late(self, node_id: int, rng: Random) -> None:
+        conditions = self._cluster.ensemble.conditions
+        conditions.lag_s_max = LATE_S
+        await self._last(rng)
+        conditions.lag_s_max = self._climate.store_lag_s_max
+
+    # -- machines ------------------------------------------------------------------------------------------------------
+
+    async def set_the_clock(self, node_id: int, rng: Random) -> None:
+        self._process(node_id).clock.skew_ms += rng.randrange(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
+
+    async def slow_the_disk(self, node_id: int, rng: Random) -> None:
+        """What threads do takes up to a second, until the next start."""
+        self._process(node_id).slow_disk(rng.random())
+
+    async def fail_a_directory(self, node_id: int, rng: Random) -> None:
+        """It is offline until the broker is started again, with a disk that works."""
+        process = self._process(node_id)
+        directory = rng.choice(DIRECTORIES)
+        self._cluster.sick.add(node_id)
+        process.disk.fail(f"{directory}/*-[0-9]*/*.log", "write", errno.EIO)
+        await self._last(rng)
+        await self._cluster.crash(node_id, power_loss=False)
+        process.disk.heal()
+        self._cluster.sick.discard(node_id)
+        self._cluster.begin_start(node_id)
+
+    # -- operators -----------------------------------------------------------------------------------------------------
+
+    async def move_replicas(self, node_id: int, rng: Random) -> None:
+        """Some partition gets other replicas, in another order; a move that is under way is replaced."""
+        name = rng.choice(list(self._cluster.observed))
+        replicas = rng.sample(list(self._cluster.brokers), 3)
+        entry = ReassignablePartition(partition_index=name.partition, replicas=replicas)
+        request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=name.topic, partitions=[entry])])
+        await self._cluster.ask_controller(request, REASSIGN_VERSION)
+
+    async def elect_preferred(self, node_id: int, rng: Random) -> None:
+        name = rng.choice(list(self._cluster.observed))
+        partitions = [TopicPartitions(topic=name.topic, partitions=[name.partition])]
+        request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=partitions, timeout_ms=1000)
+        await self._cluster.ask_controller(request, ELECT_VERSION)
+
+    async def make_and_delete_a_topic(self, node_id: int, rng: Random) -> None:
+        """It may be deleted before all brokers have it; then its name is used again."""
+        self._made += 1
+        name = f"made-{self._made % 2}"
+        created = await self._cluster.try_create_topic(name, rng.choice([1, 3]))
+        await asyncio.sleep(rng.random() * 0.5)
+        if created and rng.random() < 0.8:
+            self._cluster.deleting.add(name)
+            request = DeleteTopicsRequest(topic_names=[name], timeout_ms=1000)
+            response = await self._cluster.ask_controller(request, DELETE_VERSION)
+            if response is not None and response.responses[0].error_code == ErrorCode.NONE:
+                self._world.trace(f"{name} is deleted")

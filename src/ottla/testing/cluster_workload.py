@@ -1,0 +1,413 @@
+"""The clients of a simulated cluster: each notes what it was told, and says at once what must not be.
+
+Some speak the protocol themselves, so that nothing is retried but what they mean to: a producer that sends each record
+once, an idempotent one with several requests under way, readers. Others are our own clients: transactions and groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from typing import Any, Final
+
+from ottla.aio import Consumer, Producer
+from ottla.cluster.image import NO_LEADER
+from ottla.errors import ErrorCode, OttlaError
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.transactions import InitProducerIdRequest
+from ottla.records import control
+from ottla.replication.leader import NO_EPOCH
+from ottla.testing.audit import batches_of
+from ottla.testing.cluster_climate import ClusterClimate
+from ottla.testing.raw_requests import fetch, list_offsets, one_batch, produce
+from ottla.testing.simulated_cluster import SimulatedCluster, contents, shown, values_of
+from ottla.testing.simulated_connector import simulated_connector
+from ottla.testing.world import EPOCH_MS, PORT
+
+PRODUCE_VERSION: Final = 9
+FETCH_VERSION: Final = 11
+INIT_VERSION: Final = 4
+LIST_OFFSETS_VERSION: Final = 7
+LATEST: Final = -1
+IN_FLIGHT_MAX: Final = 5
+PRODUCE_TIMEOUT_MS: Final = 1000
+NEW_ID_CHANCE: Final = 0.05
+REQUEST_TIMEOUT_S: Final = 2.0
+TRANSACTION_TIMEOUT_S: Final = 5.0
+CALL_S: Final = 20.0
+ABORT_CHANCE: Final = 0.3
+
+
+class Work:
+    """What all clients of one history share."""
+
+    def __init__(self, cluster: SimulatedCluster, climate: ClusterClimate, topic: str) -> None:
+        self.cluster = cluster
+        self.climate = climate
+        self.world = cluster.world
+        self.names = [name for name in cluster.observed if name.topic == topic]
+        self._epochs: dict[tuple[str, TopicPartition], int] = {}
+
+    def rng(self, client: str) -> Random:
+        return self.world.rng(f"client {client}")
+
+    def values(self, client: str, name: TopicPartition, numbers: Iterator[int], rng: Random) -> list[bytes]:
+        """The values of the next batch: each names its writer, its partition and its place among them."""
+        padding = "x" * self.climate.value_bytes
+        count_of = rng.randint(1, self.climate.records_per_batch_max)
+        return [f"{client} {name.partition} {next(numbers)} {padding}".encode() for _ in range(count_of)]
+
+    def leader(self, client: str, rng: Random) -> tuple[TopicPartition, int]:
+        """Some partition and its leader, as some broker was told; NO_LEADER where none is known.
+
+        A client that heard of a later epoch does not go back to the leader of an earlier one.
+        """
+        name = rng.choice(self.names)
+        state = self.cluster.state_told(name, rng)
+        if state is None or state.leader_epoch < self._epochs.get((client, name), NO_EPOCH):
+            return name, NO_LEADER
+        self._epochs[client, name] = state.leader_epoch
+        return name, state.leader
+
+    def acknowledged(self, name: TopicPartition, base_offset: int, values: Sequence[bytes]) -> None:
+        self.cluster.observed[name].acknowledged.update(enumerate(values, base_offset))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{broker.name}:{PORT}" for broker in self.cluster.brokers.values())
+
+
+# -- those who speak the protocol --------------------------------------------------------------------------------------
+
+
+async def produce_once(work: Work, client: str) -> None:
+    """Writes records, each once, whatever becomes of it; until it is cancelled."""
+    rng, numbers = work.rng(client), count()
+    while True:
+        await asyncio.sleep(rng.random() * work.climate.pause_s_max)
+        name, leader = work.leader(client, rng)
+        if leader == NO_LEADER:
+            continue
+        values = work.values(client, name, numbers, rng)
+        request = produce(name.topic, one_batch(*values), partition=name.partition, timeout_ms=PRODUCE_TIMEOUT_MS)
+        try:
+            response = await work.cluster.asked(leader, request, PRODUCE_VERSION)
+        except (OSError, TimeoutError):
+            continue  # it may be there or not
+        answer = response.responses[0].partition_responses[0]
+        if answer.error_code == ErrorCode.NONE:
+            work.acknowledged(name, answer.base_offset, values)
+
+
+@dataclass(slots=True)
+class _Unacknowledged:
+    sequence: int
+    values: list[bytes]
+    data: bytes
+
+
+@dataclass(slots=True)
+class _Sequences:
+    """Of one partition: what was not acknowledged yet, in order."""
+
+    next_sequence: int = 0
+    batches: list[_Unacknowledged] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=count)
+
+
+class IdempotentProducer:
+    """Up to five requests under way to a partition, sent again together until all of them are acknowledged.
+
+    As librdkafka does: all that is under way comes back before anything is sent again, and if the first batch that is
+    not acknowledged is out of order, the broker has lost what was, or has taken a later one in its place.
+    """
+
+    def __init__(self, work: Work, client: str) -> None:
+        self._work = work
+        self._client = client
+        self._rng = work.rng(client)
+        self._producer_id = -1
+        self._sequences: dict[TopicPartition, _Sequences] = {}
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(self._rng.random() * self._work.climate.pause_s_max)
+            name, leader = self._work.leader(self._client, self._rng)
+            if leader == NO_LEADER or not await self._has_id():
+                continue
+            state = self._sequences.setdefault(name, _Sequences())
+            for _ in range(self._rng.randint(1, IN_FLIGHT_MAX) - len(state.batches)):
+                self._add(name, state)
+            await self._exchange(name, leader, state)
+
+    async def _has_id(self) -> bool:
+        """A new id now and then, once nothing of the last one is under way: logs know nothing of it."""
+        is_idle = not any(state.batches for state in self._sequences.values())
+        if self._producer_id >= 0 and not (is_idle and self._rng.random() < NEW_ID_CHANCE):
+            return True
+        node_id = self._rng.choice(list(self._work.cluster.brokers))
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+        try:
+            response = await self._work.cluster.asked(node_id, request, INIT_VERSION)
+        except (OSError, TimeoutError):
+            return False
+        if response.error_code:
+            return False
+        self._producer_id = response.producer_id
+        for state in self._sequences.values():
+            state.next_sequence = 0
+        return True
+
+    def _add(self, name: TopicPartition, state: _Sequences) -> None:
+        values = self._work.values(self._client, name, state.numbers, self._rng)
+        data = one_batch(*values, producer_id=self._producer_id, producer_epoch=0, base_sequence=state.next_sequence)
+        state.batches.append(_Unacknowledged(state.next_sequence, values, data))
+        state.next_sequence += len(values)
+
+    async def _exchange(self, name: TopicPartition, leader: int, state: _Sequences) -> None:
+        sent = state.batches[:IN_FLIGHT_MAX]
+        requests = [
+            produce(name.topic, each.data, partition=name.partition, timeout_ms=PRODUCE_TIMEOUT_MS) for each in sent
+        ]
+        try:
+            client = await self._work.cluster.connected(leader)
+        except (OSError, TimeoutError):
+            return
+        pause = self._rng.choice([0.0, 0.01, 0.2])
+        try:
+            responses = await client.call_together(
+                requests, PRODUCE_VERSION, pause_s=lambda: self._rng.random() * pause, timeout_s=5 * REQUEST_TIMEOUT_S
+            )
+        except (OSError, TimeoutError):
+            return
+        client.close()
+        for each, response in zip(sent, responses, strict=True):
+            answer = response.responses[0].partition_responses[0]
+            self._answered(name, state, each, answer)
+
+    def _answered(self, name: TopicPartition, state: _Sequences, batch: _Unacknowledged, answer: Any) -> None:
+        if batch not in state.batches:
+            return
+        place = state.batches.index(batch)
+        if answer.error_code == ErrorCode.NONE:
+            # A log takes a batch only behind those before it: the answers to them said that it was not known yet.
+            for before in state.batches[:place]:
+                self._work.cluster.observed[name].implied += before.values
+            del state.batches[: place + 1]
+            self._work.acknowledged(name, answer.base_offset, batch.values)
+        elif answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and place == 0:
+            if self._is_stored(name, batch):
+                # A broker that was started again, or whose log was cut, knows only the last batch of a producer.
+                self._work.cluster.observed[name].implied += batch.values
+                state.batches.remove(batch)
+                return
+            self._work.world.fail(
+                f"{name}: all before sequence {batch.sequence} of producer {self._producer_id} is acknowledged, and it "
+                f"is out of order: {answer.error_message}"
+            )
+            state.batches.clear()
+            self._producer_id = -1
+
+    def _is_stored(self, name: TopicPartition, batch: _Unacknowledged) -> bool:
+        cluster = self._work.cluster
+        leaders = [replica for replica in cluster.replicas(name) if replica.is_leader]
+        return any(batch.values[0] in contents(leader).values() for leader in leaders)
+
+
+async def consume(work: Work, client: str) -> None:
+    """Reads all partitions from their beginning on; until it is cancelled."""
+    rng = work.rng(client)
+    offsets = dict.fromkeys(work.names, 0)
+    while True:
+        await asyncio.sleep(rng.random() * work.climate.pause_s_max)
+        name, leader = work.leader(client, rng)
+        if leader == NO_LEADER:
+            continue
+        request = fetch(name.topic, offsets[name], partitions=[name.partition])
+        try:
+            response = await work.cluster.asked(leader, request, FETCH_VERSION)
+        except (OSError, TimeoutError):
+            continue
+        for topic in response.responses:
+            for data in topic.partitions:
+                if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and work.cluster.is_current_leader(name, leader):
+                    work.world.fail(f"{name}: a reader was at {offsets[name]}, which is out of range now")
+                if data.error_code == ErrorCode.NONE and data.records:
+                    read = values_of(data.records)
+                    work.cluster.observed[name].read.update(read)
+                    offsets[name] = max(offsets[name], *(offset + 1 for offset in read))
+
+
+async def watch_ends(work: Work, client: str) -> None:
+    """Asks where partitions end: what was once told to be committed stays so. Until it is cancelled."""
+    rng = work.rng(client)
+    while True:
+        await asyncio.sleep(rng.random() * work.climate.pause_s_max)
+        name, leader = work.leader(client, rng)
+        if leader == NO_LEADER:
+            continue
+        told = work.cluster.observed[name]
+        before = told.end
+        try:
+            request = list_offsets(name.topic, LATEST, partition=name.partition)
+            response = await work.cluster.asked(leader, request, LIST_OFFSETS_VERSION)
+        except (OSError, TimeoutError):
+            continue
+        answer = response.topics[0].partitions[0]
+        if answer.error_code == ErrorCode.NONE:
+            if answer.offset < before and work.cluster.is_current_leader(name, leader):
+                work.world.fail(f"{name} ended at {before}, and ends at {answer.offset} now")
+            told.end = max(told.end, answer.offset)
+
+
+# -- our own clients ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Transactions:
+    """What became of transactions: the values of each."""
+
+    committed: list[list[bytes]] = field(default_factory=list)
+    aborted: list[list[bytes]] = field(default_factory=list)
+    unclear: list[list[bytes]] = field(default_factory=list)
+
+    def check(self, work: Work) -> None:
+        """Each is there as a whole or not at all."""
+        visible: set[bytes] = set()
+        for name in work.names:
+            visible |= committed_values(work, name)
+        for values in self.committed:
+            if not visible.issuperset(values):
+                work.world.fail(f"{shown(values[0])} was committed and is not there")
+        for values in self.aborted:
+            if not visible.isdisjoint(values):
+                work.world.fail(f"{shown(values[0])} was aborted and is there")
+        for values in self.unclear:
+            if not visible.isdisjoint(values) and not visible.issuperset(values):
+                work.world.fail(f"of the transaction with {shown(values[0])} a part is there")
+
+
+def committed_values(work: Work, name: TopicPartition) -> set[bytes]:
+    """What a reader of committed records sees of a partition in the end."""
+    replica = work.cluster.replicas(name)[0]
+    found: set[bytes] = set()
+    open_values: dict[int, set[bytes]] = {}
+    for header, data in batches_of(replica.log):
+        if header.is_control:
+            marker = control.read_marker(data, 0)
+            values = open_values.pop(header.producer_id, set())
+            if marker is not None and marker.commit:
+                found |= values
+        elif header.is_transactional:
+            open_values.setdefault(header.producer_id, set()).update(values_of(data).values())
+        else:
+            found.update(values_of(data).values())
+    return found
+
+
+async def transact(work: Work, client: str, outcomes: Transactions) -> None:
+    """Writes in transactions; commits most of them and aborts some. Until it is cancelled."""
+    rng, numbers = work.rng(client), count()
+    while True:
+        await asyncio.sleep(rng.random())
+        producer = Producer(
+            bootstrap_servers=work.bootstrap_servers,
+            connector=simulated_connector(work.world.network.host(client)),
+            transactional_id=client,
+            transaction_timeout_s=TRANSACTION_TIMEOUT_S,
+            request_timeout_s=REQUEST_TIMEOUT_S,
+            delivery_timeout_s=CALL_S,
+            max_block_s=CALL_S,
+        )
+        producer._rng.seed(rng.random())
+        try:
+            await producer.init_transactions()
+            while True:
+                await asyncio.sleep(rng.random() * work.climate.pause_s_max)
+                await _one_transaction(work, client, producer, outcomes, rng, numbers)
+        except (OttlaError, TimeoutError):
+            continue  # the next one of this name ends what is open
+        finally:
+            await producer.close(0)
+
+
+async def _one_transaction(
+    work: Work, client: str, producer: Producer[bytes, bytes], outcomes: Transactions, rng: Random, numbers: Any
+) -> None:
+    values: list[bytes] = []
+    outcomes.unclear.append(values)
+    producer.begin_transaction()
+    for _ in range(rng.randint(1, 4)):
+        name = rng.choice(work.names)
+        for value in work.values(client, name, numbers, rng):
+            values.append(value)
+            producer.send(name.topic, value, partition=name.partition, timestamp=EPOCH_MS)
+    if rng.random() < ABORT_CHANCE:
+        await producer.abort_transaction()
+        outcomes.aborted.append(values)
+    else:
+        await producer.commit_transaction()
+        outcomes.committed.append(values)
+    outcomes.unclear.remove(values)
+
+
+@dataclass(slots=True)
+class GroupReads:
+    """What the members of a group were given."""
+
+    next_offsets: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def note(self, work: Work, client: str, name: TopicPartition, offset: int, value: bytes) -> None:
+        expected = self.next_offsets.get(name, 0)
+        if offset > expected:
+            work.world.fail(f"{client} was given {offset} of {name}, and nobody {expected}")
+        self.next_offsets[name] = max(expected, offset + 1)
+        work.cluster.observed[name].read[offset] = value
+
+
+async def join_group(work: Work, client: str, reads: GroupReads) -> None:
+    """Reads as a member of a group and commits what it has read; until it is cancelled."""
+    rng = work.rng(client)
+    while True:
+        await asyncio.sleep(rng.random())
+        consumer = Consumer(
+            bootstrap_servers=work.bootstrap_servers,
+            group_id="readers",
+            auto_offset_reset="earliest",
+            connector=simulated_connector(work.world.network.host(client)),
+            rng=Random(f"{work.world.seed}/{client}/{rng.random()}"),
+            request_timeout_s=REQUEST_TIMEOUT_S,
+            session_timeout_s=6.0,
+            heartbeat_interval_s=1.0,
+            auto_commit_interval_s=0.5,
+        )
+        consumer.subscribe([work.names[0].topic])
+        try:
+            await consumer.start()
+            while True:
+                for record in await consumer.take(1.0):
+                    name = TopicPartition(record.topic, record.partition)
+                    reads.note(work, client, name, record.offset, bytes(record.value or b""))
+        except (OttlaError, OSError, TimeoutError):
+            continue
+        finally:
+            await consumer.close()
+
+
+# -- in the end --------------------------------------------------------------------------------------------------------
+
+
+def check_order(work: Work, clients: Sequence[str]) -> None:
+    """What an idempotent producer wrote is there once and in its order."""
+    for name in work.names:
+        seen: dict[str, int] = {}
+        for value in contents(work.cluster.replicas(name)[0]).values():
+            client, _, number, _ = value.decode().split(" ", 3)
+            if client in clients:
+                if int(number) <= seen.get(client, -1):
+                    work.world.fail(f"{name}: {number} of {client} comes after {seen[client]}")
+                seen[client] = int(number)
