@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming import python_streaming_source_runner as sparks_runner
@@ -575,6 +575,56 @@ def test_arrow_batches_are_as_large_as_asked_for(orders: Topic) -> None:
     assert sum(counts) == 1000
     assert all(300 <= count < 400 for count in counts[:-1])
     assert isinstance(next(reader.read(part)), pa.RecordBatch)
+
+
+# -- progress as a group -----------------------------------------------------------------------------------------------
+
+
+def committed(orders: Topic, group: str) -> dict[int, int]:
+    found = orders._admin.committed_offsets(group)
+    return {partition.partition: each.offset for partition, each in found.items()}
+
+
+@pytest.mark.parametrize("option", ["group", "kafka.group.id"])
+def test_a_stream_commits_what_is_done_to_its_group_and_continues_by_its_checkpoint(orders: Topic, option: str) -> None:
+    orders.create(2)
+    orders.send(4, 0)
+    group = f"group-of-{orders.name}"
+    reader = orders.stream(startingOffsets="earliest", idleWaitMs="1", **{option: group})
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert committed(orders, group) == {0: 0, 1: 0}, "the batch is planned and not done"
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    assert committed(orders, group) == {0: 4, 1: 0}
+    assert orders.stream(startingOffsets="earliest", **{option: group}).initialOffset() == start
+
+
+def test_a_stream_starts_where_a_group_has_got_to_if_it_is_asked_to(orders: Topic) -> None:
+    orders.create(2)
+    orders.send(4, 0)
+    orders.send(4, 1)
+    group = f"group-of-{orders.name}"
+    orders._admin.alter_offsets(group, {TopicPartition(orders.name, 1): 3})
+    options = {"kafka.group.id": group, "startingOffsets": "group"}
+    assert orders.stream(**options).initialOffset() == orders.offsets(0, 3)
+    assert places(rows(orders.batch(**options))) == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 3)]
+    with pytest.raises(OptionError, match=r"startingOffsets is group, and there is none"):
+        orders.stream(startingOffsets="group")
+
+
+def test_a_group_with_members_is_not_taken_over(orders: Topic) -> None:
+    orders.create(1)
+    group = f"group-of-{orders.name}"
+    consumer = Consumer({"bootstrap.servers": orders.servers, "group.id": group})
+    consumer.subscribe([orders.name])
+    wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment())
+    try:
+        with pytest.raises(OptionError, match=f"the group {group} has 1 members"):
+            orders.stream(group=group).initialOffset()
+        with pytest.raises(OptionError, match=f"the group {group} has 1 members"):
+            orders.stream(group=group).latestOffset(orders.offsets(0), ReadAllAvailable())
+    finally:
+        consumer.close()
 
 
 def outlive(broker: Broker, caplog: pytest.LogCaptureFixture, work: Callable[[], object], sign: str) -> object:

@@ -18,6 +18,7 @@ from ottla.client.metadata import ClusterView
 from ottla.client.offsets import FoundOffset, OffsetSpec, list_offsets
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import TopicPartition
+from ottla.spark.group_progress import check_group_is_free, group_offsets
 from ottla.spark.offsets import EARLIEST, LATEST, OffsetRange, Offsets
 from ottla.spark.option_reader import OptionError
 from ottla.spark.options import Bound, NoMatch, SourceOptions
@@ -67,6 +68,11 @@ class Lookup:
                 raise MissingTopicsError(f"{_listed(absent)} of assign does not exist on {self._where}")
             there = [partition for partition in there if partition in set(topics.partitions)]
         return sorted(there)
+
+    def check_group(self) -> None:
+        """Before data moves: whether the group that the stream reports to is free."""
+        if self._options.group is not None:
+            check_group_is_free(self._client, self._options.group)
 
     def _check_topics(self, names: Iterable[str], view: ClusterView, known: Collection[str]) -> None:
         missing = [name for name in names if name not in view.topics and name not in known]
@@ -182,6 +188,10 @@ class Lookup:
 
     def resolve(self, bound: Bound, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset of each partition at a bound; LATEST stays, because it is another one each time it is asked."""
+        if bound.is_group:
+            assert self._options.group is not None
+            committed = group_offsets(self._client, self._options.group)
+            return self._with_earliest({partition: committed.get(partition, EARLIEST) for partition in partitions})
         if bound.timestamp_ms is not None:
             return self._by_time(bound, dict.fromkeys(partitions, bound.timestamp_ms))
         if bound.timestamps is not None:

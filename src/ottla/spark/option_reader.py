@@ -47,6 +47,13 @@ class OptionReader:
             spelled = self._spellings.get(name, name)
             raise OptionError(f"{spelled} cannot be {self._options[name]!r}{reason}") from error
 
+    def is_text(self, name: str, text: str) -> bool:
+        """Whether an option is this one word; it counts as asked for if it is."""
+        is_it = self._options.get(name, "").strip().lower() == text
+        if is_it:
+            self._taken.add(name)
+        return is_it
+
     def left(self) -> set[str]:
         return set(self._options) - self._taken
 

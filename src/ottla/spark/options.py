@@ -36,16 +36,16 @@ REFUSED: Final = {
     "kafka.enable.auto.commit": "offsets are stored in the checkpoint of the query, not in a group",
     "kafka.interceptor.classes": "Java classes cannot be used",
 }
-# Accepted because jobs have them, and without meaning here: no consumer group takes part in reading.
+# Accepted because jobs have them, and without meaning here.
 WITHOUT_MEANING: Final = frozenset(
     {
         "groupidprefix",
-        "kafka.group.id",
         "fetchoffset.retryintervalms",
         "usedeprecatedoffsetfetching",
         "path",
     }
 )
+GROUP: Final = "group"  # as startingOffsets
 BATCH_ONLY: Final = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
 
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
@@ -74,6 +74,7 @@ class Bound:
 
     option: str  # the option that says so, for messages
     place: int = EARLIEST
+    is_group: bool = False  # where the group has got to; where it has no offset, at the beginning
     offsets: Offsets | None = None  # EARLIEST and LATEST may stand in place of one
     timestamps: Mapping[TopicPartition, int] | None = None
     timestamp_ms: int | None = None
@@ -116,6 +117,7 @@ class SourceOptions:
     rows_per_batch: int = ROWS_PER_BATCH
     idle_wait_ms: int = IDLE_WAIT_MS
     small_batch_offsets: int = SMALL_BATCH_OFFSETS
+    group: str | None = None  # that a stream commits its progress to
     client: ClientSettings = field(default_factory=ClientSettings)
     ignored: tuple[str, ...] = ()  # names that mean nothing to this source
 
@@ -150,6 +152,7 @@ def parse(options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
         rows_per_batch=reader.take("rowsperbatch", read_count, ROWS_PER_BATCH),
         idle_wait_ms=reader.take("idlewaitms", read_natural, IDLE_WAIT_MS),
         small_batch_offsets=reader.take("smallbatchoffsets", read_natural, SMALL_BATCH_OFFSETS),
+        group=reader.take("group", _group, None) or reader.take("kafka.group.id", _group, None),
         client=_client_settings(reader),
         ignored=tuple(sorted(reader.left() - WITHOUT_MEANING)),
     )
@@ -163,6 +166,8 @@ def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _check(options: SourceOptions, is_streaming: bool) -> None:
+    if options.starting.is_group and options.group is None:
+        raise OptionError("startingOffsets is group, and there is none: name it with kafka.group.id")
     least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
         raise OptionError(f"minOffsetsPerTrigger {least} is above maxOffsetsPerTrigger {most}")
@@ -194,7 +199,7 @@ def _check_order(starting: Bound, ending: Bound) -> None:
 
 
 def _names(bound: Bound, place: int) -> bool:
-    if bound.timestamps is not None or bound.timestamp_ms is not None:
+    if bound.timestamps is not None or bound.timestamp_ms is not None or bound.is_group:
         return False
     return place in bound.offsets.values() if bound.offsets is not None else bound.place == place
 
@@ -269,6 +274,12 @@ def _pattern(text: str) -> str:
     return text
 
 
+def _group(text: str) -> str | None:
+    if not text.strip():
+        raise ValueError("give the name of a group")
+    return text.strip()
+
+
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
     shape = 'write JSON such as {"orders":[0,1]}'
     loaded = _json(text, shape)
@@ -286,20 +297,23 @@ def _bound(reader: OptionReader, side: str, default: int) -> Bound:
     """Of the three ways to say it the one with a time for all comes first, then a time for each, then offsets."""
     for_all = reader.take(f"{side}timestamp", _timestamp_ms, None)
     for_each = reader.take(f"{side}offsetsbytimestamp", _timestamps, None)
+    is_group = side == "starting" and reader.is_text(f"{side}offsets", GROUP)
     nothing: tuple[int, Offsets | None] = (default, None)
-    place, offsets = reader.take(f"{side}offsets", _offsets, nothing)
+    place, offsets = nothing if is_group else reader.take(f"{side}offsets", _offsets, nothing)
     if for_all is not None:
         return Bound(f"{side}Timestamp", timestamp_ms=for_all)
     if for_each is not None:
         return Bound(f"{side}OffsetsByTimestamp", timestamps=for_each)
-    return Bound(f"{side}Offsets", place=place, offsets=offsets)
+    return Bound(f"{side}Offsets", place=place, is_group=is_group, offsets=offsets)
 
 
 def _offsets(text: str) -> tuple[int, Offsets | None]:
     places = {"earliest": EARLIEST, "latest": LATEST}
     if (place := places.get(text.strip().lower())) is not None:
         return place, None
-    shape = 'write earliest, latest or JSON such as {"orders":{"0":23,"1":-2}}, where -2 is earliest and -1 latest'
+    shape = (
+        'write earliest, latest, group or JSON such as {"orders":{"0":23,"1":-2}}, where -2 is earliest and -1 latest'
+    )
     offsets = offsets_from_json(_json(text, shape))
     if not offsets or min(offsets.values()) < EARLIEST:
         raise ValueError(shape)

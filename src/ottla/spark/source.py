@@ -26,6 +26,7 @@ from ottla.client.errors import TimedOutError
 from ottla.spark import compat
 from ottla.spark.connections import client_options
 from ottla.spark.filters import EVERYTHING, Selection, narrowed
+from ottla.spark.group_progress import GroupProgress, check_group_is_free
 from ottla.spark.lookup import Lookup
 from ottla.spark.losses import report_losses
 from ottla.spark.offsets import (
@@ -158,6 +159,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: Offsets | None = None  # the ends of the logs when they were last asked for
         self._small_read: SmallRead | None = None  # the next batch, where it is small
         self._idle_rounds = 0
+        self._progress: GroupProgress | None = None
         self._last_trigger = -math.inf  # what was left when the query stopped does not wait for more
 
     def __reduce__(self) -> tuple[type[StreamReader], tuple[SourceOptions]]:
@@ -172,6 +174,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         number would be another one then, and what came in between would be lost.
         """
         with _lookup_for(self.options) as lookup:
+            lookup.check_group()
             return offsets_to_json(lookup.resolve(self.options.starting, lookup.partitions()))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
@@ -187,9 +190,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802 (Spark's name)
         """Where the next batch ends. With nothing to read it waits a while, so that Spark does not ask in a circle."""
+        begin = offsets_from_json(start)
         if self._seen is None:
             _report_ignored(self.options)
-        begin = offsets_from_json(start)
+        with self._reporting(begin):
+            return self._next_end(start, begin, limit)
+
+    def _next_end(self, start: JsonOffsets, begin: Offsets, limit: ReadLimit) -> JsonOffsets:
         if self._target is not None:
             self._seen = self._target
             return self._end_of_batch(begin, limit)
@@ -207,6 +214,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle_rounds = 0
         self._last_trigger = self._clock()
         return self._end_of_batch(begin, limit)
+
+    @contextmanager
+    def _reporting(self, done: Offsets) -> Iterator[None]:
+        """Commits what is done to the group, if there is one: Spark asks for more only once a batch is done."""
+        if self.options.group is None:
+            yield
+            return
+        with client_for(self.options.bootstrap_servers, client_options(self.options.client)) as client:
+            if self._progress is None:
+                check_group_is_free(client, self.options.group)
+                self._progress = GroupProgress(self.options.group)
+            committing = self._progress.begin(client, done)
+            try:
+                yield
+            finally:
+                self._progress.finish(committing)
 
     def _wait_for_records(self, lookup: Lookup, begin: Offsets) -> None:
         wait_ms = min(FIRST_WAIT_MS << min(self._idle_rounds, 16), self.options.idle_wait_ms)

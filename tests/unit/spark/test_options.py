@@ -100,7 +100,7 @@ def test_a_time_for_all_comes_before_times_and_times_before_offsets() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"startingOffsets": "first"}, "startingOffsets cannot be 'first': write earliest, latest or JSON"),
+        ({"startingOffsets": "first"}, "startingOffsets cannot be 'first': write earliest, latest, group or JSON"),
         ({"startingOffsets": '{"orders":{"0":-3}}'}, "startingOffsets cannot be"),
         ({"startingOffsets": '{"orders":[0]}'}, "startingOffsets cannot be .*instead of its partitions"),
         ({"startingOffsets": '{"orders":{"zero":1}}'}, "not a partition with its offset"),
@@ -258,7 +258,7 @@ def test_a_secure_connection_is_refused_and_not_left_out() -> None:
 
 
 def test_options_without_meaning_are_accepted_and_unknown_ones_are_named() -> None:
-    options = parsed(groupIdPrefix="x", kafka__group__id="g", kafka__receive__buffer__bytes="1", colour="red")
+    options = parsed(groupIdPrefix="x", kafka__receive__buffer__bytes="1", colour="red")
     assert options.ignored == ("colour", "kafka.receive.buffer.bytes")
 
 
