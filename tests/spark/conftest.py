@@ -22,7 +22,7 @@ from pyspark.sql.streaming import StreamingQuery
 import ottla.spark
 from ottla.errors import ConfigError
 from ottla.spark.installation import check_installation
-from ottla.testing.apache_kafka import missing_programs
+from ottla.testing.apache_kafka import KAFKA_4, ApacheKafka, KafkaBroker, missing_programs
 from ottla.testing.broker import Broker
 from ottla.testing.maven import MavenError
 from ottla.testing.spark_connector import connector_jars
@@ -82,6 +82,14 @@ def broker() -> Iterator[Broker]:
     """One broker beside this process for all tests that name their topics apart and do not harm it."""
     with Broker({"num.partitions": "2"}, in_process=False) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if missing := missing_programs():
+        pytest.skip(f"Apache Kafka needs {' and '.join(missing)}, not installed here")
+    with KafkaBroker(ApacheKafka.resolve(KAFKA_4), tmp_path_factory.mktemp("kafka")) as running:
+        yield running.bootstrap
 
 
 _numbers = count()

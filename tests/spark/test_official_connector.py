@@ -6,25 +6,18 @@ The connector's jars are one minor version behind Spark, see `ottla.testing.spar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from ottla.testing.apache_kafka import KAFKA_4, ApacheKafka, KafkaBroker
 from ottla.testing.broker import Broker
 
 pytestmark = pytest.mark.usefixtures("connector")
 
 FORMATS = ("kafka", "ottla")
 WAIT_S = 120
-
-
-@pytest.fixture(scope="session")
-def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with KafkaBroker(ApacheKafka.resolve(KAFKA_4), tmp_path_factory.mktemp("kafka")) as running:
-        yield running.bootstrap
 
 
 @pytest.fixture(params=["ottla", "apache_kafka"])

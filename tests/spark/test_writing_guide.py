@@ -25,6 +25,8 @@ def test_the_examples_of_the_guide_run(spark: SparkSession, receive) -> None:
         assert sorted(receive(servers, "payments"))[1] == (b"1", b'{"id":1,"amount":10}')
         assert sorted(value for _, value in receive(servers, "lines")) == [b"one", b"two"]
         assert sorted(receive(servers, "totals")) == [(b"one", b"1"), (b"two", b"1")]
+        once = spark.read.format("ottla").option("kafka.bootstrap.servers", servers).option("subscribe", "totals-once")
+        assert once.option("kafka.isolation.level", "read_committed").load().count() == 2
 
 
 def test_the_guide_says_every_option_and_its_default() -> None:
@@ -43,4 +45,5 @@ def test_the_guide_says_every_option_and_its_default() -> None:
         "kafka.max.block.ms": default.block_ms_max,
         "kafka.socket.connection.setup.timeout.ms": default.connect_timeout_ms,
         "kafka.metadata.max.age.ms": default.metadata_age_ms_max,
+        "kafka.transaction.timeout.ms": default.transaction_timeout_ms,
     }

@@ -3,6 +3,7 @@
     producer = BatchProducer(cluster, ProducerOptions(compression=Compression.LZ4))
     appended = await producer.produce("orders", RecordColumns(values, timestamps=now_ms, keys=keys))
 
+With a transaction (`prepared.py`) everything is written in it, and its end is left to whoever holds it.
 Columns are split by partition and by size here; `sending.py` brings the batches to their leaders, in order. A batch
 that is refused for good leaves a gap in an idempotent producer's numbers, so that it refuses everything after it.
 """
@@ -17,6 +18,7 @@ from typing import Final
 
 from ottla.client.metadata import Cluster, Topic
 from ottla.client.partitioning import Records
+from ottla.client.prepared import Prepared, add_partitions
 from ottla.client.retrying import error_of
 from ottla.client.sending import Acknowledged, Acks, Batch, Sender, Sending, SendingOptions
 from ottla.ids import NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
@@ -26,6 +28,7 @@ from ottla.records.layout import INT32_MAX, Compression
 # Kafka's `message.max.bytes` is 1 MiB and a little; a batch of this size is taken by default.
 BATCH_BYTES_MAX: Final = 1_000_000
 REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
+PRODUCE_VERSION_1_MAX: Final = 11  # later ones add partitions to a transaction by themselves (KIP-890)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +64,22 @@ class BatchProducer:
     """Sends columns of records. Calls for the same partition are sent in the order in which they were made."""
 
     def __init__(
-        self, cluster: Cluster, options: ProducerOptions | None = None, chance: random.Random | None = None
+        self,
+        cluster: Cluster,
+        options: ProducerOptions | None = None,
+        chance: random.Random | None = None,
+        transaction: Prepared | None = None,
     ) -> None:
         self.options = options = options or ProducerOptions()
+        assert transaction is None or options.is_idempotent, "batches of a transaction are numbered"
         self._cluster = cluster
         self._chance = chance or random.Random()
+        self._transaction = transaction
+        self._partitions: set[TopicPartition] = set()  # of the transaction
         self._identity: _Identity | None = None
+        if transaction is not None:
+            self._identity = _Identity(transaction.producer_id, transaction.producer_epoch)
+        needs_adding = transaction is not None and not transaction.raises_epochs
         self._turn = asyncio.Lock()
         self._keyless_places: dict[str, int] = {}
         timeout_s = options.delivery_timeout_s
@@ -75,6 +88,8 @@ class BatchProducer:
             is_idempotent=options.is_idempotent,
             request_bytes_max=options.request_bytes_max,
             delivery_timeout_s=cluster.options.timeout_s if timeout_s is None else timeout_s,
+            transactional_id=None if transaction is None else transaction.transactional_id,
+            version_max=PRODUCE_VERSION_1_MAX if needs_adding else None,
         )
         self._sender = Sender(cluster, sending, self._encode)
 
@@ -99,11 +114,18 @@ class BatchProducer:
             if self._sender.failure is not None:
                 raise self._sender.failure
             pieces = list(self._pieces(found, records, partition))
+            await self._join({TopicPartition(topic, number) for number, _ in pieces})
             sending = Sending(len(pieces))
             for number, piece in pieces:
                 place = TopicPartition(topic, number)
                 self._sender.add(Batch(place, piece, self._take_sequences(place, len(piece)), sending))
             return sending
+
+    async def _join(self, partitions: set[TopicPartition]) -> None:
+        """Where the rules ask for it, partitions are part of the transaction before something is sent to them."""
+        if self._transaction is not None and not self._transaction.raises_epochs and partitions - self._partitions:
+            await add_partitions(self._cluster, self._transaction, partitions - self._partitions)
+            self._partitions |= partitions
 
     async def _new_identity(self) -> _Identity:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=INT32_MAX)
@@ -140,6 +162,7 @@ class BatchProducer:
             producer_id=NO_PRODUCER_ID if self._identity is None else self._identity.producer_id,
             producer_epoch=-1 if self._identity is None else self._identity.epoch,
             base_sequence=pending.base_sequence,
+            is_transactional=self._transaction is not None,
         )
 
 

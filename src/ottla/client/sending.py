@@ -68,6 +68,8 @@ class SendingOptions:
     is_idempotent: bool
     request_bytes_max: int
     delivery_timeout_s: float  # of one batch, with all its tries
+    transactional_id: str | None = None
+    version_max: int | None = None  # of Produce
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +320,7 @@ class Sender:
             data = PartitionProduceData(index=each.partition.partition, records=memoryview(each.data))
             topics.setdefault(each.partition.topic, []).append(data)
         request = ProduceRequest(
+            transactional_id=self._options.transactional_id,
             acks=self._options.acks,
             timeout_ms=int(wait_s * 1000),
             topic_data=[
@@ -326,7 +329,8 @@ class Sender:
             ],
         )
         has_ids = all(each.topic_id != ZERO_TOPIC_ID for each in request.topic_data)
-        return request, None if has_ids else PRODUCE_BY_NAME_MAX
+        limits = [self._options.version_max, None if has_ids else PRODUCE_BY_NAME_MAX]
+        return request, min((limit for limit in limits if limit is not None), default=None)
 
     # -- what became of it ---------------------------------------------------------------------------------------------
 

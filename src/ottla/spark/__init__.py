@@ -4,12 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ottla.spark.batches import write_batch
+    from ottla.spark.listener import report
     from ottla.spark.sessions import session, settings
     from ottla.spark.stream_lag import lag
 
-__all__ = ["lag", "session", "settings"]
+__all__ = ["lag", "report", "session", "settings", "write_batch"]
 
-_PLACES = {"lag": "stream_lag", "session": "sessions", "settings": "sessions"}
+_PLACES = {
+    "lag": "stream_lag",
+    "report": "listener",
+    "session": "sessions",
+    "settings": "sessions",
+    "write_batch": "batches",
+}
 
 
 def __getattr__(name: str) -> Any:

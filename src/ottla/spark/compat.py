@@ -29,6 +29,11 @@ GATEWAY_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
 # The module of the process in which Spark asks for filters.
 PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
+# Properties of the jobs of a streaming query, which its tasks can ask for: query, run and batch.
+QUERY_PROPERTY: Final = "sql.streaming.queryId"
+RUN_PROPERTY: Final = "spark.jobGroup.id"
+BATCH_PROPERTY: Final = "streaming.sql.batchId"
+
 
 def is_checked_release(version: str | None = None) -> bool:
     """Whether the installed pyspark, or the one of that version, is of a release that this module was checked with."""

@@ -1,15 +1,16 @@
-"""`format("ottla")` as a sink: the rows of a DataFrame into topics, in batches and streams, at least once.
+"""`format("ottla")` as a sink: the rows of a DataFrame into topics, in batches and streams, at least or exactly once.
 
 Columns are those of Spark's own Kafka sink: `value`, and if there are any `key`, `headers`, `topic` and `partition`;
 others are left alone. What is wrong with options and columns is found out here, on the driver. Spark makes a writer
 several times for every batch of a stream, so this module loads nothing heavy: what writes rows is in `writing.py`,
-which only executors load. Both writers travel there and hold values only.
+which only executors load, and what commits them in `delivery`. Both writers travel there and hold values only.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -46,9 +47,22 @@ class BatchSink(DataSourceArrowWriter):
         if overwrite:
             raise OptionError('a topic cannot be overwritten: write with mode("append")')
         self._options = _checked(options, schema)
+        # This object travels to the executors and back to the commit: one name for all parts of this write.
+        self._name = uuid.uuid4().hex
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return _write(self._options, iterator)
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if not self._options.is_exactly_once:
+            return _write(self._options, iterator)
+        from ottla.spark.delivery import sink
+        from ottla.spark.delivery.decision import Writer
+
+        return sink.write_batch_task(self._options, Writer(f"batch-{self._name}", self._name), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _commit(self._options, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _abort(self._options, messages)
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -57,8 +71,32 @@ class StreamSink(DataSourceStreamArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._options = _checked(options, schema)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return _write(self._options, iterator)
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if not self._options.is_exactly_once:
+            return _write(self._options, iterator)
+        from ottla.spark.delivery import sink
+
+        return sink.write_stream_task(self._options, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
+        _commit(self._options, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
+        _abort(self._options, messages)
+
+
+def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    if options.is_exactly_once:
+        from ottla.spark.delivery import sink
+
+        sink.commit(options, messages)
+
+
+def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    if options.is_exactly_once:
+        from ottla.spark.delivery import sink
+
+        sink.abort(options, messages)
 
 
 def _write(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:

@@ -16,7 +16,7 @@ REFUSED: Final = {
     "kafka.key.serializer": "keys are text or bytes: cast them in the query, such as key.cast('string')",
     "kafka.value.serializer": "values are text or bytes: build them in the query, such as to_json(struct('*'))",
     "kafka.interceptor.classes": "Java classes cannot be used",
-    "kafka.transactional.id": "this sink writes at least once and without transactions",
+    "kafka.transactional.id": "transactions are the sink's own: write with delivery=exactly-once",
 }
 # Accepted because jobs have them, and without meaning here: what they ask for is so anyway, or there is nothing to set.
 WITHOUT_MEANING: Final = frozenset(
@@ -43,6 +43,22 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONERS: Final = {"DefaultPartitioner": True, "UniformStickyPartitioner": False}
 
 
+AT_LEAST_ONCE: Final = "at-least-once"
+EXACTLY_ONCE: Final = "exactly-once"
+DECISIONS_TOPIC: Final = "__ottla_spark_decisions"
+# What `ottla.spark.write_batch` names the batch of a stream by.
+BATCH_OPTIONS: Final = ("ottla.batch.scope", "ottla.batch.run", "ottla.batch.id")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOfStream:
+    """The batch of a streaming query that a batch write belongs to."""
+
+    scope: str
+    run: str
+    batch_id: int
+
+
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """All of them, understood. It travels to the executors, as plain values: so it is light to make."""
@@ -62,7 +78,16 @@ class SinkOptions:
     connect_timeout_ms: int = 10_000
     block_ms_max: int = 60_000
     metadata_age_ms_max: int = 300_000
+    delivery: str = AT_LEAST_ONCE
+    transaction_timeout_ms: int = 900_000
+    decisions_topic: str = DECISIONS_TOPIC
+    fail_on_data_loss: bool = True
+    batch: BatchOfStream | None = None
     ignored: tuple[str, ...] = ()  # names that mean nothing to this sink
+
+    @property
+    def is_exactly_once(self) -> bool:
+        return self.delivery == EXACTLY_ONCE
 
 
 def parse(options: Mapping[str, str]) -> SinkOptions:
@@ -79,6 +104,11 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
     is_idempotent = reader.take("kafka.enable.idempotence", read_boolean, acks == ACKS["all"])
     if is_idempotent and acks != ACKS["all"]:
         raise OptionError("kafka.enable.idempotence needs kafka.acks all: remove one of the two")
+    delivery = reader.take("delivery", _delivery, default.delivery)
+    if delivery == EXACTLY_ONCE and not is_idempotent:
+        raise OptionError(
+            "delivery exactly-once needs kafka.acks all and kafka.enable.idempotence: remove what they say"
+        )
     return SinkOptions(
         bootstrap_servers=reader.bootstrap_servers(),
         topic=reader.take("topic", _topic, None),
@@ -97,8 +127,25 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
         ),
         block_ms_max=reader.take("kafka.max.block.ms", read_count, default.block_ms_max),
         metadata_age_ms_max=reader.take("kafka.metadata.max.age.ms", read_count, default.metadata_age_ms_max),
+        delivery=delivery,
+        transaction_timeout_ms=reader.take("kafka.transaction.timeout.ms", read_count, default.transaction_timeout_ms),
+        decisions_topic=reader.take("decisionstopic", str, default.decisions_topic),
+        fail_on_data_loss=reader.take("failondataloss", read_boolean, default.fail_on_data_loss),
+        batch=_batch(reader),
         ignored=tuple(sorted(reader.left() - WITHOUT_MEANING)),
     )
+
+
+def _delivery(text: str) -> str:
+    if text.strip().lower() not in (AT_LEAST_ONCE, EXACTLY_ONCE):
+        raise ValueError(f"write {AT_LEAST_ONCE} or {EXACTLY_ONCE}")
+    return text.strip().lower()
+
+
+def _batch(reader: OptionReader) -> BatchOfStream | None:
+    scope, run = (reader.take(name, str, "") for name in BATCH_OPTIONS[:2])
+    batch_id = reader.take(BATCH_OPTIONS[2], read_natural, None)
+    return None if batch_id is None else BatchOfStream(scope, run, batch_id)
 
 
 def _topic(text: str) -> str | None:

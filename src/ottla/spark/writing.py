@@ -7,10 +7,12 @@ are encoded, and what is not acknowledged is bounded: a task that is ahead of it
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -20,16 +22,20 @@ from ottla.client.arrow_columns import arrow_columns
 from ottla.client.blocking import Blocking
 from ottla.client.errors import TimedOutError
 from ottla.client.metadata import ClientOptions
+from ottla.client.prepared import Prepared, end
 from ottla.client.producing import Acks, BatchProducer, ProducerOptions, Sending
 from ottla.client.retrying import UnknownTopicError
 from ottla.errors import ApiError, ErrorCode, OttlaError, RecordsError
 from ottla.net.client import ConnectionFailedError, ConnectionOptions
 from ottla.records import codec
 from ottla.records.layout import Compression
+from ottla.spark.delivery.tasks import Attempt, TaskTransactions
 from ottla.spark.workers import client_for
 
 if TYPE_CHECKING:
     from ottla.spark.sink_options import SinkOptions
+
+_log = logging.getLogger(__name__)
 
 COLLECTED_BYTES: Final = 4 * 1024 * 1024  # rows of about this size are split by partition and sent together
 SENDINGS_MAX: Final = 4  # that many of them may be without acknowledgement
@@ -45,15 +51,57 @@ def write(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> int:
     first = next(filled, None)
     if first is None:
         return 0  # many tasks of a query have nothing to write, and need no connection for it
+    with _client(options) as client:
+        return _write_all(client, options, _producer_of(client, _producer_options(options)), chain([first], filled))
+
+
+def write_in_transaction(
+    options: SinkOptions, attempt: Attempt, batches: Iterator[pa.RecordBatch]
+) -> tuple[int, Prepared | None]:
+    """Writes all rows in a transaction that is left open; None where there is nothing to write, or it was decided."""
+    filled = (batch for batch in batches if batch.num_rows)
+    first = next(filled, None)
+    if first is None:
+        return 0, None
+    with _client(options) as client:
+        transactions = _transactions.setdefault(client, TaskTransactions())
+        with _explained(options, None):
+            begun = transactions.begin(client.cluster, attempt, options.decisions_topic, options.transaction_timeout_ms)
+            transaction = client.wait(begun)
+        if transaction is None:
+            return 0, None
+        producer = BatchProducer(client.cluster, _producer_options(options), transaction=transaction)
+        try:
+            count = _write_all(client, options, _KeptProducer(producer), chain([first], filled))
+        except BaseException:
+            _abort(client, transaction)
+            raise
+        transactions.keep(attempt, transaction)
+        return count, transaction
+
+
+def _abort(client: Blocking, transaction: Prepared) -> None:
+    """At once where it can be done; else the driver sweeps it up."""
+    try:
+        client.wait(end(client.cluster, transaction, commits=False))
+    except OttlaError as error:
+        _log.warning("the transaction of a failed task is left to the driver: %s", error)
+
+
+@contextmanager
+def _client(options: SinkOptions) -> Iterator[Blocking]:
     with ExitStack() as stack:
         with _explained(options, None):
-            client = stack.enter_context(client_for(options.bootstrap_servers, _client_options(options)))
-        task = _Task(client, options)
-        task.add(first)
-        for batch in filled:
-            task.add(batch)
-        task.finish()
-        return task.record_count
+            client = stack.enter_context(client_for(options.bootstrap_servers, client_options(options)))
+        yield client
+
+
+def _write_all(client: Blocking, options: SinkOptions, kept: _KeptProducer, batches: Iterable[pa.RecordBatch]) -> int:
+    task = _Task(client, options, kept)
+    for batch in batches:
+        task.add(batch)
+    task.finish()
+    return task.record_count
 
 
 class _KeptProducer:
@@ -66,6 +114,7 @@ class _KeptProducer:
 
 # With a client its producers go. Without one that is kept a task would begin with asking for a producer id.
 _producers: WeakKeyDictionary[Blocking, dict[ProducerOptions, _KeptProducer]] = WeakKeyDictionary()
+_transactions: WeakKeyDictionary[Blocking, TaskTransactions] = WeakKeyDictionary()
 
 
 def _producer_of(client: Blocking, options: ProducerOptions) -> _KeptProducer:
@@ -78,11 +127,11 @@ def _producer_of(client: Blocking, options: ProducerOptions) -> _KeptProducer:
 class _Task:
     """The rows of one task on their way."""
 
-    def __init__(self, client: Blocking, options: SinkOptions) -> None:
+    def __init__(self, client: Blocking, options: SinkOptions, kept: _KeptProducer) -> None:
         self.record_count = 0
         self._client = client
         self._options = options
-        self._kept = _producer_of(client, _producer_options(options))
+        self._kept = kept
         self._collected: list[pa.RecordBatch] = []
         self._collected_bytes = 0
         self._collecting_since = 0.0
@@ -156,7 +205,7 @@ class _Task:
             self._kept.stale_at[topic] = now + self._options.metadata_age_ms_max / 1000
 
 
-def _client_options(options: SinkOptions) -> ClientOptions:
+def client_options(options: SinkOptions) -> ClientOptions:
     return ClientOptions(
         connection=ConnectionOptions(
             client_id=options.client_id,

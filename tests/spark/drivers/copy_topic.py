@@ -1,6 +1,7 @@
-"""A driver of its own, for tests that kill it: copies a topic into a Parquet table and into another topic.
+"""A driver of its own, for tests that kill it: copies a topic into a Parquet table and into other topics.
 
-    python copy_topic.py '{"master": …, "servers": …, "source": …, "target": …, "home": …, "drain": false}'
+    python copy_topic.py '{"master": …, "servers": …, "source": …, "target": …, "home": …, "drain": false,
+                           "outputs": ["table", "topic", "exact"], "config": {}}'
 
 It runs until its standard input ends, or with `drain` until it has copied what is there. A failed query ends it.
 """
@@ -31,9 +32,13 @@ def main() -> None:
     outputs = {
         "table": stream.writeStream.format("parquet").option("path", str(home / "table")),
         "topic": stream.writeStream.format("ottla").options(**servers, topic=job["target"]),
+        "exact": stream.writeStream.format("ottla").options(
+            **servers, topic=f"{job['target']}-exact", delivery="exactly-once"
+        ),
     }
     queries = []
-    for name, writer in outputs.items():
+    for name in job["outputs"]:
+        writer = outputs[name]
         writer = writer.option("checkpointLocation", str(home / f"{name}-checkpoint"))
         queries.append((writer.trigger(availableNow=True) if job["drain"] else writer).start())
     if job["drain"]:

@@ -84,6 +84,20 @@ def test_the_checkpoint_manager_is_a_class_of_spark() -> None:
         assert compat.FILE_CHECKPOINT_MANAGER.replace(".", "/") + ".class" in classes.namelist()
 
 
+def test_a_task_finds_its_query_and_batch_under_these_names() -> None:
+    (jar,) = (Path(pyspark.__file__).parent / "jars").glob("spark-sql_*.jar")
+    with zipfile.ZipFile(jar) as classes:
+        executions = [
+            name for name in classes.namelist() if "/StreamExecution" in name or "/MicroBatchExecution" in name
+        ]
+        text = b"".join(map(classes.read, executions))
+    for name in (compat.QUERY_PROPERTY, compat.BATCH_PROPERTY):
+        assert name.encode() in text
+    (jar,) = (Path(pyspark.__file__).parent / "jars").glob("spark-core_*.jar")
+    with zipfile.ZipFile(jar) as classes:
+        assert compat.RUN_PROPERTY.encode() in classes.read("org/apache/spark/SparkContext$.class")
+
+
 def test_with_another_release_nothing_private_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compat, "is_checked_release", lambda: False)
     compat._prefetching_reader.cache_clear()

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from ottla.spark import sink
 from ottla.spark.option_reader import OptionError
 from ottla.spark.sink import BatchSink, ColumnError, StreamSink, check_columns
-from ottla.spark.sink_options import SinkOptions, parse
+from ottla.spark.sink_options import BATCH_OPTIONS, BatchOfStream, SinkOptions, parse
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -40,7 +40,7 @@ BAD_OPTIONS = {
     "kafka.key.serializer": ("x", "kafka.key.serializer is not an option of this sink: keys are text or bytes"),
     "kafka.value.serializer": ("x", "kafka.value.serializer is not an option of this sink"),
     "kafka.interceptor.classes": ("x", "Java classes cannot be used"),
-    "kafka.transactional.id": ("x", "at least once"),
+    "kafka.transactional.id": ("x", "delivery=exactly-once"),
     "kafka.acks": ("2", "kafka.acks cannot be '2': write all, 1 or 0"),
     "kafka.compression.type": ("rar", "none, gzip, snappy, lz4, zstd"),
     "kafka.batch.size": ("-1", "kafka.batch.size cannot be '-1'"),
@@ -208,3 +208,15 @@ def test_what_only_executors_need_is_not_loaded_with_the_sink():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_delivery_is_at_least_once_unless_asked_for() -> None:
+    assert not parse(SERVERS).is_exactly_once
+    exact = parse({**SERVERS, "delivery": "Exactly-Once", "kafka.transaction.timeout.ms": "5000"})
+    assert exact.is_exactly_once
+    assert (exact.transaction_timeout_ms, exact.ignored, exact.batch) == (5000, (), None)
+
+
+def test_the_batch_of_a_stream_is_named_by_the_helper() -> None:
+    named = dict(zip(BATCH_OPTIONS, ("q-orders", "r", "7"), strict=True))
+    assert parse({**SERVERS, **named}).batch == BatchOfStream("q-orders", "r", 7)

@@ -1,0 +1,167 @@
+"""Transactions whose end is somebody else's decision: one process writes them, another one ends them.
+
+    opened = await begin(cluster, "copy-7", timeout_ms=900_000, two_phase=await has_two_phase(cluster))
+    producer = BatchProducer(cluster, options, transaction=opened)      # writes, and never commits
+    ...
+    await end(cluster, opened, commits=True)                            # anywhere, by anybody who holds the value
+
+With a two-phase transaction (KIP-939) only an explicit end ends it. Without, its time does too: brokers abort it after
+`timeout_ms`, whatever was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ottla.client.admin import by_topic
+from ottla.client.coordinators import CoordinatorType, ask_coordinator
+from ottla.client.metadata import Cluster
+from ottla.client.retrying import error_of, raise_if, retrying
+from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+INIT_PRODUCER_ID: Final = 22
+TWO_PHASE_VERSION: Final = 6  # of InitProducerId
+ADD_PARTITIONS_VERSION_MAX: Final = 3  # later ones are for brokers
+END_VERSION_1_MAX: Final = 4
+TRANSACTION_VERSION: Final = "transaction.version"
+RAISING_EPOCHS: Final = 2  # of that feature (KIP-890)
+# What an end is answered with where the transaction is not there any more: somebody else has ended it.
+_NOT_ITS_OWN: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+    }
+)
+
+
+class EndedOtherwiseError(OttlaError):
+    """A transaction that was to be ended has ended in another way: by its timeout, or by an administrator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A transaction by what ends it. Everything in it is written and acknowledged once it leaves its writer's hands."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    raises_epochs: bool  # the version of the protocol that it was begun with (KIP-890), which its end must have too
+
+
+async def has_two_phase(cluster: Cluster) -> bool:
+    """Whether brokers have transactions that no timeout ends; they announce it only where they allow it."""
+    versions = (await cluster.any_connection()).versions.get(INIT_PRODUCER_ID)
+    return versions is not None and versions.last >= TWO_PHASE_VERSION
+
+
+async def begin(cluster: Cluster, transactional_id: str, timeout_ms: int, *, two_phase: bool) -> Prepared:
+    """A transaction to write in. What is open under that id is aborted, and whoever wrote it is fenced."""
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, enable2_pc=two_phase
+    )
+
+    async def attempt() -> Prepared:
+        response = await ask_coordinator(
+            cluster,
+            CoordinatorType.TRANSACTION,
+            transactional_id,
+            request,
+            InitProducerIdResponse,
+            lambda answer: (answer.error_code,),
+            version_max=None if two_phase else TWO_PHASE_VERSION - 1,
+        )
+        raise_if(_error(response.error_code, transactional_id))
+        features = (await cluster.any_connection()).features
+        raises_epochs = features.get(TRANSACTION_VERSION, 0) >= RAISING_EPOCHS
+        return Prepared(transactional_id, response.producer_id, response.producer_epoch, raises_epochs)
+
+    return await retrying(attempt, cluster.deadline(), cluster.options.pauses)
+
+
+async def add_partitions(cluster: Cluster, transaction: Prepared, partitions: Collection[TopicPartition]) -> None:
+    """By the old rules partitions are added before they are written to; by the new ones writing adds them."""
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transaction.transactional_id,
+        v3_and_below_producer_id=transaction.producer_id,
+        v3_and_below_producer_epoch=transaction.producer_epoch,
+        v3_and_below_topics=[
+            AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in by_topic(partitions).items()
+        ],
+    )
+
+    async def attempt() -> None:
+        response = await ask_coordinator(
+            cluster,
+            CoordinatorType.TRANSACTION,
+            transaction.transactional_id,
+            request,
+            AddPartitionsToTxnResponse,
+            _codes_of_partitions,
+            version_max=ADD_PARTITIONS_VERSION_MAX,
+        )
+        for code in _codes_of_partitions(response):
+            raise_if(_error(code, transaction.transactional_id))
+
+    await retrying(attempt, cluster.deadline(), cluster.options.pauses)
+
+
+async def end(cluster: Cluster, transaction: Prepared, *, commits: bool) -> Prepared:
+    """Ends a transaction, which may be asked for again and again; the identity of the next one.
+
+    EndedOtherwiseError where it was ended in another way, or its transactional id has a newer one.
+    """
+    request = EndTxnRequest(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        committed=commits,
+    )
+
+    async def attempt() -> EndTxnResponse:
+        response = await ask_coordinator(
+            cluster,
+            CoordinatorType.TRANSACTION,
+            transaction.transactional_id,
+            request,
+            EndTxnResponse,
+            lambda answer: (answer.error_code,),
+            version_max=None if transaction.raises_epochs else END_VERSION_1_MAX,
+        )
+        raise_if(_error(response.error_code, transaction.transactional_id))
+        return response
+
+    try:
+        response = await retrying(attempt, cluster.deadline(), cluster.options.pauses)
+    except ApiError as error:
+        if error.code in _NOT_ITS_OWN:
+            raise EndedOtherwiseError(str(error)) from error
+        raise
+    if not transaction.raises_epochs:
+        return transaction
+    return replace(transaction, producer_id=response.producer_id, producer_epoch=response.producer_epoch)
+
+
+def _codes_of_partitions(response: AddPartitionsToTxnResponse) -> list[int]:
+    return [
+        each.partition_error_code
+        for topic in response.results_by_topic_v3_and_below
+        for each in topic.results_by_partition
+    ]
+
+
+def _error(code: int, transactional_id: str) -> ApiError | None:
+    return error_of(code, None, CoordinatorType.TRANSACTION.of(transactional_id))
