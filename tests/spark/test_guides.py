@@ -36,7 +36,7 @@ def blocks_of(page: str, replacements: dict[str, str]) -> list[str]:
     return blocks
 
 
-@pytest.mark.parametrize("page", ["spark-streaming.md", "spark-from-kafka.md", "../../README.md"])
+@pytest.mark.parametrize("page", ["spark-streaming.md", "spark-from-kafka.md", "spark-testing.md", "../../README.md"])
 def test_a_page_runs_from_top_to_bottom(spark: SparkSession, own_broker: Broker, page: str, tmp_path: Path) -> None:
     names: dict[str, object] = {"__name__": "guide"}
     for block in blocks_of(page, {SERVERS: own_broker.bootstrap_servers, HOME: str(tmp_path)}):

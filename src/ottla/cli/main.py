@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "consume": "ottla.cli.consume",
     "groups": "ottla.cli.groups",
     "transactions": "ottla.cli.transactions",
+    "pipeline": "ottla.cli.pipeline",
     "configs": "ottla.cli.configs",
     "cluster": "ottla.cli.cluster",
     "brokers": "ottla.cli.brokers",
