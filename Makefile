@@ -8,7 +8,7 @@ SEEDS  ?= 2000
 SECONDS ?= 600
 QUICK_TESTS := tests/architecture tests/unit tests/wire
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster tour test pythons java check format lint types unit crash sim chaos mixed fuzz differential interop spark asan mutants bench clean
+.PHONY: help setup demo demo-cluster tour test pythons java check format lint types unit crash sim chaos mixed fuzz differential interop spark spark-kills asan mutants bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,7 +40,7 @@ tour: $(STAMP) ## Run a tour of the broker: a million records through a Kafka cl
 
 test: $(STAMP) java check pythons ## Run every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long" tests/broker tests/crash tests/sim tests/fuzz tests/chaos tests/cluster tests/interop
-	$(BIN)/python -m pytest tests/spark
+	$(BIN)/python -m pytest -m "not long" tests/spark
 
 # Each of them has an environment of its own in build/pythons, kept from one run to the next.
 pythons: $(STAMP) ## Build the core and run the quick tests on every other Python from 3.11 on that is here
@@ -97,7 +97,10 @@ interop: $(STAMP) ## Compare with Apache Kafka's own tools and files
 
 # One process: it has one Java machine, and starting that is what takes time.
 spark: $(STAMP) java ## Run pipelines on real Spark, local and on a cluster, beside Spark's own connector
-	$(BIN)/python -m pytest tests/spark
+	$(BIN)/python -m pytest -m "not long" tests/spark
+
+spark-kills: $(STAMP) java ## Kill drivers, Python workers and the broker under a pipeline again and again; SECONDS=n for how long
+	OTTLA_CHAOS_SECONDS=$(SECONDS) $(BIN)/python -m pytest -m long tests/spark
 
 asan: $(STAMP) ## Run the record tests and the fuzzers on a core built with the address sanitizer
 	PYTHON=$(BIN)/python tests/fuzz/asan.sh

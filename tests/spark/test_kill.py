@@ -5,8 +5,10 @@ Afterwards every input is in the table exactly once, in one topic at least once,
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -52,7 +54,7 @@ class Copy:
 
     @contextmanager
     def driver(
-        self, *, drain: bool = False, environment: Mapping[str, str] | None = None
+        self, *, drain: bool = False, may_fail: bool = False, environment: Mapping[str, str] | None = None
     ) -> Iterator[subprocess.Popen[bytes]]:
         job = {
             "master": self._master,
@@ -77,7 +79,7 @@ class Copy:
         try:
             yield process
             process.stdin.close()
-            assert process.wait(WAIT_S) in (0, -signal.SIGKILL), self.console()
+            assert process.wait(WAIT_S) in (0, -signal.SIGKILL) or may_fail, self.console()
         finally:
             kill(process)
             process.stdin.close()
@@ -238,4 +240,45 @@ def test_a_stream_outlives_a_killed_executor(
         copy.wait_until(lambda: killed not in cluster.executor_pids(), driver)
         send(own_broker.bootstrap_servers, copy.source, range(FIRST, FIRST + MORE))
         copy.wait_for_the_end(driver)
+    verify(copy)
+
+
+def python_workers(driver: subprocess.Popen[bytes]) -> list[int]:
+    """The Python processes of a driver that run tasks, commit batches and look for records."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            is_python = b"daemon" in (directory / "cmdline").read_bytes()
+            if is_python and os.getsid(int(directory.name)) == driver.pid:
+                found.append(int(directory.name))
+    return sorted(found)
+
+
+@pytest.mark.long
+def test_whatever_is_killed_again_and_again_each_row_is_there_once(
+    own_broker: Broker, tmp_path: Path, send: Callable[..., None], verify: Callable[[Copy], None]
+) -> None:
+    """At random points, which is why this one sleeps: drivers, Python workers and the broker."""
+    seed = int(os.environ.get("OTTLA_SPARK_SEED", "0"))
+    rng = random.Random(seed)
+    copy = Copy(own_broker, tmp_path, "local[2,4]")
+    send(own_broker.bootstrap_servers, copy.source, range(FIRST, FIRST + MORE))
+    end = time.monotonic() + float(os.environ.get("OTTLA_CHAOS_SECONDS", "300"))
+    while time.monotonic() < end:
+        with copy.driver(may_fail=True) as driver:
+            for _ in range(rng.randint(1, 4)):
+                time.sleep(rng.uniform(1, 15))
+                match rng.choice(["broker", "worker", "driver"]):
+                    case "broker":
+                        own_broker.kill()
+                        own_broker.restart()
+                    case "worker":
+                        for pid in rng.sample(workers := python_workers(driver), min(2, len(workers))):
+                            with contextlib.suppress(ProcessLookupError):
+                                os.kill(pid, signal.SIGKILL)
+                    case _:
+                        break
+            kill(driver)
+    with copy.driver(drain=True) as driver:
+        assert driver.wait(WAIT_S) == 0, copy.console()
     verify(copy)
