@@ -18,8 +18,8 @@ from pyspark.sql.streaming import StreamingQuery
 
 import ottla.spark
 from ottla.client import prepared
+from ottla.client.admin.over_cluster import ClusterAdmin
 from ottla.client.blocking import Blocking
-from ottla.client.transactions import describe_transactions, list_transactions
 from ottla.spark import sink_options, workers, writing
 from ottla.spark.delivery.commits import Commits, LostTransactionError
 from ottla.spark.delivery.decision import Writer
@@ -86,7 +86,7 @@ class Query:
         self.client.wait(self.commits.abort(self.writer, batch, writes))
 
     def open_ids(self) -> list[str]:
-        listed = self.client.wait(list_transactions(self.client.cluster, states=["Ongoing"]))
+        listed = self.client.wait(ClusterAdmin(self.client.cluster).list_transactions(states=["Ongoing"]))
         return [each.transactional_id for each in listed if each.transactional_id.startswith(self.writer.scope_prefix)]
 
     def assert_committed(self, rows: list[str]) -> None:
@@ -246,7 +246,7 @@ def test_two_phase_transactions_have_no_timeout(query: Query) -> None:
     write = query.task(0)
     assert write.transaction is not None
     name = write.transaction.transactional_id
-    described: Any = query.client.wait(describe_transactions(query.client.cluster, [name]))[name]
+    described: Any = query.client.wait(ClusterAdmin(query.client.cluster).describe_transactions([name]))[name]
     has_two_phase = query.client.wait(prepared.has_two_phase(query.client.cluster))
     assert described.timeout_ms == (2**31 - 1 if has_two_phase else query.options.transaction_timeout_ms)
     query.abort(0, write)

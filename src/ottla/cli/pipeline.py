@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
@@ -12,8 +11,9 @@ from typing import Final
 from ottla.cli import remote
 from ottla.cli.command import Command, ExitCode, command_group
 from ottla.cli.render import Json, json_line, time_text
-from ottla.client.metadata import Cluster
+from ottla.client.admin.admin import Admin
 from ottla.client.pipelines import PipelineReport, PipelineState, read_reports
+from ottla.runtime.clock import SystemClock
 
 WATCH_S_DEFAULT: Final = 1.0
 
@@ -29,14 +29,14 @@ def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _status(options: argparse.Namespace) -> ExitCode:
-    async def work(cluster: Cluster) -> ExitCode:
+    async def work(admin: Admin) -> ExitCode:
         shown: dict[str, PipelineReport] = {}
         while True:
-            for report in await read_reports(cluster):
+            for report in await read_reports(admin._cluster):
                 is_wanted = not options.names or {report.name, report.query_id} & set(options.names)
                 if is_wanted and shown.get(report.query_id) != report:
                     shown[report.query_id] = report
-                    print(json_line(_fields(report)) if options.json else _line(report, int(time.time() * 1000)))
+                    print(json_line(_fields(report)) if options.json else _line(report, SystemClock().now_ms()))
             if not options.watch:
                 break
             await asyncio.sleep(options.every)

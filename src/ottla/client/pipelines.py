@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final
 
-from ottla.client import admin
-from ottla.client.admin import NewTopic, OffsetSpec
+from ottla.client.admin.over_cluster import ClusterAdmin
+from ottla.client.admin.topics import NewTopic
 from ottla.client.fetching import Fetcher
 from ottla.client.metadata import Cluster
+from ottla.client.offsets import OffsetSpec, list_offsets
 from ottla.client.partitioning import RecordColumns
 from ottla.client.producing import BatchProducer
 from ottla.errors import ApiError, ErrorCode
@@ -83,7 +84,7 @@ class PipelineReport:
 async def ensure_topic(cluster: Cluster) -> None:
     if TOPIC in (await cluster.refresh([TOPIC])).topics:
         return
-    outcome = (await admin.create_topics(cluster, [NewTopic(TOPIC, 1, config=TOPIC_CONFIG)]))[TOPIC]
+    outcome = (await ClusterAdmin(cluster).create_topics([NewTopic(TOPIC, 1, config=TOPIC_CONFIG)]))[TOPIC]
     if isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
         raise outcome
 
@@ -97,8 +98,8 @@ async def read_reports(cluster: Cluster) -> list[PipelineReport]:
     """The last report of every pipeline, by name; none where no pipeline has ever reported."""
     if TOPIC not in (await cluster.refresh([TOPIC])).topics:
         return []
-    starts = await admin.list_offsets(cluster, {PLACE: int(OffsetSpec.EARLIEST)})
-    ends = await admin.list_offsets(cluster, {PLACE: int(OffsetSpec.LATEST)})
+    starts = await list_offsets(cluster, {PLACE: int(OffsetSpec.EARLIEST)})
+    ends = await list_offsets(cluster, {PLACE: int(OffsetSpec.LATEST)})
     found: dict[bytes, PipelineReport | None] = {}
     async with (
         asyncio.timeout(cluster.options.timeout_s),

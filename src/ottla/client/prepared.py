@@ -15,8 +15,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ottla.client.admin import by_topic
 from ottla.client.coordinators import CoordinatorType, ask_coordinator
+from ottla.client.leaders import by_topic
 from ottla.client.metadata import Cluster
 from ottla.client.retrying import error_of, raise_if, retrying
 from ottla.errors import ApiError, ErrorCode, OttlaError

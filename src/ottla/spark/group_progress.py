@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from concurrent.futures import Future
 
-from ottla.client import groups
+from ottla.client.admin.groups import GroupDescription
+from ottla.client.admin.over_cluster import ClusterAdmin
 from ottla.client.blocking import Blocking
-from ottla.client.groups import GroupDescription
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.spark.offsets import LATEST, Offsets
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 def check_group_is_free(client: Blocking, group: str) -> None:
     """An error where a group has members: their offsets and those of a stream would overwrite each other."""
-    described = client.wait(groups.describe_groups(client.cluster, [group]))[group]
+    described = client.wait(ClusterAdmin(client.cluster).describe_groups([group]))[group]
     if isinstance(described, GroupDescription) and described.members:
         raise OptionError(
             f"the group {group} has {len(described.members)} members, and a stream commits its progress to a group "
@@ -31,7 +31,7 @@ def check_group_is_free(client: Blocking, group: str) -> None:
 
 
 def group_offsets(client: Blocking, group: str) -> dict[TopicPartition, int]:
-    found = client.wait(groups.committed_offsets(client.cluster, group))
+    found = client.wait(ClusterAdmin(client.cluster).committed_offsets(group))
     return {partition: committed.offset for partition, committed in found.items()}
 
 
@@ -48,7 +48,12 @@ class GroupProgress:
         if offsets == self._committed or not offsets:
             return None
         self._committed = offsets
-        return client.start(groups.commit_offsets(client.cluster, self._group, offsets))
+        return client.start(self._commit(client, offsets))
+
+    async def _commit(self, client: Blocking, offsets: Offsets) -> None:
+        for error in (await ClusterAdmin(client.cluster).alter_offsets(self._group, offsets)).values():
+            if error is not None:
+                raise error
 
     def finish(self, committing: Future[None] | None) -> None:
         if committing is None:

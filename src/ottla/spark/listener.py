@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
@@ -26,6 +25,7 @@ from ottla.client.pipelines import PipelineReport, PipelineState, ensure_topic, 
 from ottla.client.producing import BatchProducer, ProducerOptions
 from ottla.errors import OttlaError
 from ottla.net.client import ConnectionOptions
+from ottla.runtime.clock import SystemClock
 from ottla.spark.stream_lag import lag
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class PipelineListener(StreamingQueryListener):
 
     def _change(self, query_id: str, state: PipelineState, at_ms: int | None, error: str = "") -> None:
         if (last := self._last.get(query_id)) is not None and last.state is not state:
-            self._send(replace(last, state=state, at_ms=at_ms or int(time.time() * 1000), error=error))
+            self._send(replace(last, state=state, at_ms=at_ms or SystemClock().now_ms(), error=error))
 
     def _send(self, new: PipelineReport) -> None:
         with self._lock:

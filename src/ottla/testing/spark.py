@@ -15,20 +15,21 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ottla.client import admin
-from ottla.client.admin import Isolation, NewTopic, OffsetSpec
+from ottla.client.admin.over_cluster import ClusterAdmin
+from ottla.client.admin.topics import NewTopic
 from ottla.client.blocking import Blocking
 from ottla.client.fetching import Fetcher, FetchOptions
+from ottla.client.offsets import Isolation, OffsetSpec, list_offsets
 from ottla.client.partitioning import RecordColumns
 from ottla.client.producing import BatchProducer
 from ottla.errors import ApiError
 from ottla.ids import TopicPartition
+from ottla.runtime.clock import SystemClock
 from ottla.testing.broker import Broker
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class PipelineTest:
         """For a topic with settings; `retention_ms="1000"` sets `retention.ms`."""
         named = {name.replace("_", "."): value for name, value in config.items()}
         made = self.client.wait(
-            admin.create_topics(self.client.cluster, [NewTopic(topic, partitions, config=named or None)])
+            ClusterAdmin(self.client.cluster).create_topics([NewTopic(topic, partitions, config=named or None)])
         )
         if isinstance(outcome := made[topic], ApiError):
             raise outcome
@@ -162,7 +163,7 @@ class PipelineTest:
             {
                 partition: offset.offset
                 for partition, offset in (
-                    await admin.list_offsets(cluster, dict.fromkeys(partitions, int(spec)), isolation)
+                    await list_offsets(cluster, dict.fromkeys(partitions, int(spec)), isolation)
                 ).items()
             }
             for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
@@ -199,4 +200,4 @@ def _comparable(value: bytes | None) -> str | None:
 
 
 def _now_ms() -> int:
-    return int(time.time() * 1000)
+    return SystemClock().now_ms()

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Final
 
 from ottla.client import prepared
+from ottla.client.admin.over_cluster import ClusterAdmin
+from ottla.client.admin.transactions import ONGOING
 from ottla.client.metadata import Cluster
 from ottla.client.prepared import EndedOtherwiseError, Prepared
-from ottla.client.transactions import ONGOING, abort_transaction, list_transactions
 from ottla.errors import ApiError, OttlaError
+from ottla.runtime.clock import SystemClock
 from ottla.spark.delivery.decision import Steps, Writer, steps_of_abort, steps_of_commit
 from ottla.spark.delivery.log import DecisionLog, FencedError
 from ottla.spark.delivery.messages import PreparedWrite
@@ -74,7 +75,7 @@ class Commits:
 
     async def _carry_out(self, log: DecisionLog, steps: Steps, batch_id: int) -> None:
         if steps.decision is not None:
-            await log.write(steps.decision, int(time.time() * 1000))
+            await log.write(steps.decision, SystemClock().now_ms())
         await self._end_all(steps.commits, batch_id, commits=True)
         await self._end_all(steps.aborts, batch_id, commits=False)
         if steps.sweep_prefix is not None:
@@ -115,10 +116,11 @@ class Commits:
         if versions is None:
             return  # older than KIP-664: what is left waits for its timeout
         pattern = f"{re.escape(prefix)}.*" if versions.last >= PATTERN_VERSION else None
-        for listed in await list_transactions(self._cluster, states=[ONGOING], pattern=pattern):
+        admin = ClusterAdmin(self._cluster)
+        for listed in await admin.list_transactions(states=[ONGOING], pattern=pattern):
             if listed.transactional_id.startswith(prefix):
                 try:
-                    await abort_transaction(self._cluster, listed.transactional_id)
+                    await admin.abort_transaction(listed.transactional_id)
                 except ApiError as error:
                     # It may have ended by itself meanwhile; the next batch looks again.
                     _log.warning("a transaction that was left open is not aborted yet: %s", error)

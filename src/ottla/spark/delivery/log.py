@@ -11,10 +11,12 @@ import asyncio
 import zlib
 from typing import Final
 
-from ottla.client import admin, prepared
-from ottla.client.admin import Isolation, NewTopic, OffsetSpec
+from ottla.client import prepared
+from ottla.client.admin.over_cluster import ClusterAdmin
+from ottla.client.admin.topics import NewTopic
 from ottla.client.fetching import Fetcher, FetchOptions
 from ottla.client.metadata import Cluster
+from ottla.client.offsets import Isolation, OffsetSpec, list_offsets
 from ottla.client.partitioning import RecordColumns
 from ottla.client.prepared import EndedOtherwiseError, Prepared
 from ottla.client.producing import BatchProducer
@@ -91,8 +93,8 @@ class DecisionLog:
         if topic is None:
             return None
         # Up to the end that readers of uncommitted records see: an open decision may be followed by a committed one.
-        ends = await admin.list_offsets(self._cluster, {self._partition: int(OffsetSpec.LATEST)})
-        starts = await admin.list_offsets(self._cluster, {self._partition: int(OffsetSpec.EARLIEST)})
+        ends = await list_offsets(self._cluster, {self._partition: int(OffsetSpec.LATEST)})
+        starts = await list_offsets(self._cluster, {self._partition: int(OffsetSpec.EARLIEST)})
         start, end = max(self._position, starts[self._partition].offset), ends[self._partition].offset
         try:
             async with asyncio.timeout(self._cluster.options.timeout_s):
@@ -119,7 +121,9 @@ class DecisionLog:
     async def _ensure_topic(self) -> None:
         topic = (await self._cluster.refresh([self._topic])).topics.get(self._topic)
         if topic is None:
-            made = await admin.create_topics(self._cluster, [NewTopic(self._topic, PARTITIONS, config=TOPIC_CONFIG)])
+            made = await ClusterAdmin(self._cluster).create_topics(
+                [NewTopic(self._topic, PARTITIONS, config=TOPIC_CONFIG)]
+            )
             outcome = made[self._topic]
             if isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise DecisionsError(f"the topic {self._topic} for decisions cannot be created: {outcome}") from outcome

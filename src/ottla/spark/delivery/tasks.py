@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.client import prepared
+from ottla.client.admin.over_cluster import ClusterAdmin
+from ottla.client.admin.transactions import TransactionDescription
 from ottla.client.metadata import Cluster
 from ottla.client.prepared import Prepared
-from ottla.client.transactions import TransactionDescription, describe_transactions
 from ottla.spark.delivery.decision import Writer, is_decided
 from ottla.spark.delivery.log import DecisionLog
 from ottla.transactions.state import STATES_BY_TITLE, TransactionState
@@ -80,7 +81,7 @@ class TaskTransactions:
     @staticmethod
     async def _ended_id(cluster: Cluster, run: _Run) -> str | None:
         """A kept id whose transaction has ended; it is taken out of those that are kept."""
-        described = await describe_transactions(cluster, run.kept)
+        described = await ClusterAdmin(cluster).describe_transactions(run.kept)
         for transactional_id, found in described.items():
             if not isinstance(found, TransactionDescription):
                 run.kept.remove(transactional_id)  # its coordinator has forgotten it, or does not tell
