@@ -98,6 +98,7 @@ def test_a_core_that_is_there_and_cannot_be_loaded_is_told_with_the_reason(monke
 
 def test_a_query_with_ottla_from_a_zip_file_is_rejected_with_what_to_send_instead(tmp_path: Path) -> None:
     """As `spark-submit --py-files ottla.zip` has it: what a worker logs nobody would read."""
+    pytest.importorskip("pyspark")
     source = Path(compiled.__file__).parent
     archive = tmp_path / "ottla.zip"
     with zipfile.ZipFile(archive, "w") as file:
