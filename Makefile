@@ -38,6 +38,8 @@ demo-cluster: $(STAMP) java ## Run the main job on three brokers, one of which i
 tour: $(STAMP) ## Run a tour of the broker: a million records through a Kafka client, a kill and a recovery
 	$(BIN)/python examples/broker_tour.py
 
+# A simulated history depends on the order in which sets are walked, and so does which of them finds a planted bug.
+test: export PYTHONHASHSEED := 0
 test: $(STAMP) java check pythons ## Run every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long" tests/broker tests/crash tests/sim tests/fuzz tests/chaos tests/cluster tests/interop
 	$(BIN)/python -m pytest -m "not long" tests/spark

@@ -46,6 +46,7 @@ from ottla.protocol.messages.log_dirs import AlterReplicaLogDirsRequest, Describ
 from ottla.protocol.messages.metadata import DescribeProducersRequest, DescribeTopicPartitionsRequest
 from ottla.protocol.messages.offsets import DeleteRecordsRequest, OffsetForLeaderEpochRequest
 from ottla.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from ottla.protocol.messages.scram import AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest
 from ottla.protocol.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest
 from ottla.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -154,6 +155,10 @@ def request_for(key: int, version: int, topic: str, topic_id: UUID) -> object:
             return CreateAclsRequest(creations=[])
         case 31:
             return DeleteAclsRequest(filters=[])
+        case 50:
+            return DescribeUserScramCredentialsRequest(users=None)
+        case 51:
+            return AlterUserScramCredentialsRequest(deletions=[], upsertions=[])
         case 32:
             return DescribeConfigsRequest(
                 resources=[DescribeConfigsResource(resource_type=2, resource_name=topic, configuration_keys=None)]

@@ -485,3 +485,20 @@ class TestTheLogIsTheList(LogModel.TestCase):  # type: ignore[name-defined,misc,
 
 class TestTheCompactedLogIsTheList(CompactedLogModel.TestCase):  # type: ignore[name-defined,misc,valid-type]
     pass
+
+
+def test_what_a_full_disk_left_of_a_batch_does_not_come_back_with_a_power_loss() -> None:
+    """The segment was durable before, and is not the last one when the power goes: nobody looks at its end."""
+    model = CompactedLogModel()
+    model.begin()
+    model.end_transaction(commit=False, producer_id=10)
+    model.append_in_transaction(count=2, producer_id=11, seed=69444852)
+    model.append_in_sequence(count=6, epochs_later=0, producer_id=2, seed=25804)
+    model.append_much(seed=999224, times=2)
+    model.append_much(seed=154936800, times=4)
+    model.lose_power(fates=(Fate.KEPT,), seed=1087323)
+    model.meet_a_full_disk(seed=12584212, written=0.3)
+    model.append_in_transaction(count=4, producer_id=12, seed=510511)
+    model.lose_power(fates=(Fate.DROPPED, Fate.KEPT, Fate.CUT, Fate.SECTORS), seed=1698279)
+    model.the_log_is_the_list()
+    model.teardown()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.broker import refused_starts
-from ottla.broker.handlers import fetch, list_offsets
+from ottla.broker.handlers import fetch
 from ottla.broker.partition import Partition
 from ottla.cluster import leadership
 from ottla.replication.follower import Follower
@@ -75,11 +75,6 @@ def duplicates_are_not_known(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProducerStates, "check", lambda states, header: None)
 
 
-def the_end_of_a_partition_goes_back(patch: pytest.MonkeyPatch) -> None:
-    """A new leader tells what it knows to be committed as if it were all."""
-    patch.setattr(list_offsets, "_check_watermark", lambda partition, request: None)
-
-
 def followers_forget_producers(patch: pytest.MonkeyPatch) -> None:
     append = Log.append_as_follower
 
@@ -106,7 +101,6 @@ PLANTS: dict[Plant, ClusterClimate | None] = {
     anybody_may_lead: HAND_OVERS,
     a_second_batch_becomes_the_first: HAND_OVERS,
     duplicates_are_not_known: None,
-    the_end_of_a_partition_goes_back: None,
     followers_forget_producers: None,
     truncation_keeps_producers: None,
 }

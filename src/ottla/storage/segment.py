@@ -223,7 +223,11 @@ class Segment:
         try:
             file.write(position, view)
         except StorageError:
-            file.truncate(position)
+            if file.size() > position:
+                file.truncate(position)
+                # Here, and not with the next flush: where everything below is durable already, nobody looks at the end
+                # of this segment after a power loss, which may bring back what was cut off.
+                file.sync()
             raise
         self.size_bytes = position + view.nbytes
         return position

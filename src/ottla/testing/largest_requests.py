@@ -25,6 +25,7 @@ from ottla.protocol.messages import (
     metadata,
     offsets,
     sasl,
+    scram,
     topics,
     transactions,
 )
@@ -358,6 +359,17 @@ def _create_acls(size: Size) -> Any:
     return filled(acls.CreateAclsRequest, 3, creations=[one] * size.names)
 
 
+def _describe_scram(size: Size) -> Any:
+    users = [scram.UserName(name=name) for name in names(size)]
+    return scram.DescribeUserScramCredentialsRequest(users=users)
+
+
+def _alter_scram(size: Size) -> Any:
+    """Deletions of users that are not there: each is looked for."""
+    deletions = [scram.ScramCredentialDeletion(name=name, mechanism=1) for name in names(size)]
+    return scram.AlterUserScramCredentialsRequest(deletions=deletions, upsertions=[])
+
+
 def _acl_filter(cls: type[Any]) -> Any:
     return filled(cls, 3, resource_type_filter=_KIND, pattern_type_filter=_KIND, operation=_KIND, permission_type=_KIND)
 
@@ -394,6 +406,8 @@ ROWS = (
     Row("DescribeAcls", 3, lambda size: _acl_filter(acls.DescribeAclsRequest)),
     Row("CreateAcls", 3, _create_acls),
     Row("DeleteAcls", 3, _delete_acls),
+    Row("DescribeUserScramCredentials", 0, _describe_scram),
+    Row("AlterUserScramCredentials", 0, _alter_scram),
     Row("ApiVersions", 3, lambda size: _api_versions()),
     Row("CreateTopics, validated only", 7, _create),
     Row("DeleteTopics that are not there", 6, _delete),

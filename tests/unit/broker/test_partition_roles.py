@@ -12,10 +12,13 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.disk_failures import DiskFailures
+from ottla.broker.handlers import list_offsets
 from ottla.broker.partition import Partition
 from ottla.config import LogConfig
+from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.fetch import EpochEndOffset, PartitionData
+from ottla.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest
 from ottla.records import batch
 from ottla.replication.follower import Append, Truncate
 from ottla.replication.leader import Leader
@@ -196,3 +199,29 @@ def test_a_follower_takes_producers_and_epochs_from_what_it_appends() -> None:
     theirs, ours = replication.leader.log, replication.partitions[2].log
     assert ours.producers.producers[7] == theirs.producers.producers[7]
     assert ours.epochs.entries[-1] == theirs.epochs.entries[-1]
+
+
+def asked_by(replica_id: int) -> ListOffsetsRequest:
+    return ListOffsetsRequest(replica_id=replica_id, isolation_level=0, topics=[])
+
+
+def test_a_new_leader_does_not_tell_an_end_that_is_before_what_clients_heard() -> None:
+    """It was told late what is committed; until its followers have all of it again, clients wait (KIP-207)."""
+    replication = Replication(random.Random(0))
+    for _ in range(3):
+        replication.append()
+    for _ in range(2):
+        replication.fetch(2)
+        replication.fetch(3)
+    assert replication.leader.high_watermark == 3
+    late = replication.partitions[2]
+    late.follow(1, replication.epoch, 0)  # as after a restart that has lost the watermark
+    replication.elect(2)
+    latest = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    with pytest.raises(ApiError) as refused:
+        list_offsets._find(late, latest, asked_by(-1), {})
+    assert refused.value.code == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert list_offsets._find(late, latest, asked_by(3), {}).offset == 3, "brokers are told the end of the log"
+    replication.fetch(1)
+    replication.fetch(3)
+    assert list_offsets._find(late, latest, asked_by(-1), {}).offset == 3

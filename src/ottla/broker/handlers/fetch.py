@@ -178,9 +178,7 @@ class _Reading:
             bytes_left = max(0, self._bytes_max - self._bytes_read)
             data = self._read(partition, entry, bytes_left, is_first=self._bytes_read == 0)
         except ApiError as refusal:
-            error = refusal if self._follower_id is not None else self._broker.unless_outdated(refusal)
-            code = self._of_topic_that_went(key) if error.code == ErrorCode.UNKNOWN_TOPIC_ID else error.code
-            data = _failed(entry.partition, code)
+            data = _failed(entry.partition, self._code_of(key, refusal))
             self._is_complete = True
         self._bytes_read += _size_of(data)
         self._is_complete = (
@@ -190,6 +188,10 @@ class _Reading:
             or (self._selects_by_rack and self._follower_id is not None and self._is_watermark_news(key, data))
         )
         return data
+
+    def _code_of(self, key: WantedKey, refusal: ApiError) -> ErrorCode:
+        error = refusal if self._follower_id is not None else self._broker.unless_outdated(refusal)
+        return self._of_topic_that_went(key) if error.code == ErrorCode.UNKNOWN_TOPIC_ID else error.code
 
     def _is_watermark_news(self, key: WantedKey, data: PartitionData) -> bool:
         """Consumers read from followers, up to the high watermark that these were told: they hear of it at once."""

@@ -213,11 +213,8 @@ async def _append_all(
                     uncommitted.append(Waiting(pending, answer, _place(topic, item), start_of(records)))
             except TakesLongError:
                 unchecked.append(Unchecked(_place(topic, item), partition, item, bytearray(records), answer))
-            except ApiError as refusal:
-                error = broker.unless_outdated(refusal)
-                refuse(answer, error, item.records, log_start_offset)
-                if error.code in FOR_NOW:
-                    _note_refused(broker, context, _place(topic, item), start_of(item.records))
+            except ApiError as error:
+                _refuse(broker, context, answer, error, _place(topic, item), item.records, log_start_offset)
             partitions.append(answer)
             if pace is not None and pace.is_spent:
                 await pace.yield_turn()
@@ -242,6 +239,22 @@ def _checked_request(item: PartitionProduceData, version: int) -> Buffer:
 
 def _place(topic: TopicProduceData, item: PartitionProduceData) -> Place:
     return Place(topic.name, topic.topic_id, item.index)
+
+
+def _refuse(
+    broker: Broker,
+    context: Context,
+    answer: PartitionProduceResponse,
+    refusal: ApiError,
+    place: Place,
+    records: Buffer | None,
+    log_start_offset: int,
+) -> None:
+    """A function of its own: an error that a frame keeps keeps the frame, and with it the records."""
+    error = broker.unless_outdated(refusal)
+    refuse(answer, error, records, log_start_offset)
+    if error.code in FOR_NOW:
+        _note_refused(broker, context, place, start_of(records))
 
 
 def _note_refused(broker: Broker, context: Context, place: Place, start: BatchStart | None) -> None:
@@ -277,11 +290,8 @@ async def _append_checked(
             appended = partition.append_admitted(admitted, acks=acks, now_ms=broker.clock.now_ms())
             if _accept(answer, partition, appended, acks):
                 uncommitted.append(Waiting(PendingCommit(partition, appended.last_offset + 1), answer, place, start))
-        except ApiError as refusal:
-            error = broker.unless_outdated(refusal)
-            refuse(answer, error, records, partition.log.log_start_offset)
-            if error.code in FOR_NOW:
-                _note_refused(broker, context, place, start_of(records))
+        except ApiError as error:
+            _refuse(broker, context, answer, error, place, records, partition.log.log_start_offset)
 
 
 def _accept(answer: PartitionProduceResponse, partition: Partition, appended: Appended, acks: int) -> bool:

@@ -183,6 +183,13 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
     ),
     Allowed("*", "*", "Kafka fails with an exception of its own", lambda case: -1 in _codes(case), ends=True),
     Allowed("WriteTxnMarkers", "*", "a marker for no partition may be told or not", _asks_nothing, ends=True),
+    Allowed(
+        "WriteTxnMarkers",
+        "*",
+        "a negative producer id or epoch: Kafka writes a marker of a producer that cannot be, we refuse it",
+        lambda case: case.kafka == 0 and case.ours == ErrorCode.INVALID_REQUEST,
+        ends=True,
+    ),
     Allowed("*", "*", "a topic of which no partition is asked for may be told or not", _asks_nothing),
     Allowed(
         "*",
