@@ -19,6 +19,7 @@ GUIDES = Path(__file__).parents[2] / "docs" / "guide"
 # What a page writes for a broker, for the master of a cluster and for a directory.
 SERVERS, MASTER, HOME = "127.0.0.1:9092", "spark://master:7077", "./shop"
 TIMEOUT_S = 300
+README = "../../README.md"
 
 
 @pytest.fixture
@@ -36,9 +37,21 @@ def blocks_of(page: str, replacements: dict[str, str]) -> list[str]:
     return blocks
 
 
-@pytest.mark.parametrize("page", ["spark-streaming.md", "spark-from-kafka.md", "spark-testing.md", "../../README.md"])
+def produce_numbers(broker: Broker) -> None:
+    """What the commands of README do before its pipeline."""
+    for arguments, text in (
+        (["topics", "create", "orders", "--partitions", "3"], ""),
+        (["produce", "orders"], "".join(f"{number}\n" for number in range(1, 1001))),
+    ):
+        command = [sys.executable, "-m", "ottla", *arguments, "--bootstrap-server", broker.bootstrap_servers]
+        subprocess.run(command, input=text, text=True, check=True, timeout=TIMEOUT_S)
+
+
+@pytest.mark.parametrize("page", ["spark-streaming.md", "spark-from-kafka.md", "spark-testing.md", README])
 def test_a_page_runs_from_top_to_bottom(spark: SparkSession, own_broker: Broker, page: str, tmp_path: Path) -> None:
     names: dict[str, object] = {"__name__": "guide"}
+    if page == README:
+        produce_numbers(own_broker)
     for block in blocks_of(page, {SERVERS: own_broker.bootstrap_servers, HOME: str(tmp_path)}):
         exec(compile(block, page, "exec"), names)
 
