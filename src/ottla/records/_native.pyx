@@ -471,12 +471,7 @@ cdef int check_walk(
 
 
 def refused_records(
-    records,
-    header,
-    bint needs_keys,
-    int64_t timestamp_min,
-    int64_t timestamp_max,
-    Py_ssize_t records_max,
+    records, header, bint needs_keys, int64_t timestamp_min, int64_t timestamp_max, Py_ssize_t records_max
 ):
     cdef _View view = _View(records)
     cdef const uint8_t *at = view.data
@@ -772,3 +767,4 @@ include "_native_rows.pxi"
 include "_native_compaction.pxi"
 include "_native_plain.pxi"
 include "_native_named.pxi"
+include "_native_writer.pxi"

@@ -64,14 +64,14 @@ def check(
     deep: bool = True,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> Checked:
-    """Checks the batch at `position` as a broker must before it stores it; tells what an append needs to
+    """Checks the batch at `position` as a broker must before it stores it; returns what an append needs to
     know.
 
     Always: length, magic, checksum, codec, offsets and count. `deep`: every record, decompressed if need be,
     with its lengths, numbers and offset deltas. `strict` is for a producer's batch: base offset 0, at least one
     record, as many offsets as records, no control batch, a sequence with a producer id; whether its offset deltas
-    are 0..n-1 is told. Without it, as from disk or from a leader, a batch has its place, and compaction may have left
-    gaps or nothing at all.
+    are 0..n-1 is reported. Without it, as from disk or from a leader, a batch has its place, and compaction may have
+    left gaps or nothing at all.
     """
     checked = codec.check_batch(data, position, strict, deep)
     header = checked.header
@@ -134,7 +134,7 @@ def stamp_create_time(data: Buffer, position: int = 0) -> None:
 
 
 def stamp_max_timestamp(data: Buffer, max_timestamp: int, position: int = 0) -> None:
-    """Puts the max timestamp right where the producer's claim was wrong; the checksum is made anew."""
+    """Corrects the max timestamp where the producer's was wrong, and the checksum with it."""
     _INT64.pack_into(data, position + MAX_TIMESTAMP_AT, max_timestamp)
     with memoryview(data) as view:
         _seal(view[position : position + read_header(view, position).size_bytes])

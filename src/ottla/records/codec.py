@@ -28,8 +28,11 @@ else:
 
         NATIVE = False
 
+BatchWriter = core.BatchWriter
 ColumnsDecoder = core.ColumnsDecoder
 KeyOffsetMap = core.KeyOffsetMap
+OpenBatches = core.OpenBatches
+RecordPlace = core.RecordPlace
 check_batch = core.check_batch
 check_records = core.check_records
 crc32c = core.crc32c
@@ -51,8 +54,11 @@ stamp_plain = core.stamp_plain
 
 __all__ = [
     "NATIVE",
+    "BatchWriter",
     "ColumnsDecoder",
     "KeyOffsetMap",
+    "OpenBatches",
+    "RecordPlace",
     "check_batch",
     "check_records",
     "core",

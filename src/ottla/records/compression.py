@@ -250,7 +250,7 @@ def _zstd_frame(decompressor: zstandard.ZstdDecompressor, frame: memoryview, gat
         allowed = max(len(frame) * _USUAL_RATIO, _CHUNK_BYTES)
         return decompressor.decompress(frame, max_output_size=min(allowed, gathered.room))
     except zstandard.ZstdError:
-        # More than usual, or broken: the stream tells which.
+        # More than usual, or broken: reading the stream shows which.
         with decompressor.stream_reader(frame) as reader:
             return reader.read(gathered.room)
 

@@ -167,7 +167,7 @@ class ScanEnd(StrEnum):
 
     END = "end"  # the data ended with a whole batch
     CUT = "cut"  # the data ended inside a batch: more is needed
-    BAD = "bad"  # what follows is no batch
+    BAD = "bad"  # what follows is not a batch
     LEGACY = "legacy"  # what follows is a message of magic 0 or 1: not ours to read, not ours to throw away
     MORE = "more"  # the caller's limit of batches was reached
 

@@ -1,5 +1,6 @@
 """The compiled core does what the reference does, on sound, damaged and random input."""
 
+import gc
 from typing import NamedTuple
 
 import pytest
@@ -77,6 +78,12 @@ def test_decode_named(given_section, append_time, base_offset, skipped):
     assert found == outcome(reference.decode_named, *arguments)
     if isinstance(found, list):
         assert all(type(record) is Named for record in found)
+
+
+def test_the_collector_does_not_look_through_records_which_cannot_be_part_of_a_cycle():
+    section = reference.encode_records([b"k"], [b"v"], 1000, [(("h", b"x"),)], None, 1000, 0)
+    (record,) = native.decode_named(section, 1, 0, 1000, None, 0, Named, "t", 3, 1, 7)
+    assert not gc.is_tracked(record)
 
 
 def test_records_become_named_tuples_and_nothing_else():

@@ -19,10 +19,14 @@ from ottla.records.reference.sections import (
     first_at_or_after,
     refused_records,
 )
+from ottla.records.reference.writer import BatchWriter, OpenBatches, RecordPlace
 
 __all__ = [
+    "BatchWriter",
     "ColumnsDecoder",
     "KeyOffsetMap",
+    "OpenBatches",
+    "RecordPlace",
     "check_batch",
     "check_records",
     "crc32c",

@@ -85,7 +85,7 @@ def check_batch(data: Buffer, position: int, strict: bool, deep: bool) -> Checke
         end = position + header.size_bytes
         if end > len(view):
             raise refusal(Problem.SHORT)
-        # Said before the checksum, which does not cover it: a producer that is told of a bad checksum sends again.
+        # Reported before the checksum, which does not cover it: a producer sends again after a bad checksum.
         if strict and header.base_offset:
             raise refusal(Problem.BASE_OFFSET)
         if crc32c(view[position + ATTRIBUTES_AT : end]) != header.crc:

@@ -23,7 +23,7 @@ def stamp_plain(
     """Gives a plain batch its place in the log; None, and nothing is changed, where `data` is not one.
 
     Plain is a producer's batch that is sound, alone in `data`, not larger than `size_max`, not compressed, outside of
-    transactions, and whose timestamps are right and not above `timestamp_max`. Told are the number of its records,
+    transactions, and whose timestamps are right and not above `timestamp_max`. Returned are the number of its records,
     their largest timestamp and, where its producer numbers its batches, the stamped header. Why a batch is not plain
     is for `check_batch` to say.
     """

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 HASHES_KEPT = 100_000  # keys repeat; hashing one in Python costs more than all the rest of its record
 
-_partition_of_key = lru_cache(HASHES_KEPT)(partition_of_key)
+cached_partition_of_key = lru_cache(HASHES_KEPT)(partition_of_key)
 
 
 def partitions_of_keys(keys: Sequence[bytes | None], partition_count: int, keyless: int) -> Buffer:
     """The partition of each key, as int32: Kafka's, and the number `keyless` for None."""
     if partition_count < 1:
         raise ValueError(f"keys cannot go to {partition_count} partitions")
-    partitions = [keyless if key is None else _partition_of_key(bytes(key), partition_count) for key in keys]
+    partitions = [keyless if key is None else cached_partition_of_key(bytes(key), partition_count) for key in keys]
     return struct.pack(f"={len(partitions)}i", *partitions)
 
 

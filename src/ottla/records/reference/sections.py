@@ -69,7 +69,7 @@ def refused_records(
 ) -> list[RefusedRecord]:
     """The first `records_max` records without a key, where they need one, or with a time outside of the range.
 
-    A record without a time (-1) has no bad one. Of a record that is bad twice the key is told.
+    A record without a time (-1) has no bad one. Of a record that breaks both rules the key is reported.
     """
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
     refused: list[RefusedRecord] = []
