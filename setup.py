@@ -3,6 +3,8 @@
 A core that is not built is said here in capital letters, which `pip install --verbose` shows, and by whatever runs
 without it (`ottla.compiled`). In the environment: `OTTLA_PURE_PYTHON=1` does not build it, `OTTLA_REQUIRE_COMPILED=1`
 lets the installation fail where it cannot be built.
+
+A wheel has what users need: no sources in C or Cython, and nothing of `ottla.testing` that only our own tests use.
 """
 
 import os
@@ -12,7 +14,18 @@ from glob import glob
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
+# What the guides of docs/guide show of `ottla.testing`, and what that imports; tests/packaging checks both. The rest
+# is for tests of Ottla itself, which run in a checkout.
+TESTING_FOR_USERS = frozenset(
+    (
+        *("__init__", "broker", "inline", "ports", "pytest_plugin", "security", "waiting"),
+        *("raw_client", "raw_groups", "raw_requests", "raw_transactions", "wire_client"),
+        *("disk", "loop", "network", "simulated_connector", "simulated_ensemble", "world"),
+        *("history", "history_check", "schema_registry", "spark", "spark_cluster"),
+    )
+)
 IS_PURE = bool(os.environ.get("OTTLA_PURE_PYTHON"))
 IS_REQUIRED = bool(os.environ.get("OTTLA_REQUIRE_COMPILED"))
 
@@ -39,6 +52,12 @@ class BuildCore(build_ext):
             # What a former build left would be of other sources, and be installed.
             with suppress(FileNotFoundError):
                 os.remove(self.get_ext_fullpath(ext.name))
+
+
+class BuildForUsers(build_py):
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        modules: list[tuple[str, str, str]] = super().find_package_modules(package, package_dir)
+        return [module for module in modules if package != "ottla.testing" or module[1] in TESTING_FOR_USERS]
 
 
 def extensions() -> list[Extension]:
@@ -73,4 +92,4 @@ def extensions() -> list[Extension]:
     return extended
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": BuildCore})
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildCore, "build_py": BuildForUsers})

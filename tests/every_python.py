@@ -1,9 +1,10 @@
-"""Builds the compiled core and runs the quick tests on every Python from 3.11 on that this machine has.
+"""Builds a wheel, tries it alone and runs the quick tests on every Python from 3.11 on that this machine has.
 
 `make pythons` runs it. Looked at are the `python3.N` on the path and those that pyenv installed, one of each binary
 interface; the environment that runs this is one of them and was tested before. Every Python gets an environment in
 build/pythons, without pip (ours installs into it) and without what only slow tests need; it is made again when what
-decides it changes. A core that does not build is a failure.
+decides it changes. A core that does not build is a failure. It is built once, for the wheel: the wheel is installed in
+an environment of its own, and the tests run in the checkout with the core of the wheel.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,13 +99,39 @@ def prepare(python: Python) -> Path:
         return interpreter
     stamp.unlink(missing_ok=True)
     run(python.path, "-m", "venv", "--clear", "--without-pip", directory)
-    install = [sys.executable, "-m", "pip", "--python", interpreter, "install", "--quiet"]
-    run(*install, "--group", "quick")
-    run(*install, "--no-build-isolation", "--editable", ".", environment={"OTTLA_REQUIRE_COMPILED": "1"})
+    run(*pip(interpreter), "install", "--quiet", "--group", "quick")
+    wheel = build_wheel(interpreter, directory / "wheel")
+    try_alone(python, wheel, directory / "alone")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(ROOT / "src", [name for name in archive.namelist() if name.endswith(".so")])
+    editable = ("--no-build-isolation", "--editable", ".")
+    run(*pip(interpreter), "install", "--quiet", *editable, environment={"OTTLA_PURE_PYTHON": "1"})
     if not is_core_here(interpreter):
         raise SystemExit(f"{python}: the compiled core was built and cannot be imported")
     stamp.write_text(digest)
     return interpreter
+
+
+def pip(interpreter: Path) -> list[object]:
+    """Our pip, at work in the environment of `interpreter`."""
+    return [sys.executable, "-m", "pip", "--python", interpreter]
+
+
+def build_wheel(interpreter: Path, directory: Path) -> Path:
+    build = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", directory, ".")
+    run(*pip(interpreter), *build, environment={"OTTLA_REQUIRE_COMPILED": "1"})
+    (wheel,) = directory.glob("*.whl")
+    return wheel
+
+
+def try_alone(python: Python, wheel: Path, directory: Path) -> None:
+    """Installs the wheel where nothing else is and starts it; a second line of output would say what it lacks."""
+    run(python.path, "-m", "venv", "--without-pip", directory)
+    run(*pip(directory / "bin" / "python"), "install", "--quiet", wheel)
+    command = [directory / "bin" / "ottla", "--version"]
+    shown = subprocess.run(command, cwd=directory, env=clean_environment(), capture_output=True, text=True, check=True)
+    if shown.stdout.count("\n") != 1:
+        raise SystemExit(f"{python}: the wheel was installed alone and is not whole: {shown.stdout}")
 
 
 def is_core_here(interpreter: Path) -> bool:
@@ -131,7 +159,7 @@ def main() -> int:
         if not python.has_headers:
             print(f"{python}: skipped, its headers are not installed (Python.h)", flush=True)
             continue
-        print(f"{python}: the core, then the quick tests", flush=True)
+        print(f"{python}: the wheel, then the quick tests", flush=True)
         start = time.monotonic()
         try:
             interpreter = prepare(python)
