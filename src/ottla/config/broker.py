@@ -16,12 +16,13 @@ from ottla.config.broker_settings import (
     NetworkSettings,
     ReplicationSettings,
     TopicCreationSettings,
-    TransactionSettings,
+    TransactionBrokerSettings,
 )
 from ottla.config.listener_security import (
     ListenerSecurity,
     listener_security,
     listener_setting,
+    own_limit,
     split_listener_setting,
 )
 from ottla.config.listeners import (
@@ -33,7 +34,15 @@ from ottla.config.listeners import (
     parse_protocol_map,
 )
 from ottla.config.properties import Properties
-from ottla.config.security_settings import AuthorizationSettings, SaslSettings, TlsSettings
+from ottla.config.quota_settings import QuotaSettings
+from ottla.config.security_settings import (
+    AuthorizationSettings,
+    DelegationTokenSettings,
+    OAuthSettings,
+    PasswordEncoderSettings,
+    SaslSettings,
+    TlsSettings,
+)
 from ottla.config.setting import Setting, Value, attribute_of, settings_of, unknown_setting
 from ottla.config.settings_without_effect import SettingsWithoutEffect
 from ottla.config.topic import TOPIC_SETTINGS, LogConfig
@@ -49,14 +58,18 @@ DEDUPE_BUFFER_BYTES_MIN = 1 << 20  # for each compaction that runs
 class BrokerConfig(
     IdentitySettings,
     NetworkSettings,
+    QuotaSettings,
     TopicCreationSettings,
     LogSettings,
     CleanerSettings,
     ReplicationSettings,
     GroupCoordinatorSettings,
-    TransactionSettings,
+    TransactionBrokerSettings,
     TlsSettings,
     SaslSettings,
+    OAuthSettings,
+    DelegationTokenSettings,
+    PasswordEncoderSettings,
     AuthorizationSettings,
     ZooKeeperSettings,
     SettingsWithoutEffect,
@@ -131,7 +144,7 @@ class BrokerConfig(
 
     @cached_property
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
-        """What clients are told. Where the host is empty or the port 0, the broker fills in what it got."""
+        """The addresses that clients get. Where the host is empty or the port 0, the broker fills in what it bound."""
         if self.advertised_listeners is None:
             return self.endpoints
         return self._endpoints_in("advertised.listeners", self.advertised_listeners)
@@ -142,6 +155,13 @@ class BrokerConfig(
         return {
             endpoint.name: listener_security(endpoint, self, self.listener_overrides) for endpoint in self.endpoints
         }
+
+    def limits_of_listeners(self, setting: str) -> dict[str, int]:
+        """A limit on connections by the name of the listener, where one has its own."""
+        limits = {
+            endpoint.name: own_limit(endpoint.name, setting, self.listener_overrides) for endpoint in self.endpoints
+        }
+        return {name: limit for name, limit in limits.items() if limit is not None}
 
     @cached_property
     def inter_broker_listener(self) -> str:

@@ -121,7 +121,11 @@ class NetworkSettings:
         Kind.LIST, (), "Listeners that only controllers of Kafka's KRaft mode use; the broker does not open them."
     )
     max_connections: int = setting(
-        Kind.INT, INT_MAX, "The largest number of connections.", minimum=0, update=Update.CLUSTER_WIDE
+        Kind.INT,
+        INT_MAX,
+        "The largest number of connections; others wait. A listener may have its own besides, with its prefix.",
+        minimum=0,
+        update=Update.CLUSTER_WIDE,
     )
     max_connections_per_ip: int = setting(
         Kind.INT, INT_MAX, "The largest number of connections from one address.", minimum=0, update=Update.CLUSTER_WIDE
@@ -137,10 +141,9 @@ class NetworkSettings:
     max_connection_creation_rate: int = setting(
         Kind.INT,
         INT_MAX,
-        "The largest number of new connections per second.",
+        "The largest number of new connections per second; others wait. A listener may have its own, with its prefix.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
-        no_effect="connections are limited by their number",
     )
     connections_max_idle_ms: int = setting(
         Kind.LONG, 600_000, "A connection without requests for this long is closed; -1: never."
@@ -531,7 +534,10 @@ class GroupCoordinatorSettings:
         Kind.INT, 50, "The partitions of `__consumer_offsets`; must not change later.", minimum=1
     )
     offsets_topic_replication_factor: int = setting(
-        Kind.SHORT, 3, "The replicas of `__consumer_offsets`; fewer while there are fewer brokers.", minimum=1
+        Kind.SHORT,
+        3,
+        "The replicas of `__consumer_offsets`: a cluster makes it once so many brokers are alive.",
+        minimum=1,
     )
     offsets_topic_segment_bytes: int = setting(
         Kind.INT, 104_857_600, "The segment size of `__consumer_offsets`: small segments are loaded faster.", minimum=1
@@ -546,7 +552,7 @@ class GroupCoordinatorSettings:
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
-class TransactionSettings:
+class TransactionBrokerSettings:
     """Transactions."""
 
     transaction_max_timeout_ms: int = setting(
@@ -582,7 +588,10 @@ class TransactionSettings:
         Kind.INT, 50, "The partitions of `__transaction_state`; must not change later.", minimum=1
     )
     transaction_state_log_replication_factor: int = setting(
-        Kind.SHORT, 3, "The replicas of `__transaction_state`; fewer while there are fewer brokers.", minimum=1
+        Kind.SHORT,
+        3,
+        "The replicas of `__transaction_state`: a cluster makes it once so many brokers are alive.",
+        minimum=1,
     )
     transaction_state_log_min_isr: int = setting(
         Kind.INT, 2, "The `min.insync.replicas` of `__transaction_state`; at most its replicas.", minimum=1

@@ -264,7 +264,7 @@ class DynamicConfigs:
             raise ApiError(
                 ErrorCode.INVALID_CONFIG, f"{setting.name}: {operation} works on lists; this is a {setting.kind}"
             )
-        # As they stand: what results is checked, and to take away what never was in the list is no error.
+        # As they stand: what results is checked, and to remove what never was in the list is not an error.
         items = tuple(text.split(","))
         current = _items(self._value_of(resource, setting))
         if change.operation == AlterOperation.APPEND:
@@ -398,7 +398,7 @@ class DynamicConfigs:
     def _given_by_broker(self, names: tuple[str, ...]) -> Iterator[SettingSynonym]:
         """What the broker sets under these names, the strongest place first, and there the strongest name.
 
-        Told from the strongest name on: a value under a weaker one does not make it set.
+        Looked up from the strongest name on: a value under a weaker one does not make it set.
         """
         settings = [BROKER_SETTINGS[name] for name in names]
         layers = (

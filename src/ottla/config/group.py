@@ -1,4 +1,4 @@
-"""The settings of a consumer group: what its members are told, within what the broker allows."""
+"""The settings of a consumer group: what its members get, within what the broker allows."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ottla.config.security_settings import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from ottla.config.security_settings import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from ottla.errors import ConfigError
 
 _PREFIX = "org.apache.kafka.common.security."
@@ -21,7 +21,7 @@ MODULES = {
     PLAIN: PLAIN_MODULE,
     SCRAM_SHA_256: SCRAM_MODULE,
     SCRAM_SHA_512: SCRAM_MODULE,
-    "OAUTHBEARER": OAUTHBEARER_MODULE,
+    OAUTHBEARER: OAUTHBEARER_MODULE,
 }
 KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 FLAGS = ("required", "requisite", "sufficient", "optional")

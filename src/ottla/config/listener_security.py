@@ -11,17 +11,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ottla.config.broker_settings import NetworkSettings
 from ottla.config.jaas import MODULES, JaasEntry, parse_jaas
 from ottla.config.listeners import Endpoint
-from ottla.config.security_settings import PLAIN, SERVED_MECHANISMS, SaslSettings, TlsSettings
+from ottla.config.oauth import VERIFYING_HANDLERS, OAuthConfig, check_jwks_url
+from ottla.config.security_settings import (
+    OAUTHBEARER,
+    PLAIN,
+    SERVED_MECHANISMS,
+    OAuthSettings,
+    SaslSettings,
+    TlsSettings,
+)
 from ottla.config.setting import Setting, attribute_of, settings_of
 from ottla.config.tls import TlsConfig
 from ottla.errors import ConfigError
 
 LISTENER_PREFIX = "listener.name."
 JAAS_CONFIG = "sasl.jaas.config"
-LISTENER_SETTINGS: dict[str, Setting] = {**settings_of(TlsSettings), **settings_of(SaslSettings)}
-MECHANISM_SETTINGS = (JAAS_CONFIG, "connections.max.reauth.ms")
+CONNECTION_LIMITS = ("max.connections", "max.connection.creation.rate")  # of a listener, beside those of the broker
+LISTENER_SETTINGS: dict[str, Setting] = {
+    **settings_of(TlsSettings),
+    **settings_of(SaslSettings),
+    **settings_of(OAuthSettings),
+    **{name: one for name, one in settings_of(NetworkSettings).items() if name in CONNECTION_LIMITS},
+}
+MECHANISM_SETTINGS = (JAAS_CONFIG, "connections.max.reauth.ms", *settings_of(OAuthSettings))
+JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
+HANDLER_CLASS = "sasl.server.callback.handler.class"
 KNOWN_MECHANISMS = {name.lower(): name for name in MODULES}
 
 
@@ -32,6 +49,7 @@ class Mechanism:
     name: str
     jaas: JaasEntry | None
     reauth_ms: int
+    oauth: OAuthConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +101,17 @@ class _Values:
         text = self._overrides.get(self.name(setting, mechanism))
         return None if text is None else LISTENER_SETTINGS[setting].parse(text)
 
-    def get(self, setting: str) -> Any:
-        own = self.own(setting)
+    def get(self, setting: str, mechanism: str = "") -> Any:
+        """The narrowest value that is set: for the mechanism on this listener, for the listener, for the broker."""
+        own = self.own(setting, mechanism) if mechanism else None
+        own = self.own(setting) if own is None else own
         return getattr(self._config, attribute_of(setting)) if own is None else own
+
+
+def own_limit(listener: str, setting: str, overrides: Mapping[str, str]) -> int | None:
+    """A limit on the connections of one listener; None where it has none of its own."""
+    text = overrides.get(f"{LISTENER_PREFIX}{listener.lower()}.{setting}")
+    return None if text is None else int(LISTENER_SETTINGS[setting].parse(text))  # type: ignore[arg-type]
 
 
 def listener_security(endpoint: Endpoint, config: Any, overrides: Mapping[str, str]) -> ListenerSecurity:
@@ -126,8 +152,35 @@ def _mechanism(values: _Values, name: str) -> Mechanism:
     jaas = None if text is None else parse_jaas(setting, text, name)
     if name == PLAIN and (jaas is None or not jaas.users):
         raise ConfigError(f'{setting}: PLAIN needs its users there, as user_<name>="<password>"')
-    reauth_ms = values.own("connections.max.reauth.ms", name)
-    return Mechanism(name, jaas, values.get("connections.max.reauth.ms") if reauth_ms is None else reauth_ms)
+    oauth = _oauth(values, jaas) if name == OAUTHBEARER else None
+    return Mechanism(name, jaas, values.get("connections.max.reauth.ms", name), oauth)
+
+
+def _oauth(values: _Values, jaas: JaasEntry | None) -> OAuthConfig:
+    """ConfigError where tokens would not be verified: nothing unverified is ever accepted."""
+    handler = values.get("sasl.server.callback.handler.class", OAUTHBEARER)
+    if handler is not None and handler not in VERIFYING_HANDLERS:
+        raise ConfigError(
+            f"{values.name(HANDLER_CLASS, OAUTHBEARER)}={handler}: must be {VERIFYING_HANDLERS[0]}, or left out"
+        )
+    if jaas is not None and any(option.lower().startswith("unsecured") for option in jaas.options):
+        raise ConfigError(
+            f"{values.name(JAAS_CONFIG, OAUTHBEARER)}: asks for unsecured tokens, which are never accepted"
+        )
+    url = values.get("sasl.oauthbearer.jwks.endpoint.url", OAUTHBEARER)
+    if not url:
+        raise ConfigError(f"OAUTHBEARER needs the keys that tokens are verified with: set {values.name(JWKS_URL)}")
+    check_jwks_url(JWKS_URL, url)
+    return OAuthConfig(
+        jwks_url=url,
+        expected_audience=values.get("sasl.oauthbearer.expected.audience", OAUTHBEARER),
+        expected_issuer=values.get("sasl.oauthbearer.expected.issuer", OAUTHBEARER) or None,
+        clock_skew_s=values.get("sasl.oauthbearer.clock.skew.seconds", OAUTHBEARER),
+        subject_claim=values.get("sasl.oauthbearer.sub.claim.name", OAUTHBEARER),
+        refresh_ms=values.get("sasl.oauthbearer.jwks.endpoint.refresh.ms", OAUTHBEARER),
+        retry_backoff_ms=values.get("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", OAUTHBEARER),
+        retry_backoff_max_ms=values.get("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", OAUTHBEARER),
+    )
 
 
 def _tls(values: _Values, endpoint: Endpoint) -> TlsConfig:

@@ -19,7 +19,7 @@ _FORM = "NAME://host:port, such as PLAINTEXT://127.0.0.1:9092"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a listener listens, or the address that clients are told. No host: all interfaces; port 0: a free one."""
+    """Where a listener listens, or the address that clients get. No host: all interfaces; port 0: a free one."""
 
     name: str
     host: str

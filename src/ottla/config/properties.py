@@ -2,7 +2,7 @@ r"""Reads Java's `.properties` format: the format of `server.properties`.
 
 `name=value`, `name:value` or `name value`; `#` and `!` begin a comment line; a `\` at the end of a line continues it;
 `\t \n \r \f \uXXXX` and a `\` before any other character are escapes. The format is line-based, so what is wrong can
-always be told by its line.
+always be reported with its line.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Properties(Mapping[str, str]):
 
 
 def parse_properties(text: str, source: str = "server.properties") -> Properties:
-    """The properties of a file's text; ConfigError names the line that is no property."""
+    """The properties of a file's text; ConfigError names the line that is not a property."""
     given: dict[str, Property] = {}
     first_lines: dict[str, int] = {}
     notes = []

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from ottla.config import broker_settings, security_settings
 from ottla.config.broker import BROKER_SETTINGS
 from ottla.config.group import GROUP_SETTINGS
+from ottla.config.quota_settings import QuotaSettings
 from ottla.config.setting import Setting, format_value, settings_of
 from ottla.config.settings_without_effect import SettingsWithoutEffect
 from ottla.config.topic import TOPIC_SETTINGS
@@ -36,14 +37,18 @@ Settings that have no effect here say so, and why: they are accepted, stored and
 _SECTIONS = (
     broker_settings.IdentitySettings,
     broker_settings.NetworkSettings,
+    QuotaSettings,
     broker_settings.TopicCreationSettings,
     broker_settings.LogSettings,
     broker_settings.CleanerSettings,
     broker_settings.ReplicationSettings,
     broker_settings.GroupCoordinatorSettings,
-    broker_settings.TransactionSettings,
+    broker_settings.TransactionBrokerSettings,
     security_settings.TlsSettings,
     security_settings.SaslSettings,
+    security_settings.OAuthSettings,
+    security_settings.DelegationTokenSettings,
+    security_settings.PasswordEncoderSettings,
     security_settings.AuthorizationSettings,
     ZooKeeperSettings,
     SettingsWithoutEffect,

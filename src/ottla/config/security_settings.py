@@ -9,7 +9,8 @@ from ottla.config.setting import Kind, Update, setting
 PLAIN = "PLAIN"
 SCRAM_SHA_256 = "SCRAM-SHA-256"
 SCRAM_SHA_512 = "SCRAM-SHA-512"
-SERVED_MECHANISMS = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512)
+OAUTHBEARER = "OAUTHBEARER"
+SERVED_MECHANISMS = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -87,8 +88,8 @@ class SaslSettings:
     sasl_enabled_mechanisms: tuple[str, ...] = setting(
         Kind.LIST,
         ("GSSAPI",),
-        "The mechanisms by which clients may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. GSSAPI, Kafka's default, is "
-        "not served.",
+        "The mechanisms by which clients may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. GSSAPI, "
+        "Kafka's default, is not served.",
         update=Update.PER_BROKER,
     )
     sasl_mechanism_inter_broker_protocol: str = setting(
@@ -106,6 +107,91 @@ class SaslSettings:
     )
     connections_max_reauth_ms: int = setting(
         Kind.LONG, 0, "After this time a client must log in again on its connection. 0: never.", minimum=0
+    )
+
+
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class OAuthSettings:
+    """Tokens of OAUTHBEARER. None of them changes while a broker runs: whoever may change the keys may be anybody."""
+
+    sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
+        Kind.STRING,
+        None,
+        "Where the public keys are by which tokens are verified: a JWKS at an https, http or file URL. Without it "
+        "OAUTHBEARER is not served.",
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
+        Kind.LONG, 3_600_000, "How often the keys are fetched again.", minimum=1
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = setting(
+        Kind.LONG,
+        100,
+        "The first pause between two fetches for the sake of a token that names an unknown key; it doubles each time.",
+        minimum=1,
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = setting(
+        Kind.LONG, 10_000, "The longest of these pauses.", minimum=1
+    )
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = setting(
+        Kind.LIST, (), "The audiences for which tokens are meant: one of them must be in the token."
+    )
+    sasl_oauthbearer_expected_issuer: str | None = setting(
+        Kind.STRING, None, "Who issues the tokens; others are refused."
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = setting(
+        Kind.INT, 30, "How far the clock of the issuer may be off.", minimum=0
+    )
+    sasl_oauthbearer_sub_claim_name: str = setting(
+        Kind.STRING, "sub", "The claim of a token that holds the name of the user."
+    )
+    sasl_server_callback_handler_class: str | None = setting(
+        Kind.CLASS,
+        None,
+        "With the prefix of a listener and of OAUTHBEARER: Kafka's handler that verifies tokens. No other class is "
+        "accepted, and none is loaded.",
+    )
+
+
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class DelegationTokenSettings:
+    """Delegation tokens."""
+
+    delegation_token_secret_key: str | None = setting(
+        Kind.PASSWORD,
+        None,
+        "The key that makes the secrets of delegation tokens, the same on all brokers. Without it there are none.",
+    )
+    delegation_token_max_lifetime_ms: int = setting(
+        Kind.LONG, 604_800_000, "How long a token lasts at most, however often it is renewed.", minimum=1
+    )
+    delegation_token_expiry_time_ms: int = setting(
+        Kind.LONG, 86_400_000, "How long a token lasts until it must be renewed.", minimum=1
+    )
+    delegation_token_expiry_check_interval_ms: int = setting(
+        Kind.LONG, 3_600_000, "How often tokens that have expired are removed.", minimum=1
+    )
+
+
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class PasswordEncoderSettings:
+    """How passwords among the dynamic settings are stored."""
+
+    password_encoder_secret: str | None = setting(
+        Kind.PASSWORD,
+        None,
+        "The secret with which they are encrypted, the same on all brokers. Without it no password can be changed "
+        "while a broker runs.",
+    )
+    password_encoder_old_secret: str | None = setting(
+        Kind.PASSWORD, None, "The secret before: what was encrypted with it can still be read."
+    )
+    password_encoder_keyfactory_algorithm: str | None = setting(
+        Kind.STRING, None, "How the key is made of the secret (default: PBKDF2WithHmacSHA512)."
+    )
+    password_encoder_cipher_algorithm: str = setting(Kind.STRING, "AES/CBC/PKCS5Padding", "The cipher; the only one.")
+    password_encoder_key_length: int = setting(Kind.INT, 128, "The length of the key in bits.", minimum=8)
+    password_encoder_iterations: int = setting(
+        Kind.INT, 4096, "How often the secret is hashed to make the key.", minimum=1024
     )
 
 

@@ -69,8 +69,8 @@ class Setting:
     `pattern` must match the text, of a list its items joined by commas; `form` says in words what it asks. `but_not`
     is a number within the bounds that is none all the same: a level that does not exist. `broker_names` are the
     broker's settings that give the default of a topic's or group's setting, the strongest first; those are in units of
-    `unit` (a `log.retention.hours` is so many milliseconds). `no_effect` says why a setting that is taken and kept
-    changes nothing; an internal one is told only where somebody set it.
+    `unit` (how many milliseconds a `log.retention.hours` is). `no_effect` says why a setting that is taken and kept
+    changes nothing; an internal one is described only where somebody set it.
     """
 
     name: str
@@ -242,7 +242,7 @@ def _double(text: str) -> float:
 
 
 def _list(text: str) -> tuple[str, ...]:
-    """The items with their gaps: a list of choices takes none (`delete,` is no policy)."""
+    """The items with their gaps: a list of choices takes none (`delete,` is not a policy)."""
     return tuple(part.strip() for part in text.split(",")) if text else ()
 
 

@@ -1,4 +1,4 @@
-"""Settings that Kafka changes while a broker runs and that mean nothing here: taken, kept and told, and without effect.
+"""Settings that Kafka changes while a broker runs and that mean nothing here: accepted, kept and described.
 
 Tools and operators set them for all brokers of a fleet and expect to read them back. What else Kafka's files may hold
 is named in `unsupported`.

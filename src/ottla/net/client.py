@@ -1,7 +1,7 @@
 """One connection to a broker, seen from the client: requests out, answers matched to them, in order.
 
 A broker answers the requests of a connection in the order in which it got them, so what waits is a queue and many
-requests may be under way. Bytes of an answer are received straight into the buffer that is handed out, and decoded
+requests may be in flight. Bytes of an answer are received straight into the buffer that is handed out, and decoded
 there: records of a Fetch are views of it.
 
 The state is the queue, the frame that is arriving and the versions that the broker announced. Limits: a frame is at
@@ -23,8 +23,9 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import ottla
 from ottla.errors import ApiError, ErrorCode, OttlaError, ProtocolError
 from ottla.net.login import Credentials, LoginRefused, SecureConnector, log_in
-from ottla.protocol.codec import decode, encode
-from ottla.protocol.frames import FRAME_BYTES_MAX, LENGTH_BYTES, frame_bytes, framed
+from ottla.net.tokens import NoTokenError
+from ottla.protocol.codec import decode, encode_pieces
+from ottla.protocol.frames import FRAME_BYTES_MAX, LENGTH_BYTES, frame_bytes, frame_length
 from ottla.protocol.headers import API_VERSIONS_KEY, decode_response_header, encode_request_header
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.headers import RequestHeader
@@ -37,8 +38,9 @@ Result = TypeVar("Result")
 
 SMALL_BUFFER_BYTES: Final = 64 * 1024
 FRAME_START_BYTES: Final = 1024 * 1024  # reserved for a large frame before more of it has arrived
+SPARE_FRAMES_MAX: Final = 3
 CORRELATION_ID_MAX: Final = 0x7FFF_FFFF
-API_VERSIONS_VERSION: Final = 3  # the first that tells the broker who asks; every broker since 2.4 has it
+API_VERSIONS_VERSION: Final = 3  # the first with the client's name and version; every broker since 2.4 has it
 
 CORRELATION_ID_BYTES = 4  # with which every response begins
 _ERROR_CODE = struct.Struct(">h")
@@ -53,7 +55,7 @@ class Address(NamedTuple):
 
 
 class ConnectionFailedError(OttlaError):
-    """A broker could not be talked to. What was under way may or may not have been done."""
+    """A broker could not be talked to. What was in flight may or may not have been done."""
 
     def __init__(self, address: Address, message: str) -> None:
         super().__init__(f"{address}: {message}")
@@ -69,7 +71,7 @@ class ConnectionLostError(ConnectionFailedError):
 
 
 class ClosedUnansweredError(ConnectionLostError):
-    """The connection ended before it told its versions.
+    """The connection ended before the broker sent its versions.
 
     A listener that speaks something else ends so, and a broker that goes down at this moment: another try tells them
     apart.
@@ -85,7 +87,7 @@ class NotABrokerError(ConnectionFailedError):
 
 
 class LoginRefusedError(ConnectionFailedError):
-    """The broker does not let us in, or is not the one that was meant. `code` is the reason, as far as it told one."""
+    """The broker does not let us in, or is not the one that was meant. `code` is the reason, where it gave one."""
 
     def __init__(self, address: Address, message: str, code: ErrorCode) -> None:
         super().__init__(address, message)
@@ -108,10 +110,10 @@ class ConnectionOptions:
     frame_start_bytes: int = FRAME_START_BYTES
 
 
-class Transport(Protocol):
+class ClientTransport(Protocol):
     """What is needed of an `asyncio.Transport`."""
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes | memoryview) -> None: ...
     def close(self) -> None: ...
     def abort(self) -> None: ...
 
@@ -121,10 +123,10 @@ class Connector(Protocol):
 
     def __call__(
         self, make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address
-    ) -> Awaitable[Transport]: ...
+    ) -> Awaitable[ClientTransport]: ...
 
 
-async def connect_tcp(make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address) -> Transport:
+async def connect_tcp(make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address) -> ClientTransport:
     transport, _ = await asyncio.get_running_loop().create_connection(make_protocol, address.host, address.port)
     return transport
 
@@ -186,6 +188,44 @@ def _reason(error: OSError) -> str:
     return str(error.strerror or error).lower()
 
 
+class SpareFrames:
+    """The buffers of the last large frames, to be filled again once nobody looks at them any more.
+
+    A consumer that reads at full speed has three of them in turn: one that is read, one that waits, one that arrives.
+    Memory that comes fresh from the system costs more than receiving what is written there.
+    """
+
+    def __init__(self) -> None:
+        self._frames: list[bytearray] = []
+
+    def handed_out(self, frame: bytearray) -> None:
+        self._frames.append(frame)
+        if len(self._frames) > SPARE_FRAMES_MAX:
+            del self._frames[0]
+
+    def take(self, bytes_min: int) -> bytearray | None:
+        """The largest that is free, and has at least room for this."""
+        free = [frame for frame in self._frames if len(frame) >= bytes_min and not _is_viewed(frame)]
+        if not free:
+            return None
+        taken = max(free, key=len)
+        self._frames = [frame for frame in self._frames if frame is not taken]
+        return taken
+
+    def clear(self) -> None:
+        self._frames.clear()
+
+
+def _is_viewed(frame: bytearray) -> bool:
+    """Whether a view of it is left: as long as there is one, it cannot change its size."""
+    try:
+        last = frame.pop()
+    except BufferError:
+        return True
+    frame.append(last)
+    return False
+
+
 class BrokerConnection(asyncio.BufferedProtocol):
     """Made by `connect`. Once it is closed, for whatever reason, it stays closed."""
 
@@ -194,7 +234,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.options = options
         self.versions: Mapping[int, Versions] = {}
         self.features: Mapping[str, int] = {}
-        self._transport: Transport | None = None
+        self._transport: ClientTransport | None = None
         self._correlation_id = 0
         self._expected: deque[_Expected] = deque()
         self._small = bytearray(SMALL_BUFFER_BYTES)
@@ -202,6 +242,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._frame: bytearray | None = None  # a frame too large for the small buffer, without its length
         self._frame_bytes = 0
         self._filled = 0
+        self._spares = SpareFrames()
         self._failure: ConnectionFailedError | None = None
         self._may_write = asyncio.Event()
         self._may_write.set()
@@ -248,17 +289,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
         timeout_s: float | None = None,
     ) -> Coroutine[Any, Any, Answer]:
         """Sends a request and returns what waits for its answer: who posts one after the other keeps their order."""
+        deadline = _deadline(self.options.request_timeout_s if timeout_s is None else timeout_s)
         if self._login_ends_at is not None:
-            await self._stay_logged_in(self._login_ends_at)
-        return await self._post(message, answer, version_max=version_max, timeout_s=timeout_s)
+            await self._within(deadline, _api_of(message).key, self._stay_logged_in(self._login_ends_at))
+        return await self._post(message, answer, deadline, version_max)
 
     async def _post(
-        self, message: object, answer: type[Answer], *, version_max: int | None = None, timeout_s: float | None = None
+        self, message: object, answer: type[Answer], deadline: _Deadline, version_max: int | None = None
     ) -> Coroutine[Any, Any, Answer]:
         api = _api_of(message)
         assert answer is api.response, f"{api.name} is answered by {api.response.__name__}"
         version = self.version_of(api, version_max)
-        deadline = _deadline(self.options.request_timeout_s if timeout_s is None else timeout_s)
         expected = await self._within(deadline, api.key, self._write(message, api.key, version))
         assert expected is not None
 
@@ -312,13 +353,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
             correlation_id=correlation_id,
             client_id=self.options.client_id,
         )
-        data = framed(encode_request_header(header), encode(message, version))
+        pieces = encode_pieces(encode_request_header(header), message, version)
+        pieces[0] = frame_length(sum(map(len, pieces))) + pieces[0]
         expected = None
         if is_answered:
             arrived = asyncio.get_running_loop().create_future()
             expected = _Expected(correlation_id, api_key, version, arrived)
             self._expected.append(expected)
-        self._transport.write(data)
+        for piece in pieces:
+            self._transport.write(piece)
         return expected
 
     async def negotiate(self) -> None:
@@ -340,7 +383,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             raise NotABrokerError(self.address, f"the answer is not Kafka's: {error}") from error
         if response.error_code:
-            raise ApiError(ErrorCode(response.error_code), f"{self.address} refuses to tell its versions")
+            raise ApiError(ErrorCode(response.error_code), f"{self.address} refuses to report its API versions")
         self.versions = {each.api_key: Versions(each.min_version, each.max_version) for each in response.api_keys}
         self.features = {each.name: each.max_version_level for each in response.finalized_features}
 
@@ -351,10 +394,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._credentials = credentials
 
         async def ask(message: object, answer: type[Any]) -> Any:
-            return await (await self._post(message, answer))
+            return await (await self._post(message, answer, _deadline(self.options.request_timeout_s)))
 
         try:
-            renewed_after_s = await log_in(ask, credentials)
+            renewed_after_s = await log_in(ask, credentials, self.options.connect_timeout_s)
+        except NoTokenError as error:
+            raise self._fail(CannotConnectError(self.address, f"no login: {error}")) from error
         except LoginFailed as failure:
             code = failure.code if isinstance(failure, LoginRefused) else ErrorCode.SASL_AUTHENTICATION_FAILED
             reason = f"no login as {credentials.username!r}" if credentials.username else "no login"
@@ -373,7 +418,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     # -- answers: called by the transport ------------------------------------------------------------------------------
 
-    def attach(self, transport: Transport) -> None:
+    def attach(self, transport: ClientTransport) -> None:
         self._transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -382,7 +427,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         # Grown here and not when bytes have come: the transport still holds its view of the buffer then.
         if self._filled == len(self._frame):
             self._frame += bytes(min(len(self._frame), self._frame_bytes - self._filled))
-        return memoryview(self._frame)[self._filled :]
+        return memoryview(self._frame)[self._filled : self._frame_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
@@ -393,7 +438,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 self._filled += nbytes
                 if self._filled == self._frame_bytes:
                     whole, self._frame = self._frame, None
-                    self._arrived(memoryview(whole))
+                    self._spares.handed_out(whole)
+                    self._arrived(memoryview(whole)[: self._frame_bytes])
         except ProtocolError as error:
             self._fail(
                 NotABrokerError(
@@ -410,6 +456,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 start = position + LENGTH_BYTES
                 if end - start >= size:
                     position = start + size
+                    self._spares.clear()  # whatever made large answers is over
                     self._arrived(memoryview(bytes(small[start:position])))
                     continue
                 if size + LENGTH_BYTES > SMALL_BUFFER_BYTES:
@@ -421,7 +468,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._small_filled = len(rest)
 
     def _begin_large(self, beginning: memoryview, size: int) -> None:
-        large = bytearray(min(size, max(self.options.frame_start_bytes, len(beginning))))
+        large = self._spares.take(len(beginning))
+        if large is None:
+            large = bytearray(min(size, max(self.options.frame_start_bytes, len(beginning))))
         large[: len(beginning)] = beginning
         self._frame, self._frame_bytes, self._filled = large, size, len(beginning)
 
@@ -454,7 +503,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     # -- ending --------------------------------------------------------------------------------------------------------
 
     def _fail(self, failure: ConnectionFailedError) -> ConnectionFailedError:
-        """Closes, and tells all who wait. The first failure is the one that is told."""
+        """Closes; every request that waits fails, with the first failure."""
         if self._failure is None:
             self._failure = failure
             self._frame = None
@@ -475,8 +524,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
             try:
                 async with asyncio.timeout(self.options.connect_timeout_s):
                     await self._ended.wait()
-            except TimeoutError:
+            except BaseException as error:  # also where whoever closes is cancelled
                 self._transport.abort()
+                if not isinstance(error, TimeoutError):
+                    raise
 
     def abort(self) -> None:
         """Closes at once."""

@@ -7,12 +7,13 @@ together.
 
 Limits: a frame is at most `frame_bytes_max`; memory grows with the bytes that came, not with those a peer announced;
 a peer that does not read its answers is not read from either; one that sends many requests at once gets `PIPELINED_S`
-of a turn, then others have theirs.
+of a turn, then others have theirs; one that is muted, because it did more than its quotas allow, is not read from until
+that time is over.
 
 A request is a view of the receive buffer and valid until its handler first waits: what it needs longer it copies.
 
 A peer that closes its side may be gone, or may still read: nobody can tell the two apart. What is answered at once is
-answered, but nothing waits or works on for it. A handler that can answer before its time asks to be told
+answered, but nothing waits or works on for it. A handler that can answer before its time asks to be notified
 (`on_hang_up`); a request whose answer nobody else needs (`Parked`) is given up, and the connection with it; any other
 is carried out to its end, as in Kafka.
 """
@@ -46,6 +47,7 @@ if not is_pure_python_asked_for():
 logger = logging.getLogger(__name__)
 
 FRAME_START_BYTES = 64 * 1024  # reserved for a large frame before more of it has arrived
+LOGIN_FRAME_START_BYTES = 512  # the same of a peer that has not logged in: there may be very many of them
 SEND_PARTS_MAX = 64  # parts handed to one sendmsg
 OUT_PARTS_MAX = 64  # answers that are collected before they are sent, as long as they are small
 OUT_PART_BYTES_MAX = 16 * 1024
@@ -90,7 +92,7 @@ Handler = Callable[["Connection", memoryview], "Reply | Awaitable[Reply] | Parke
 
 
 class Connection:
-    """One accepted socket. Closed at most once; `closed` tells its server."""
+    """One accepted socket. Closed at most once; `closed` informs its server."""
 
     __slots__ = (
         "__weakref__",
@@ -104,6 +106,7 @@ class Connection:
         "_is_writing",
         "_listener",
         "_loop",
+        "_muted",
         "_on_readable",
         "_out",
         "_remainder",
@@ -143,6 +146,7 @@ class Connection:
         self._is_writing = False
         self._is_stopping = False
         self._is_waiting_its_turn = False  # others have theirs before its next request is taken
+        self._muted: asyncio.TimerHandle | None = None  # while no request is taken
         self.is_closed = False
         self.last_active = self.accepted_at = self._loop.time()
         self.login_bytes_max: int | None = None  # of a frame, until the peer has logged in; None: it has
@@ -155,8 +159,12 @@ class Connection:
 
     @property
     def is_busy(self) -> bool:
-        """Whether we are at work for the peer. Answers that it does not take are its own business."""
-        return self._task is not None
+        """Whether we are at work for the peer, or keep it waiting. Answers that it does not take are its business."""
+        return self._task is not None or self._muted is not None
+
+    @property
+    def listener_name(self) -> str:
+        return self._listener.name
 
     @property
     def peer_certificate(self) -> Any:
@@ -236,10 +244,14 @@ class Connection:
         size = self._frame_bytes(frame, 0) + LENGTH_BYTES
         if self._filled < size:
             if self._filled == len(frame):
-                frame += bytes(min(max(FRAME_START_BYTES, len(frame)), size - len(frame)))
+                frame += bytes(min(max(self._frame_start_bytes, len(frame)), size - len(frame)))
             return
         self._frame = None
         self._take(memoryview(frame))
+
+    @property
+    def _frame_start_bytes(self) -> int:
+        return FRAME_START_BYTES if self.login_bytes_max is None else LOGIN_FRAME_START_BYTES
 
     def _frame_bytes(self, data: bytearray | memoryview, position: int) -> int:
         if self.login_bytes_max is not None:
@@ -278,7 +290,7 @@ class Connection:
             promise = reply.reply if isinstance(reply, Parked) else reply
             self._task = self._loop.create_task(self._finish(promise))  # type: ignore[arg-type]
             if self.has_hung_up:
-                self._loop.call_soon(self.hung_up)  # once the handler waits, and has said what it wants to be told
+                self._loop.call_soon(self.hung_up)  # once the handler waits, and has asked to be notified
 
     def _settle(self, rest: memoryview | bytes) -> None:
         """Sends the answers that are ready, and puts away what came behind the last request that was handled."""
@@ -295,7 +307,13 @@ class Connection:
     @property
     def _is_free(self) -> bool:
         """Whether the next request may be taken: none is in hand, the peer takes its answers, and it has its turn."""
-        return self._task is None and not self._is_writing and not self.is_closed and not self._is_waiting_its_turn
+        return (
+            self._task is None
+            and not self._is_writing
+            and not self.is_closed
+            and not self._is_waiting_its_turn
+            and self._muted is None
+        )
 
     def _proceed(self) -> None:
         """Something that held requests back is over: go on with those that have arrived, then with reading."""
@@ -317,7 +335,7 @@ class Connection:
             frame += bytes(LENGTH_BYTES - len(frame))
         else:
             missing = self._frame_bytes(frame, 0) + LENGTH_BYTES - len(frame)
-            frame += bytes(min(max(FRAME_START_BYTES, len(frame)), missing))
+            frame += bytes(min(max(self._frame_start_bytes, len(frame)), missing))
         self._frame, self._filled = frame, len(rest)
 
     async def _finish(self, reply: Awaitable[Reply]) -> None:
@@ -334,6 +352,20 @@ class Connection:
         if parts and not self.is_closed:
             self._out.extend(parts)
             self._flush()
+        self._proceed()
+
+    def mute(self, seconds: float) -> None:
+        """Takes no request for so long; the answer to the one in hand is sent all the same (KIP-219)."""
+        if self.is_closed or self._is_stopping:
+            return
+        if self._muted is not None:
+            self._muted.cancel()
+        self._pause_reading()
+        self._muted = self._loop.call_later(seconds, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self.last_active = self._loop.time()
         self._proceed()
 
     # -- writing -------------------------------------------------------------------------------------------------------
@@ -444,6 +476,9 @@ class Connection:
         """Closes once the requests that have arrived are answered; at once where there are none."""
         self._is_stopping = True
         self._pause_reading()
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
         self._proceed()
 
     def hung_up(self) -> None:
@@ -483,6 +518,9 @@ class Connection:
                 self._loop.call_soon(self._task.cancel)  # once it has begun: what it holds, it lets go of
             else:
                 self._listener.keep_until_done(self._task)
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
         self._out.clear()
         self._frame = None
         self._remainder = b""

@@ -4,7 +4,7 @@ A connection does not read while it is at work for its peer, so the end of the s
 answer leaves: a consumer that dies in a Fetch of a minute would keep its connection for that minute. One epoll watches
 all connections for nothing but that. It costs a system call when a connection is accepted, and none later.
 
-Where there is no epoll, nobody is told, and the end is found with the answer.
+Without epoll nobody is notified, and the end is noticed when the answer is sent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class HangUps:
 
     def watch(self, sock: Any, on_hang_up: Callable[[], None]) -> None:
         if not isinstance(sock, socket.socket):
-            sock.on_hang_up = on_hang_up  # a simulated one tells by itself
+            sock.on_hang_up = on_hang_up  # a simulated one calls it by itself
             return
         if not hasattr(select, "epoll"):
             return

@@ -7,7 +7,6 @@ its credentials, if it has any.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import random
 import secrets
 import ssl
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from ottla.errors import ErrorCode
+from ottla.net.tokens import TokenSource
 from ottla.protocol.messages.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -32,18 +32,18 @@ Answer = TypeVar("Answer")
 Ask = Callable[[object, type[Any]], Awaitable[Any]]
 
 NONCE_BYTES: Final = 18
-# When to log in again, as a share of the lifetime that the broker told: not all clients at once.
+# When to log in again, as a share of the lifetime that the broker sent: not all clients at once.
 RENEWED_FROM, RENEWED_TO = 0.85, 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who we are and how we show it. `token_provider` is for OAUTHBEARER: called for each login, it returns a token."""
+    """Who we are and how we show it. `tokens` are for OAUTHBEARER."""
 
     mechanism: str
     username: str = ""
     password: str = field(default="", repr=False)
-    token_provider: Callable[[], Any] | None = field(default=None, repr=False)
+    tokens: TokenSource | None = field(default=None, repr=False)
     is_token: bool = False  # the user is a delegation token
 
 
@@ -55,8 +55,12 @@ class LoginRefused(LoginFailed):
         self.code = code
 
 
-async def log_in(ask: Ask, credentials: Credentials) -> float | None:
-    """Logs in over a connection, for the first time or again; after how many seconds to do it again, if ever."""
+async def log_in(ask: Ask, credentials: Credentials, token_timeout_s: float) -> float | None:
+    """Logs in over a connection, for the first time or again; after how many seconds to do it again, if ever.
+
+    A token, where the mechanism needs one, is there before the broker is asked anything: it does not wait for it.
+    """
+    token = "" if credentials.tokens is None else await credentials.tokens.token(token_timeout_s)
     hands = await ask(SaslHandshakeRequest(mechanism=credentials.mechanism), SaslHandshakeResponse)
     if hands.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         enabled = ", ".join(hands.mechanisms) or "none"
@@ -74,7 +78,10 @@ async def log_in(ask: Ask, credentials: Credentials) -> float | None:
             raise LoginRefused(ErrorCode(answer.error_code), answer.error_message or "the login was refused")
         return answer
 
-    last = await _MECHANISMS[credentials.mechanism](exchange, credentials)
+    if credentials.mechanism == "OAUTHBEARER":
+        last = await _oauthbearer(exchange, token)
+    else:
+        last = await _MECHANISMS[credentials.mechanism](exchange, credentials)
     lifetime_s = last.session_lifetime_ms / 1000
     return lifetime_s * random.uniform(RENEWED_FROM, RENEWED_TO) if lifetime_s > 0 else None
 
@@ -100,28 +107,18 @@ async def _scram(exchange: Exchange, credentials: Credentials) -> SaslAuthentica
     return last
 
 
-async def _oauthbearer(exchange: Exchange, credentials: Credentials) -> SaslAuthenticateResponse:
-    assert credentials.token_provider is not None, "checked when the settings were read"
-    answer = await exchange(oauthbearer_token(await _token(credentials.token_provider)))
+async def _oauthbearer(exchange: Exchange, token: str) -> SaslAuthenticateResponse:
+    answer = await exchange(oauthbearer_token(token))
     if answer.auth_bytes:  # the reason, as JSON; what must be sent in return gets the refusal itself
         await exchange(SEPARATOR)
         raise LoginRefused(ErrorCode.SASL_AUTHENTICATION_FAILED, "the token was refused")
     return answer
 
 
-async def _token(provider: Any) -> str:
-    """A token of the provider: a function, a coroutine function or, as in kafka-python, an object with `token()`."""
-    found = provider.token() if hasattr(provider, "token") else provider()
-    if inspect.isawaitable(found):
-        found = await found
-    return str(found[0] if isinstance(found, tuple) else found)
-
-
 _MECHANISMS = {
     "PLAIN": _plain,
     "SCRAM-SHA-256": _scram,
     "SCRAM-SHA-512": _scram,
-    "OAUTHBEARER": _oauthbearer,
 }
 
 

@@ -1,7 +1,7 @@
 """TLS: contexts from settings, and the transport of a connection that encrypts.
 
 OpenSSL reads and writes the descriptor by itself. It takes a record of up to 16 KB at a time, so what it has decrypted
-and nobody has taken yet is invisible to the loop: `has_pending` tells. A handshake is taken on with each read until it
+and nobody has taken yet is invisible to the loop: see `has_pending`. A handshake is taken on with each read until it
 is done; it waits for bytes of the peer and never for room to send, as its messages are smaller than a socket's buffer.
 """
 
@@ -267,7 +267,7 @@ class Tls:
 
     @property
     def peer_certificate(self) -> Any:
-        """The certificate of the peer, which was checked, as `ssl` tells it; None where it has shown none."""
+        """The certificate of the peer, which was checked, as `ssl` returns it; None where it has shown none."""
         return self._tls.getpeercert() or None
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ class Transport(Protocol):
 
     @property
     def recv_into(self) -> Callable[[Buffer], int]:
-        """Receives what there is; 0 where the peer has closed its side."""
+        """Receives what is available; 0 where the peer has closed its side."""
         ...
 
     @property

@@ -153,6 +153,11 @@ class AclFilter:
         return applies_to(acl, self.name)
 
 
+def parse_super_users(text: str) -> frozenset[str]:
+    """The principals that `super.users` lists; semicolons separate them, as the names in certificates have commas."""
+    return frozenset(filter(None, (user.strip() for user in text.split(";"))))
+
+
 def applies_to(acl: Acl, name: str) -> bool:
     """Whether the rule is about the resource of this name."""
     if acl.pattern is Pattern.PREFIXED:

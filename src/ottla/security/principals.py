@@ -15,7 +15,8 @@ from ottla.errors import ConfigError
 USER = "User"
 ANONYMOUS = f"{USER}:ANONYMOUS"  # a peer that has not said who it is, in Kafka's words
 
-Subject = Iterable[Iterable[tuple[str, str]]]  # as `ssl` tells it: the parts of a name, each of one or more attributes
+# As `ssl` returns it: the parts of a name, each of one or more attributes.
+Subject = Iterable[Iterable[tuple[str, str]]]
 
 _SHORT_NAMES = {
     "commonName": "CN",

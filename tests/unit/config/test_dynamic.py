@@ -374,7 +374,12 @@ def test_values_are_kept_in_the_way_of_kafka() -> None:
         ),
         (BROKER, ("max.connections", SET, "-4"), "INVALID_REQUEST", "max.connections=-4: must be at least 0"),
         (BROKER, ("max.conections", SET, "4"), "INVALID_CONFIG", "did you mean max.connections?"),
-        (BROKER, ("quota.window.num", SET, "4"), "INVALID_REQUEST", "this setting of Kafka has no effect here"),
+        (
+            BROKER,
+            ("replication.quota.window.num", SET, "4"),
+            "INVALID_REQUEST",
+            "this setting of Kafka has no effect here",
+        ),
         (BROKER, ("log.cleaner.threads", SET, "999"), "INVALID_REQUEST", "log.cleaner.dedupe.buffer.size=134217728"),
         (DEFAULT_BROKER, ("ssl.key.password", SET, "x"), "INVALID_REQUEST", "ssl.key.password: is set for one broker"),
         (

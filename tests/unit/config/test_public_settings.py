@@ -28,6 +28,12 @@ OF_ZOOKEEPER = {
 }
 # Settings of 3.9, gone or never there in 4.3.
 ONLY_IN_3_9 = {
+    "password.encoder.cipher.algorithm",
+    "password.encoder.iterations",
+    "password.encoder.key.length",
+    "password.encoder.keyfactory.algorithm",
+    "password.encoder.old.secret",
+    "password.encoder.secret",
     "broker.id.generation.enable",
     "controlled.shutdown.max.retries",
     "controlled.shutdown.retry.backoff.ms",

@@ -57,7 +57,7 @@ def framed(*bodies: bytes) -> bytes:
     return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
 
 
-Handle = Callable[[Connection, memoryview], "Reply | Awaitable[Reply]"]
+Handle = Callable[[Connection, memoryview], "Reply | Awaitable[Reply] | Parked"]
 Play = Callable[[Connection, socket.socket, Listener], Coroutine[Any, Any, None]]
 
 
@@ -118,6 +118,32 @@ def test_a_frame_larger_than_the_buffer_arrives_whole() -> None:
         await sending
 
     connected(echo, play, frame_bytes_max=1 << 21)
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["that came with the first", "that came later"])
+def test_a_muted_connection_answers_and_takes_no_request_until_its_time_is_over(together: bool) -> None:
+    seen: list[bytes] = []
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        seen.append(bytes(frame))
+        if len(seen) == 1:
+            connection.mute(3600)
+        return [framed(seen[-1])]
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        theirs.send(framed(b"1", b"2") if together else framed(b"1"))
+        assert await received(theirs, 5) == framed(b"1")
+        if not together:
+            theirs.send(framed(b"2"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert seen == [b"1"]
+        assert connection.is_busy, "it is not closed for being idle"
+        connection.mute(0)
+        assert await received(theirs, 5) == framed(b"2")
+        assert not connection.is_busy
+
+    connected(handle, play)
 
 
 def test_the_next_request_waits_until_the_one_in_hand_is_answered() -> None:
@@ -355,6 +381,7 @@ def test_a_parked_request_is_given_up_when_its_peer_hangs_up() -> None:
     async def wait_for_ever() -> Reply:
         try:
             await asyncio.Event().wait()
+            return None
         finally:
             ended.set()
 
@@ -378,6 +405,7 @@ def test_a_request_that_is_parked_after_its_peer_hung_up_is_given_up_too() -> No
     async def wait_for_ever() -> Reply:
         begun.set()
         await asyncio.Event().wait()
+        return None
 
     async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
         connection.hung_up()

@@ -43,9 +43,9 @@ class Flipped(Plain):
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
         self.can_sendfile = self.can_shortcut = False
-        self.recv_into = self._receive_flipped
-        self.send = lambda data: sock.send(flip(data))
-        self.sendmsg = lambda parts: sock.send(flip(b"".join(parts)))
+        self.recv_into: Any = self._receive_flipped
+        self.send: Any = lambda data: sock.send(flip(data))
+        self.sendmsg: Any = lambda parts: sock.send(flip(b"".join(parts)))
 
     def _receive_flipped(self, buffer: Any) -> int:
         count = self.socket.recv_into(buffer)

@@ -16,13 +16,13 @@ def test_user_and_password() -> None:
     assert check_plain(b"alice\0alice\0secret", USERS) == "alice"
 
 
-def test_an_unknown_user_and_a_wrong_password_are_told_the_same() -> None:
-    told = set()
+def test_an_unknown_user_and_a_wrong_password_get_the_same_answer() -> None:
+    reasons = set()
     for token in (plain_token("alice", "wrong"), plain_token("eve", "secret")):
         with pytest.raises(LoginFailed) as refused:
             check_plain(token, USERS)
-        told.add(refused.value.told)
-    assert len(told) == 1
+        reasons.add(refused.value.public_reason)
+    assert len(reasons) == 1
 
 
 def test_cve_2017_12610_another_authorization_id() -> None:
@@ -34,4 +34,4 @@ def test_cve_2017_12610_another_authorization_id() -> None:
 def test_malformed_tokens_are_refused_with_a_reason(token: bytes) -> None:
     with pytest.raises(LoginFailed) as refused:
         check_plain(token, USERS)
-    assert refused.value.told is not None
+    assert refused.value.public_reason is not None

@@ -6,8 +6,8 @@ from ottla.errors import OttlaError
 
 
 class LoginFailed(OttlaError):  # noqa: N818 (it is what happened)
-    """A login was refused, or cannot be read. `told`: what the peer may know of the reason, where that is anything."""
+    """A login was refused, or cannot be read. `public_reason`: what the peer may know of the reason, if anything."""
 
-    def __init__(self, reason: str, told: str | None = None) -> None:
+    def __init__(self, reason: str, public_reason: str | None = None) -> None:
         super().__init__(reason)
-        self.told = told
+        self.public_reason = public_reason
