@@ -1,5 +1,9 @@
 """The client: everything that talks to a cluster from outside. Asynchronous inside; `blocking` is for everybody else.
 
-`metadata` knows who leads what and holds the connections, `admin` asks and changes, `producing` and `fetching` move
-batches of records.
+`producer`, `consumer` and `admin` are the clients; `metadata` knows who leads what and holds their connections, and
+`fetching` reads ranges of partitions.
 """
+
+from ottla.client import logs
+
+logs.set_up()

@@ -7,15 +7,18 @@ with Blocking("127.0.0.1:9092") as client:
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from typing import Any, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from ottla.client.errors import UsageError
+from ottla.client.lifetime import Lifetime
 from ottla.client.metadata import ClientOptions, Cluster, parse_addresses
 from ottla.net.client import Connector, connect_tcp
 
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
@@ -63,6 +66,86 @@ class LoopThread:
         self.loop.close()
 
 
+class AsyncClient(Protocol):
+    """What is needed of a client on asyncio, to be one for threads."""
+
+    client_id: str
+    _lifetime: Lifetime
+
+    async def close(self) -> None: ...
+
+
+Core = TypeVar("Core")
+ClientCore = TypeVar("ClientCore", bound=AsyncClient)
+
+
+class Front(Generic[Core]):
+    """A client for threads: the one on asyncio, and a way to wait for what it does."""
+
+    _core: Core
+
+    def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Runs work of the client on its loop; work that may not be begun is closed."""
+        raise NotImplementedError
+
+
+def waiting(
+    call: Callable[Concatenate[Core, Parameters], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate[Front[Any], Parameters], Result]:
+    """A method that waits for what its twin on asyncio does, with the same arguments and documentation."""
+
+    @functools.wraps(call)
+    def wait(self: Front[Any], /, *arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+        return self._wait(call(self._core, *arguments, **keywords))
+
+    return wait
+
+
+def on_loop(
+    call: Callable[Concatenate[Core, Parameters], Result],
+) -> Callable[Concatenate[Front[Any], Parameters], Result]:
+    """The same for what does not wait: it is done on the loop, between two steps of everything else."""
+
+    @functools.wraps(call)
+    def do(self: Front[Any], /, *arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+        async def done() -> Result:
+            return call(self._core, *arguments, **keywords)
+
+        return self._wait(done())
+
+    return do
+
+
+class ThreadedClient(Front[ClientCore]):
+    """A client that any number of threads may use: it has a thread from its beginning to its end."""
+
+    def __init__(self, core: ClientCore) -> None:
+        self._core = core
+        self._thread = LoopThread(f"ottla-{core.client_id}")
+        self._thread.start()
+
+    @property
+    def client_id(self) -> str:
+        return self._core.client_id
+
+    def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        try:
+            self._core._lifetime.check()
+        except BaseException:
+            work.close()
+            raise
+        return self._thread.wait(work)
+
+    def _close(self, closing: Coroutine[Any, Any, None]) -> None:
+        if self._core._lifetime.is_closed and not self._thread.is_running:
+            closing.close()
+            return
+        try:
+            self._thread.wait(closing)
+        finally:
+            self._thread.stop()
+
+
 class Blocking:
     """A cluster whose loop runs beside the caller."""
 
@@ -71,6 +154,7 @@ class Blocking:
     ) -> None:
         self.cluster = Cluster(parse_addresses(bootstrap_servers), options, connector)
         self._thread = LoopThread()
+        self._closing: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
     def __enter__(self) -> Blocking:
         self._thread.start()
@@ -83,9 +167,20 @@ class Blocking:
 
     def __exit__(self, *_: object) -> None:
         try:
-            self.wait(self.cluster.close())
+            self.wait(self._close())
         finally:
             self._thread.stop()
+
+    async def _close(self) -> None:
+        try:
+            for close in self._closing:
+                await close()
+        finally:
+            await self.cluster.close()
+
+    def close_with(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """What else is to be closed, on the loop and before the cluster: a producer over it, for example."""
+        self._closing.append(close)
 
     def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Runs a coroutine of the client to its end. Interrupting the wait cancels the work."""

@@ -15,7 +15,7 @@ from ottla.protocol.messages.groups import FindCoordinatorRequest, FindCoordinat
 
 Answer = TypeVar("Answer")
 
-SINGLE_KEY_VERSION_MAX: Final = 3  # later ones take several names, which is no help here
+SINGLE_KEY_VERSION_MAX: Final = 3  # later ones take several names, which does not help here
 
 
 class CoordinatorType(IntEnum):
@@ -40,6 +40,13 @@ async def find_coordinator(cluster: Cluster, kind: CoordinatorType, key: str) ->
     return response.node_id
 
 
+async def coordinator_of(cluster: Cluster, kind: CoordinatorType, key: str, deadline: Deadline) -> int:
+    """The same, asked until there is one."""
+    return await retrying(
+        lambda: deadline.within(find_coordinator(cluster, kind, key), cluster.where), deadline, cluster.options.pauses
+    )
+
+
 async def ask_coordinator(
     cluster: Cluster,
     kind: CoordinatorType,
@@ -58,7 +65,7 @@ async def ask_coordinator(
         return await cluster.connection(await find_coordinator(cluster, kind, key))
 
     async def attempt() -> Answer:
-        connection = await until.within(coordinator())
+        connection = await until.within(coordinator(), cluster.where)
         timeout_s = min(until.left_s, cluster.options.connection.request_timeout_s)
         response = await connection.request(request, answer, version_max=version_max, timeout_s=timeout_s)
         for code in codes(response):

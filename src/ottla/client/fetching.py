@@ -5,7 +5,7 @@
             for fetched in await fetcher.next():
                 work_on(fetched.columns().values)
 
-A `Fetcher` follows partitions from given offsets, to given ends or without end. One request per broker is under way and
+A `Fetcher` follows partitions from given offsets, to given ends or without end. One request per broker is in flight and
 the next one leaves as soon as an answer is there, before its records are handed out: reading and working overlap. What
 is held is at most one answer in hand and one on its way per broker. Leaders that move are looked up again; an offset
 that the log does not have is an error that says what it has.
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ottla.client.errors import TimedOutError
-from ottla.client.leaders import by_topic
+from ottla.client.leaders import by_topic, learn_leader
 from ottla.client.metadata import Cluster
 from ottla.client.offsets import Isolation, OffsetSpec, list_offsets
 from ottla.client.retrying import Deadline, error_of, is_passing
@@ -105,7 +105,7 @@ class _Progress:
     position: int
     end: int | None  # the offset to stop before; None: never
     bytes_per_offset: float  # as the last answer had it
-    is_asked: bool = False  # a request for it is under way
+    is_asked: bool = False  # a request for it is in flight
 
     @property
     def is_done(self) -> bool:
@@ -120,7 +120,7 @@ class _Progress:
 
 @dataclass(eq=False, slots=True)
 class _Trouble:
-    """A partition that cannot be read for now: when to try again, and how long this is borne."""
+    """A partition that cannot be read for now: when to try again, and for how long it is tried."""
 
     deadline: Deadline
     pauses: Iterator[float]
@@ -128,7 +128,7 @@ class _Trouble:
 
 
 class _Asked(NamedTuple):
-    """Whom a request that is under way was sent to, and for what."""
+    """To which broker a request in flight was sent, and for what."""
 
     node_id: int
     partitions: list[TopicPartition]
@@ -144,7 +144,7 @@ class OffsetOutOfRangeError(ApiError):
 
 
 class Fetcher:
-    """Follows partitions. Close it, or use it as an asynchronous context manager: requests are under way."""
+    """Follows partitions. Close it, or use it as an asynchronous context manager: requests are in flight."""
 
     def __init__(
         self,
@@ -168,6 +168,7 @@ class Fetcher:
         self._troubles: dict[TopicPartition, _Trouble] = {}
         self._tasks: dict[asyncio.Task[_Outcome], _Asked] = {}
         self._failure: OttlaError | None = None
+        self._moved: set[TopicPartition] = set()  # to leaders that an answer named
 
     async def __aenter__(self) -> Fetcher:
         return self
@@ -217,7 +218,7 @@ class Fetcher:
     # -- asking --------------------------------------------------------------------------------------------------------
 
     async def _ask_idle(self) -> None:
-        """A request to every broker that has none under way and leads a partition that is to be read."""
+        """A request to every broker that has none in flight and leads a partition that is to be read."""
         busy = {asked.node_id for asked in self._tasks.values()}
         now = asyncio.get_running_loop().time()
         wanted: dict[int, list[TopicPartition]] = {}
@@ -277,11 +278,15 @@ class Fetcher:
         if (error_in_all := error_of(response.error_code, None, "Fetch")) is not None:
             return error_in_all
         names = {topic.topic_id: topic.topic for topic in topics}
-        return {
+        found = {
             TopicPartition(topic.topic or names[topic.topic_id], each.partition_index): each
             for topic in response.responses
             for each in topic.partitions
         }
+        for partition, each in found.items():
+            if each.error_code and learn_leader(self._cluster, partition, each.current_leader, response.node_endpoints):
+                self._moved.add(partition)
+        return found
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
@@ -304,6 +309,7 @@ class Fetcher:
         if error is not None:
             self._bear(partition, error)
             return []
+        self._moved.discard(partition)
         self._troubles.pop(partition, None)
         data = answer.records
         if not data:
@@ -346,7 +352,10 @@ class Fetcher:
 
     def _bear(self, partition: TopicPartition, error: OttlaError) -> None:
         """Lets a partition rest for a while, or gives up: at once, or when this has gone on for too long."""
-        self._cluster.learn_from(error, [partition.topic])
+        if partition in self._moved:
+            self._moved.discard(partition)  # the answer said where to
+        else:
+            self._cluster.learn_from(error, [partition.topic])
         trouble = self._troubles.get(partition)
         if trouble is None:
             trouble = _Trouble(self._cluster.deadline(), iter(self._cluster.options.pauses))

@@ -6,14 +6,14 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from ottla.client.errors import TimedOutError
-from ottla.client.metadata import Cluster
+from ottla.client.metadata import Cluster, Node
 from ottla.client.retrying import Deadline, UnknownTopicError, is_passing
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import TopicPartition
-from ottla.net.client import ConnectionFailedError
+from ottla.net.client import Address, ConnectionFailedError
 
 Item = TypeVar("Item")
 Ask = Callable[[int, Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, Item | ApiError]]]
@@ -50,7 +50,7 @@ async def ask_each_leader(
 ) -> dict[TopicPartition, Item | ApiError]:
     """As `ask_leaders`, with an outcome for every partition: errors stand beside what went well.
 
-    A topic that does not exist is waited for a moment: brokers hear of a new one a little later than its creator.
+    A topic that does not exist is waited for a moment: brokers learn of a new one a little later than its creator.
     """
     pauses = iter(cluster.options.pauses)
     outcomes: dict[TopicPartition, Item | ApiError] = {}
@@ -125,6 +125,30 @@ async def _ask_once(
 
     await asyncio.gather(*(ask_one(node_id, led) for node_id, led in by_leader.items()))
     return asked
+
+
+class LeaderAndEpoch(Protocol):
+    """Who leads a partition now, as answers to Produce and Fetch say."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+class Endpoint(Protocol):
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def learn_leader(
+    cluster: Cluster, partition: TopicPartition, leader: LeaderAndEpoch | None, endpoints: Iterable[Endpoint]
+) -> bool:
+    """Whether an answer names a leader that is news (KIP-951): then nobody has to be asked."""
+    if leader is None or leader.leader_id < 0:
+        return False
+    nodes = [Node(each.node_id, Address(each.host, each.port), each.rack) for each in endpoints]
+    return cluster.learn_leader(partition, leader.leader_id, leader.leader_epoch, nodes)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -1,13 +1,16 @@
 """Whether a client may be used: it is open, and this is the process that made it.
 
 A call asks by looking at one attribute, which costs nothing on the way of every record. Closing sets it, and so does a
-fork, in the child: connections, threads and what is under way belong to the parent.
+fork, in the child: connections, threads and requests in flight belong to the parent.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import weakref
+from collections.abc import Coroutine
+from typing import Any
 
 from ottla.client.errors import ClosedError, ForkedError, UsageError
 
@@ -51,3 +54,13 @@ def _refuse_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_refuse_in_child)
+
+
+async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Waits for what must not be done by half, also where the caller is cancelled, which is raised afterwards."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise

@@ -1,8 +1,8 @@
 """What a client knows of a cluster, and its connections: who is there, who leads which partition.
 
 A `Cluster` starts from a few addresses and learns the rest. What it knows is a value, replaced as a whole when it is
-asked for anew: because it is too old for the question, or because an answer showed that it is wrong. One connection per
-broker, made when first needed and again after it broke.
+asked for again: because it is too old for the question, or because an answer showed that it is wrong. One connection
+per broker, made when first needed and again after it broke.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from ottla.client.error_codes import error_of_code
+from ottla.client.logs import ConnectionLog
 from ottla.client.retrying import Deadline, Pauses, UnknownTopicError, error_of, retrying, wants_metadata
 from ottla.errors import ApiError, ConfigError, ErrorCode, OttlaError
 from ottla.ids import ZERO_TOPIC_ID, TopicPartition
@@ -172,7 +173,9 @@ class Cluster:
         self._controller_id = -1
         self._topics: dict[str, Topic] = {}
         self._connections: dict[tuple[Address, Lane], BrokerConnection] = {}
+        self._log = ConnectionLog()
         self._connecting: dict[tuple[Address, Lane], asyncio.Lock] = {}
+        self._is_closed = False
 
     async def __aenter__(self) -> Cluster:
         # Not tried again: who names a wrong port wants to know at once. Once connected, what breaks is mended.
@@ -183,22 +186,45 @@ class Cluster:
         await self.close()
 
     async def close(self) -> None:
+        """Ends all connections; what is in the middle of making another one fails."""
+        self._is_closed = True
         connections, self._connections = list(self._connections.values()), {}
-        await asyncio.gather(*(connection.close() for connection in connections))
+        try:
+            await asyncio.gather(*(connection.close() for connection in connections))
+        except BaseException:  # whoever closes is cancelled
+            for connection in connections:
+                connection.abort()
+            raise
+
+    @property
+    def bootstrap_servers(self) -> list[str]:
+        """The addresses that the user named."""
+        return [str(address) for address in self._bootstrap]
+
+    @property
+    def where(self) -> str:
+        """Whom a client tries to reach, in words."""
+        return f"connecting to {', '.join(map(str, self._addresses()))}"
+
+    def _addresses(self) -> Iterable[Address]:
+        return dict.fromkeys([*(node.address for node in self._nodes.values()), *self._bootstrap])
 
     def deadline(self) -> Deadline:
         return Deadline.after(self.options.timeout_s)
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
+    async def connect(self, deadline: Deadline) -> None:
+        """Connects to some broker, and tries again until the time is over."""
+        await retrying(lambda: deadline.within(self.any_connection(), self.where), deadline, self.options.pauses)
+
     async def any_connection(self) -> BrokerConnection:
         """An open connection, else a new one to the first broker that takes it."""
         for (_, lane), connection in self._connections.items():
             if lane is Lane.GENERAL and not connection.is_closed:
                 return connection
-        addresses = dict.fromkeys([*(node.address for node in self._nodes.values()), *self._bootstrap])
         failures: list[ConnectionFailedError] = []
-        for address in addresses:
+        for address in self._addresses():
             try:
                 return await self._connection_to(address)
             except ConnectionFailedError as failure:
@@ -237,12 +263,32 @@ class Cluster:
         async with self._connecting.setdefault(place, asyncio.Lock()):
             connection = self._connections.get(place)
             if connection is None or connection.is_closed:
+                now = asyncio.get_running_loop().time
                 try:
-                    connection = await connect(address, self.options.connection, self._connector)
+                    connection = await self._connect(address)
                 except LoginRefusedError as error:  # another try does not help
                     raise error_of_code(error.code, str(error)) from error
+                except ConnectionFailedError as error:
+                    self._log.failed(address, error, now())
+                    raise
+                self._log.made(address, now())
                 self._connections[place] = connection
             return connection
+
+    async def _connect(self, address: Address) -> BrokerConnection:
+        """A new connection. Requests in progress when the client is closed may ask for one; nobody would end it."""
+        self._refuse_if_closed(address)
+        connection = await connect(address, self.options.connection, self._connector)
+        try:
+            self._refuse_if_closed(address)
+        except CannotConnectError:
+            connection.abort()
+            raise
+        return connection
+
+    def _refuse_if_closed(self, address: Address) -> None:
+        if self._is_closed:
+            raise CannotConnectError(address, "the client is closed")
 
     # -- metadata ------------------------------------------------------------------------------------------------------
 
@@ -259,7 +305,8 @@ class Cluster:
         `node_id` asks that broker, as not every one is up to date.
         """
         deadline = deadline or self.deadline()
-        connection = await deadline.within(self.any_connection() if node_id is None else self.connection(node_id))
+        reaching = self.any_connection() if node_id is None else self.connection(node_id)
+        connection = await deadline.within(reaching, self.where)
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=may_create)
         view = _view_of(await connection.request(request, MetadataResponse, timeout_s=self._request_s(deadline)))
@@ -329,7 +376,7 @@ class Cluster:
         return self._topics[name].topic_id if name in self._topics else ZERO_TOPIC_ID
 
     def learn_leader(self, partition: TopicPartition, leader_id: int, leader_epoch: int, nodes: Iterable[Node]) -> bool:
-        """Takes a leader that an answer told (KIP-951); whether it is news."""
+        """Takes over a leader from an answer (KIP-951); whether it is new."""
         known = self.known_partition(partition)
         if known is None or leader_epoch <= known.leader_epoch:
             return False
@@ -351,7 +398,7 @@ class Cluster:
             connection.abort()
 
     def forget(self, topics: Iterable[str]) -> None:
-        """These are to be asked for anew: an answer showed that what is known of them is wrong."""
+        """These are to be asked for again: an answer showed that what is known of them is wrong."""
         for name in topics:
             self._topics.pop(name, None)
 
@@ -405,7 +452,7 @@ class Cluster:
         until = deadline or self.deadline()
 
         async def attempt() -> Answer:
-            found = await until.within(connection())
+            found = await until.within(connection(), self.where)
             response = await found.request(request, answer, timeout_s=self._request_s(until))
             for code in codes(response):
                 if code in NOT_NOW:
@@ -460,7 +507,7 @@ def _topic_of(found: MetadataResponseTopic) -> Topic:
 
 
 def _partition_of(found: MetadataResponsePartition) -> Partition:
-    # The error of a partition (no leader, an offline replica) is told by these fields as well.
+    # The error of a partition (no leader, an offline replica) is in these fields as well.
     return Partition(
         partition=found.partition_index,
         leader_id=found.leader_id,

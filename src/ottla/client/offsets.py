@@ -19,7 +19,7 @@ from ottla.protocol.messages.offsets import (
     ListOffsetsTopic,
 )
 
-CLIENT_REPLICA_ID: Final = -1  # whoever asks is no replica
+CLIENT_REPLICA_ID: Final = -1  # the request does not come from a replica
 
 
 class OffsetSpec(IntEnum):
@@ -50,10 +50,10 @@ async def list_offsets(
     cluster: Cluster,
     specs: Mapping[TopicPartition, int],
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
-    timeout_s: float | None = None,
+    deadline: Deadline | None = None,
 ) -> dict[TopicPartition, FoundOffset]:
     """The offset of each partition at an `OffsetSpec` or at a time. The first error is raised."""
-    deadline = cluster.deadline() if timeout_s is None else Deadline.after(timeout_s)
+    deadline = deadline or cluster.deadline()
     return await ask_leaders(cluster, specs, _ask(cluster, specs, isolation, deadline), deadline)
 
 

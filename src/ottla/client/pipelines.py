@@ -6,7 +6,6 @@ server of its own, and also the last word of one that has failed.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -19,7 +18,8 @@ from ottla.client.fetching import Fetcher
 from ottla.client.metadata import Cluster
 from ottla.client.offsets import OffsetSpec, list_offsets
 from ottla.client.partitioning import RecordColumns
-from ottla.client.producing import BatchProducer
+from ottla.client.producer.over_cluster import ClusterProducer
+from ottla.client.retrying import Deadline
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 
@@ -66,6 +66,21 @@ class PipelineReport:
     def lag_offsets(self) -> int:
         return sum(self.lag.values())
 
+    def words(self) -> list[str]:
+        """What a person wants to know at a glance."""
+        words = [self.name, self.state.value]
+        if self.batch_id >= 0:
+            words += [
+                f"batch {self.batch_id:,}",
+                f"{self.rows:,} rows",
+                f"{self.processed_rows_per_s:,.0f} rows/s",
+                f"{self.duration_ms:,} ms",
+                f"lag {self.lag_offsets:,}",
+            ]
+        if self.state_rows:
+            words.append(f"state {self.state_rows:,} rows")
+        return words
+
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()
 
@@ -89,24 +104,22 @@ async def ensure_topic(cluster: Cluster) -> None:
         raise outcome
 
 
-async def write_report(producer: BatchProducer, report: PipelineReport) -> None:
+async def write_report(producer: ClusterProducer, report: PipelineReport) -> None:
     record = RecordColumns([report.to_json()], report.at_ms, keys=[report.query_id.encode()])
     await producer.produce(TOPIC, record, PLACE.partition)
 
 
-async def read_reports(cluster: Cluster) -> list[PipelineReport]:
+async def read_reports(cluster: Cluster, deadline: Deadline) -> list[PipelineReport]:
     """The last report of every pipeline, by name; none where no pipeline has ever reported."""
-    if TOPIC not in (await cluster.refresh([TOPIC])).topics:
+    if TOPIC not in (await cluster.refresh([TOPIC], deadline)).topics:
         return []
-    starts = await list_offsets(cluster, {PLACE: int(OffsetSpec.EARLIEST)})
-    ends = await list_offsets(cluster, {PLACE: int(OffsetSpec.LATEST)})
+    starts = await list_offsets(cluster, {PLACE: int(OffsetSpec.EARLIEST)}, deadline=deadline)
+    ends = await list_offsets(cluster, {PLACE: int(OffsetSpec.LATEST)}, deadline=deadline)
     found: dict[bytes, PipelineReport | None] = {}
-    async with (
-        asyncio.timeout(cluster.options.timeout_s),
-        Fetcher(cluster, {PLACE: starts[PLACE].offset}, {PLACE: ends[PLACE].offset}) as fetcher,
-    ):
+    ranges = {PLACE: starts[PLACE].offset}, {PLACE: ends[PLACE].offset}
+    async with Fetcher(cluster, *ranges) as fetcher:
         while not fetcher.is_done:
-            for fetched in await fetcher.next():
+            for fetched in await deadline.within(fetcher.next(), f"reading {PLACE}"):
                 columns = fetched.columns()
                 for key, value in zip(columns.keys, columns.values, strict=True):
                     if key is not None:

@@ -1,7 +1,7 @@
 """Transactions whose end is somebody else's decision: one process writes them, another one ends them.
 
     opened = await begin(cluster, "copy-7", timeout_ms=900_000, two_phase=await has_two_phase(cluster))
-    producer = BatchProducer(cluster, options, transaction=opened)      # writes, and never commits
+    producer = ClusterProducer(cluster, transaction=opened)             # writes, and never commits
     ...
     await end(cluster, opened, commits=True)                            # anywhere, by anybody who holds the value
 
@@ -16,27 +16,28 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ottla.client.coordinators import CoordinatorType, ask_coordinator
-from ottla.client.leaders import by_topic
 from ottla.client.metadata import Cluster
 from ottla.client.retrying import error_of, raise_if, retrying
+from ottla.client.transaction_requests import (
+    ADD_PARTITIONS_VERSION_MAX,
+    END_V1_MAX,
+    INIT_VERSION_MAX,
+    TWO_PHASE_VERSION,
+    add_partitions_request,
+    added_partition_codes,
+    end_request,
+    uses_implicit_partitions,
+)
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.transactions import (
-    AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-    EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
 
 INIT_PRODUCER_ID: Final = 22
-TWO_PHASE_VERSION: Final = 6  # of InitProducerId
-ADD_PARTITIONS_VERSION_MAX: Final = 3  # later ones are for brokers
-END_VERSION_1_MAX: Final = 4
-TRANSACTION_VERSION: Final = "transaction.version"
-RAISING_EPOCHS: Final = 2  # of that feature (KIP-890)
 # What an end is answered with where the transaction is not there any more: somebody else has ended it.
 _NOT_ITS_OWN: Final = frozenset(
     {
@@ -82,11 +83,10 @@ async def begin(cluster: Cluster, transactional_id: str, timeout_ms: int, *, two
             request,
             InitProducerIdResponse,
             lambda answer: (answer.error_code,),
-            version_max=None if two_phase else TWO_PHASE_VERSION - 1,
+            version_max=None if two_phase else INIT_VERSION_MAX,
         )
         raise_if(_error(response.error_code, transactional_id))
-        features = (await cluster.any_connection()).features
-        raises_epochs = features.get(TRANSACTION_VERSION, 0) >= RAISING_EPOCHS
+        raises_epochs = uses_implicit_partitions(await cluster.any_connection())
         return Prepared(transactional_id, response.producer_id, response.producer_epoch, raises_epochs)
 
     return await retrying(attempt, cluster.deadline(), cluster.options.pauses)
@@ -94,13 +94,8 @@ async def begin(cluster: Cluster, transactional_id: str, timeout_ms: int, *, two
 
 async def add_partitions(cluster: Cluster, transaction: Prepared, partitions: Collection[TopicPartition]) -> None:
     """By the old rules partitions are added before they are written to; by the new ones writing adds them."""
-    request = AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id=transaction.transactional_id,
-        v3_and_below_producer_id=transaction.producer_id,
-        v3_and_below_producer_epoch=transaction.producer_epoch,
-        v3_and_below_topics=[
-            AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in by_topic(partitions).items()
-        ],
+    request = add_partitions_request(
+        transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, partitions
     )
 
     async def attempt() -> None:
@@ -110,10 +105,10 @@ async def add_partitions(cluster: Cluster, transaction: Prepared, partitions: Co
             transaction.transactional_id,
             request,
             AddPartitionsToTxnResponse,
-            _codes_of_partitions,
+            added_partition_codes,
             version_max=ADD_PARTITIONS_VERSION_MAX,
         )
-        for code in _codes_of_partitions(response):
+        for code in added_partition_codes(response):
             raise_if(_error(code, transaction.transactional_id))
 
     await retrying(attempt, cluster.deadline(), cluster.options.pauses)
@@ -124,11 +119,8 @@ async def end(cluster: Cluster, transaction: Prepared, *, commits: bool) -> Prep
 
     EndedOtherwiseError where it was ended in another way, or its transactional id has a newer one.
     """
-    request = EndTxnRequest(
-        transactional_id=transaction.transactional_id,
-        producer_id=transaction.producer_id,
-        producer_epoch=transaction.producer_epoch,
-        committed=commits,
+    request = end_request(
+        transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, commits=commits
     )
 
     async def attempt() -> EndTxnResponse:
@@ -139,7 +131,7 @@ async def end(cluster: Cluster, transaction: Prepared, *, commits: bool) -> Prep
             request,
             EndTxnResponse,
             lambda answer: (answer.error_code,),
-            version_max=None if transaction.raises_epochs else END_VERSION_1_MAX,
+            version_max=None if transaction.raises_epochs else END_V1_MAX,
         )
         raise_if(_error(response.error_code, transaction.transactional_id))
         return response
@@ -153,14 +145,6 @@ async def end(cluster: Cluster, transaction: Prepared, *, commits: bool) -> Prep
     if not transaction.raises_epochs:
         return transaction
     return replace(transaction, producer_id=response.producer_id, producer_epoch=response.producer_epoch)
-
-
-def _codes_of_partitions(response: AddPartitionsToTxnResponse) -> list[int]:
-    return [
-        each.partition_error_code
-        for topic in response.results_by_topic_v3_and_below
-        for each in topic.results_by_partition
-    ]
 
 
 def _error(code: int, transactional_id: str) -> ApiError | None:

@@ -27,7 +27,8 @@ LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
-LOOK_S: Final = 1.0  # between two looks at a move under way
+LOOK_S: Final = 1.0  # between two looks at a move in progress
+LOOKS_AT_THE_END: Final = 3  # when nothing moves any more, and not all is as planned
 
 
 # -- the file ----------------------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ def current_assignment(
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """Which replicas of which topics are slowed down, as `PARTITION:BROKER`, and which brokers are told the rate."""
+    """Which replicas of which topics are slowed down, as `PARTITION:BROKER`, and which brokers get the rate."""
 
     leaders: Mapping[str, str]
     followers: Mapping[str, str]
@@ -186,7 +187,7 @@ class Started:
 
 
 async def execute(admin: Admin, plan: Plan, *, bytes_per_s: int | None = None, is_additional: bool = False) -> Started:
-    """Starts the moves of a plan; it returns before they are done. `is_additional` allows others to be under way."""
+    """Starts the moves of a plan; it returns before they are done. `is_additional` allows others to be in progress."""
     view = await admin.metadata({partition.topic for partition in plan})
     before = {partition: view.topic(partition.topic).partition(partition.partition).replicas for partition in plan}
     ongoing = await admin.list_reassignments()
@@ -296,16 +297,25 @@ async def _in_other_directories(admin: Admin, plan: Plan) -> set[TopicPartition]
 
 
 async def follow(admin: Admin, plan: Plan) -> AsyncIterator[Progress]:
-    """Looks again and again, and ends with the first look that sees nothing of the plan move."""
+    """Looks again and again, until nothing of the plan moves.
+
+    The broker that is asked may learn of the end of a move a moment after the controller, which no longer lists it:
+    what is neither moving nor as planned is looked at some times more.
+    """
+    looks_left = LOOKS_AT_THE_END
     while True:
         progress = await look(admin, plan)
         yield progress
-        if not progress.of(Standing.MOVING):
+        if progress.of(Standing.MOVING):
+            looks_left = LOOKS_AT_THE_END
+        elif not progress.of(Standing.DIFFERENT) or not looks_left:
             return
+        else:
+            looks_left -= 1
         await asyncio.sleep(LOOK_S)
 
 
 async def cancel(admin: Admin, plan: Plan) -> dict[TopicPartition, ApiError | None]:
-    """Stops the moves of a plan that are under way: their partitions stay where they were."""
+    """Stops the moves of a plan that are in progress: their partitions stay where they were."""
     ongoing = await admin.list_reassignments(list(plan))
     return await admin.alter_reassignments(dict.fromkeys(ongoing)) if ongoing else {}

@@ -15,6 +15,7 @@ from typing import Final
 
 from ottla.client.errors import ConfigurationError, TimedOutError
 from ottla.client.metadata import Cluster, ClusterView, Topic
+from ottla.client.rebootstrap import Rebootstrap
 from ottla.client.retrying import Deadline
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.net.client import ConnectionFailedError
@@ -42,14 +43,14 @@ class Refresher:
         self._updated = updated
         self._used_at: dict[str, float] = {}
         self._errors: dict[str, OttlaError] = {}
-        self._failure: OttlaError | None = None
+        self.failure: OttlaError | None = None  # why the last question was not answered
         self._is_stale = False
         self._refreshed_at = 0.0
-        self._answered_at = 0.0
+        self._rebootstrap = Rebootstrap(cluster, options.rebootstrap_after_s)
         self._moved = asyncio.Event()
-        self._told = asyncio.Event()  # set and replaced at every answer and failure
+        self._outcome = asyncio.Event()  # set and replaced at every answer and failure
 
-    # -- wishes --------------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def use(self, topic: str) -> None:
         """A topic is in use; one that is not known is asked for at once."""
@@ -73,32 +74,32 @@ class Refresher:
             error = self._errors.get(name)
             if isinstance(error, ApiError) and error.code in _FINAL:
                 raise error
-            if isinstance(self._failure, ConfigurationError):  # nobody lets us in: waiting does not help
-                raise self._failure
-            told = self._told
+            if isinstance(self.failure, ConfigurationError):  # nobody lets us in: waiting does not help
+                raise self.failure
+            outcome = self._outcome
             try:
                 async with asyncio.timeout_at(deadline.at):
-                    await told.wait()
+                    await outcome.wait()
             except TimeoutError:
-                cause = self._errors.get(name) or self._failure
-                raise TimedOutError(
-                    deadline.timeout_s, cause, f"the partitions of the topic {name} are not known"
-                ) from cause
+                cause = self._errors.get(name) or self.failure
+                what = f"the partitions of the topic {name} are not known"
+                what = what if cause is not None else f"{what}, {self._cluster.where}"
+                raise TimedOutError(deadline.timeout_s, cause, what) from cause
 
     async def asked_again(self, deadline: Deadline, what: str) -> None:
         """Asks for metadata and waits for the answer."""
         self.stale()
         try:
             async with asyncio.timeout_at(deadline.at):
-                await self._told.wait()
+                await self._outcome.wait()
         except TimeoutError:
-            raise TimedOutError(deadline.timeout_s, self._failure, what) from None
+            raise TimedOutError(deadline.timeout_s, self.failure, what) from None
 
     # -- the task ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        self._refreshed_at = self._answered_at = loop.time()
+        self._refreshed_at = loop.time()
         pauses: Iterator[float] | None = None
         while True:
             await self._wait_for_reason()
@@ -110,7 +111,7 @@ class Refresher:
             if is_calm:
                 pauses = None
                 continue
-            # Not answered, or answered with what is no help yet: a pause before the next try.
+            # Not answered, or answered with what does not help yet: a pause before the next try.
             pauses = pauses or iter(self._cluster.options.pauses)
             await asyncio.sleep(next(pauses))
             self._is_stale = True
@@ -145,8 +146,8 @@ class Refresher:
             self._failed(error)
             return False
         now = asyncio.get_running_loop().time()
-        self._failure = None
-        self._answered_at = now
+        self.failure = None
+        self._rebootstrap.answered()
         if is_whole:
             self._refreshed_at = now
         for name in topics:
@@ -162,17 +163,11 @@ class Refresher:
         )
 
     def _failed(self, error: OttlaError) -> None:
-        self._failure = error
-        after_s = self._options.rebootstrap_after_s
-        is_told = isinstance(error, ApiError) and error.code is ErrorCode.REBOOTSTRAP_REQUIRED
-        is_silent = asyncio.get_running_loop().time() - self._answered_at > (after_s or 0.0)
-        if after_s is not None and (is_told or is_silent):
-            log.warning("going back to the bootstrap servers: %s", error)
-            self._cluster.rebootstrap()
-            self._answered_at = asyncio.get_running_loop().time()
+        self.failure = error
+        self._rebootstrap.failed(error, asyncio.get_running_loop().time())
         self._tell()
 
     def _tell(self) -> None:
-        told, self._told = self._told, asyncio.Event()
-        told.set()
+        outcome, self._outcome = self._outcome, asyncio.Event()
+        outcome.set()
         self._updated()

@@ -72,15 +72,15 @@ class Deadline:
             raise TimedOutError(self.timeout_s, because) from because
         await asyncio.sleep(pause_s)
 
-    async def within(self, work: Awaitable[Result]) -> Result:
-        """The result of work that may not take longer; TimedOutError where it does."""
+    async def within(self, work: Awaitable[Result], what: str = "") -> Result:
+        """The result of work that may not take longer; TimedOutError where it does, which says what it was."""
         if not self.timeout_s:  # one try, however long its parts may take
             return await work
         try:
             async with asyncio.timeout_at(self.at):
                 return await work
         except TimeoutError as error:
-            raise TimedOutError(self.timeout_s) from error
+            raise TimedOutError(self.timeout_s, None, what) from error
 
 
 def is_passing(error: OttlaError) -> bool:
@@ -105,10 +105,14 @@ async def retrying(
 ) -> Result:
     """What `attempt` returns once it succeeds. It is tried again while its failures may pass and there is time."""
     waits = iter(pauses)
+    last: OttlaError | None = None
     while True:
         try:
             return await attempt()
         except (ApiError, ConnectionFailedError) as error:
+            if isinstance(error, TimedOutError) and error.cause is None and last is not None:
+                raise TimedOutError(error.timeout_s, last) from last  # what went wrong before says more
+            last = error
             if not is_passing(error):
                 raise
             before_retry(error)

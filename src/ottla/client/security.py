@@ -10,6 +10,7 @@ from ottla.errors import ConfigError
 from ottla.net.client import Connector
 from ottla.net.login import Credentials, SecureConnector
 from ottla.net.tls import client_context
+from ottla.net.tokens import TokenSource
 
 
 def secure_connector(settings: ClientSettings, inner: Connector) -> Connector:
@@ -55,7 +56,7 @@ def _credentials(settings: ClientSettings) -> Credentials:
             raise SettingsError(
                 "sasl_token_provider", "OAUTHBEARER needs sasl_token_provider: a function that returns a token"
             )
-        return Credentials(mechanism, token_provider=settings.sasl_token_provider)
+        return Credentials(mechanism, tokens=TokenSource(settings.sasl_token_provider))
     username, password, is_token = settings.sasl_username, settings.sasl_password, False
     if settings.sasl_jaas_config is not None:
         if username is not None or password is not None:

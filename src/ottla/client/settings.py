@@ -30,7 +30,7 @@ INT32_MAX: Final = 2**31 - 1
 UNLIMITED: Final = math.inf
 IDEMPOTENT_IN_FLIGHT_MAX: Final = 5  # a broker knows this many batches of a producer again
 
-SECRET: Final = re.compile(r"password|jaas|key.pem|keystore.key|token")  # settings whose values no error repeats
+SECRET: Final = re.compile(r"password|jaas|key.pem|keystore.key|token")  # settings whose values nothing shows
 
 log = logging.getLogger("ottla.client")
 
@@ -169,7 +169,7 @@ def _check_hostname(value: Any) -> bool:
 
 def _setting(java_name: str, default: Value, read: Read, *aliases: str) -> Value:
     definition = Definition(java_name, read, aliases)
-    return dataclasses.field(default=default, metadata={"setting": definition})
+    return dataclasses.field(default=default, metadata={"setting": definition}, repr=SECRET.search(java_name) is None)
 
 
 def _time(java_name: str, default_s: float, *aliases: str, at_least_ms: float = 0) -> float:
@@ -250,6 +250,11 @@ class ClientSettings:
     @classmethod
     def read(cls, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> Self:
         """Settings from a mapping, keywords or both, under any of their names; SettingsError says what is wrong."""
+        if settings is not None and not isinstance(settings, Mapping):
+            raise SettingsError(
+                "settings",
+                f"settings are a mapping or keywords, such as bootstrap_servers={settings!r}; not {settings!r} alone",
+            )
         values: dict[str, Any] = {}
         spelled: dict[str, str] = {}
         for name, value in [*(settings or {}).items(), *keywords.items()]:
@@ -278,6 +283,10 @@ class ClientSettings:
         elif near := difflib.get_close_matches(name, names, n=1, cutoff=0.6):
             hint = f"; did you mean {near[0]}?"
         raise SettingsError(name, f"a {cls.client_kind} has no setting {name}{hint}")
+
+    @classmethod
+    def has_setting(cls, name: str) -> bool:
+        return name in _names_of(cls)
 
     def is_given(self, field_name: str) -> bool:
         return field_name in self.given

@@ -231,7 +231,7 @@ def _record(found: OurRecord[Any, Any]) -> ConsumerRecord:
 
 
 class ConsumerRebalanceListener:
-    """To be told of rebalances: override these."""
+    """Callbacks of rebalances: override these."""
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None: ...
 

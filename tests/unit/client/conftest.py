@@ -45,7 +45,7 @@ class Pipe:
         self.is_closed = False
         self._arriving: deque[bytes] = deque()
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         for each in self.frames.feed(data):
             self.broker.take(self, each)
 
@@ -59,7 +59,7 @@ class Pipe:
         at = 0
         while at < len(data) and not self.is_closed:
             # Like a loop's transport, this one holds its view until the protocol has seen the bytes.
-            with self.protocol.get_buffer(-1) as buffer:
+            with memoryview(self.protocol.get_buffer(-1)) as buffer:
                 piece = data[at : at + min(len(buffer), self.broker.piece_bytes)]
                 buffer[: len(piece)] = piece
                 self.protocol.buffer_updated(len(piece))
@@ -104,7 +104,7 @@ class ScriptedBroker:
         header, position = decode_request_header(data)
         api = API_TABLE[header.request_api_key]
         version = header.request_api_version
-        request = decode(api.request, data, version, position)
+        request: Any = decode(api.request, data, version, position)
         self.asked.append((request, version))
         if self.hang_ups and isinstance(request, ApiVersionsRequest):
             self.hang_ups -= 1
@@ -174,7 +174,7 @@ class Network:
             ],
             cluster_id="cluster",
             controller_id=min(self.brokers),
-            topics=[self._topic(name) for name in wanted],
+            topics=[self._topic(name) for name in wanted if name is not None],
         )
 
     def _topic(self, name: str) -> MetadataResponseTopic:

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -19,21 +20,24 @@ from ottla.net.client import (
     ConnectionOptions,
     NotABrokerError,
     RequestTimedOutError,
+    SpareFrames,
     UnsupportedByBrokerError,
     connect,
 )
 from ottla.protocol.codec import encode
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from ottla.protocol.versions import API_TABLE
 from ottla.testing import loop
 
 METADATA = API_TABLE[3]
 ALL_TOPICS = MetadataRequest(topics=None)
+EVERYTHING = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[])
 
 
-def run(network, work: Callable[[BrokerConnection], Awaitable[None]], **options: float) -> None:
+def run(network, work: Callable[[BrokerConnection], Awaitable[None]], **options: Any) -> None:
     async def main() -> None:
         connection = await connect(network.address(1), ConnectionOptions(**options), network.connector)
         try:
@@ -289,3 +293,55 @@ def test_a_connection_that_ends_before_it_tells_its_versions_is_told_as_such(net
             await connect(network.address(1), ConnectionOptions(), network.connector)
 
     loop.run(main())
+
+
+def test_the_buffer_of_a_large_frame_is_filled_again_when_nobody_looks_at_it():
+    spares = SpareFrames()
+    assert spares.take(10) is None
+    viewed, free = bytearray(200), bytearray(100)
+    view = memoryview(viewed)[5:10]
+    spares.handed_out(viewed)
+    spares.handed_out(free)
+    assert spares.take(101) is None
+    assert spares.take(100) is free
+    assert spares.take(10) is None
+    view.release()
+    assert spares.take(10) is viewed
+    assert (len(viewed), len(free)) == (200, 100)
+
+
+def test_only_the_last_large_frames_are_kept_and_none_after_a_small_one():
+    spares = SpareFrames()
+    frames = [bytearray(100 + number) for number in range(5)]
+    for frame in frames:
+        spares.handed_out(frame)
+    assert [spares.take(1) for _ in range(4)] == [frames[4], frames[3], frames[2], None]
+    spares.handed_out(frames[0])
+    spares.clear()
+    assert spares.take(1) is None
+
+
+def test_large_answers_that_somebody_keeps_stay_as_they_are(network):
+    """Answers of all sizes: one of them is let go and its buffer filled again, the others are held."""
+    sizes = [300_000, 200_000, 1_500_000, 90_000, 400_000]
+    left = iter([response_of(bytes([number]) * size) for number, size in enumerate(sizes)])
+    network.add(1).scripts[FetchRequest] = lambda request, version: next(left)
+
+    async def work(connection: BrokerConnection) -> None:
+        held = []
+        for number, size in enumerate(sizes):
+            answer = await connection.request(EVERYTHING, FetchResponse, version_max=11)
+            records = answer.responses[0].partitions[0].records
+            assert isinstance(records, memoryview)
+            assert bytes(records) == bytes([number]) * size
+            if number != 1:
+                held.append((number, records))
+        for number, records in held:
+            assert bytes(records) == bytes([number]) * sizes[number]
+
+    run(network, work)
+
+
+def response_of(records: bytes) -> FetchResponse:
+    part = PartitionData(partition_index=0, high_watermark=1, records=records)
+    return FetchResponse(responses=[FetchableTopicResponse(topic="orders", partitions=[part])])

@@ -89,6 +89,7 @@ def test_the_names_of_a_producers_numbers_are_kafkas():
         reporter = Reporter()
         async with Producer(bootstrap_servers="broker:9001", metric_reporters=[reporter]) as producer:
             found = producer.metrics()
+            assert reporter.metrics is not None
             assert found.keys() == reporter.metrics.values().keys()
             ours = {(name.name, name.group, frozenset(tag for tag, _ in name.tags)) for name in found}
             assert ours <= known

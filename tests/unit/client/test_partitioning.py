@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +24,10 @@ def columns(rows: list[tuple[bytes | None, bytes | None]]) -> RecordColumns:
     )
 
 
-def rows_of(part: RecordColumns) -> list[tuple[object, ...]]:
+def rows_of(part: RecordColumns) -> list[tuple[Any, ...]]:
+    assert not isinstance(part.timestamps, int)
+    assert part.keys is not None
+    assert part.headers is not None
     return list(zip(part.timestamps, part.keys, part.values, part.headers, strict=True))
 
 

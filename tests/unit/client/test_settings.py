@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from ottla.client.errors import SettingsError
 from ottla.client.settings import NOT_HERE, AdminSettings, ConsumerSettings, ProducerSettings, _names_of
 
 CONFIGS = Path(__file__).parents[4] / "shared" / "protocol" / "clients" / "client_configs.json"
-KINDS = {"producer": ProducerSettings, "consumer": ConsumerSettings, "admin": AdminSettings}
+KINDS: dict[str, Any] = {"producer": ProducerSettings, "consumer": ConsumerSettings, "admin": AdminSettings}
 SERVERS = {"bootstrap.servers": "127.0.0.1:9092"}
 
 # Java's default is another word for the same, or is Java's own.
@@ -87,6 +88,11 @@ def test_what_is_wrong_is_said(given, message):
     assert message in str(caught.value)
 
 
+def test_an_address_alone_is_answered_with_the_keyword_for_it() -> None:
+    with pytest.raises(SettingsError, match=r"such as bootstrap_servers='localhost:9092'; not 'localhost:9092' alone"):
+        ProducerSettings.read("localhost:9092")  # type: ignore[arg-type]
+
+
 def test_a_broker_has_to_be_named():
     with pytest.raises(SettingsError, match="bootstrap_servers is missing"):
         ProducerSettings.read(linger_ms=1)
@@ -119,3 +125,10 @@ def test_a_name_belongs_to_one_setting(kind):
     ]
     assert len(names) == len(set(names))
     assert not set(names) & set(NOT_HERE)
+
+
+def test_secrets_are_not_shown_with_the_settings():
+    given = {"sasl.password": "hunter1", "ssl.key.pem": "hunter2", "ssl.keystore.password": "hunter3"}
+    shown = repr(ProducerSettings.read({"bootstrap.servers": "x:1", "sasl.username": "alice", **given}))
+    assert "alice" in shown
+    assert "hunter" not in shown

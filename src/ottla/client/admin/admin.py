@@ -24,13 +24,13 @@ from ottla.client.admin.configs import ConfigCalls
 from ottla.client.admin.elections import ElectionCalls
 from ottla.client.admin.group_offsets import GroupOffsetCalls
 from ottla.client.admin.log_dirs import LogDirCalls
+from ottla.client.admin.pipelines import PipelineCalls
 from ottla.client.admin.quotas import QuotaCalls
 from ottla.client.admin.reassignments import ReassignmentCalls
 from ottla.client.admin.transactions import TransactionCalls
 from ottla.client.admin.users import UserCalls
 from ottla.client.connecting import client_id_of, cluster_of
 from ottla.client.lifetime import Lifetime
-from ottla.client.retrying import retrying
 from ottla.client.settings import AdminSettings
 from ottla.net.client import Connector
 from ottla.runtime.clock import Clock, SystemClock
@@ -49,6 +49,7 @@ class Admin(
     AclCalls,
     QuotaCalls,
     UserCalls,
+    PipelineCalls,
 ):
     """Asks about a cluster and changes it. Use it as an asynchronous context manager, or call `close`."""
 
@@ -77,8 +78,7 @@ class Admin(
 
         Every call connects by itself; this one only tells earlier.
         """
-        deadline = self._deadline(timeout_s)
-        await retrying(lambda: deadline.within(self._cluster.any_connection()), deadline, self._cluster.options.pauses)
+        await self._cluster.connect(self._deadline(timeout_s))
         return self
 
     async def __aenter__(self) -> Self:
@@ -94,7 +94,7 @@ class Admin(
         await self.close()
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Ends all connections; calls under way fail."""
+        """Ends all connections; calls in flight fail."""
         if self._lifetime.close():
             async with asyncio.timeout(timeout_s):
                 await self._cluster.close()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
+from ottla.client.arguments import several
 from ottla.client.coordinators import CoordinatorType, ask_coordinator
 from ottla.client.errors import TimedOutError
 from ottla.client.lifetime import Lifetime
@@ -20,7 +21,7 @@ Key = TypeVar("Key")
 Item = TypeVar("Item")
 
 KEYS_AT_ONCE_MAX: Final = 16  # groups or transactional ids that are asked about at the same time
-UNKNOWN_TOPIC_WAIT_S: Final = 2.0  # brokers hear of a new topic a moment after its creator
+UNKNOWN_TOPIC_WAIT_S: Final = 2.0  # brokers learn of a new topic a moment after its creator
 
 
 class AdminCalls:
@@ -42,7 +43,7 @@ class AdminCalls:
     ) -> dict[Key, Item | ApiError]:
         """Asks for all; those that a quota keeps waiting are asked for again, and only those (KIP-599)."""
         outcomes: dict[Key, Item | ApiError] = {}
-        missing = list(keys)
+        missing = list(several(keys))
         for pause_s in self._cluster.options.pauses:
             try:
                 outcomes |= await ask(missing)
@@ -67,7 +68,7 @@ class AdminCalls:
                 except ApiError as error:
                     return error
 
-        names = list(dict.fromkeys(keys))
+        names = list(dict.fromkeys(several(keys)))
         return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
 
     async def _from_every_broker(

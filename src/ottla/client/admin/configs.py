@@ -97,7 +97,7 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One setting. The value of a sensitive one is never told."""
+    """One setting. The value of a sensitive one is never returned."""
 
     name: str
     value: str | None

@@ -8,9 +8,9 @@ from typing import Final
 
 from ottla.client.admin.calls import AdminCalls, only
 from ottla.client.consumer.assignors.wire import decode_assignment
-from ottla.client.coordinators import CoordinatorType, find_coordinator
+from ottla.client.coordinators import CoordinatorType, coordinator_of
 from ottla.client.error_codes import GroupIdNotFoundError
-from ottla.client.retrying import Deadline, error_of, raise_if, retrying
+from ottla.client.retrying import Deadline, error_of, raise_if
 from ottla.errors import ApiError, ErrorCode, ProtocolError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.consumer_groups import (
@@ -113,11 +113,7 @@ class GroupCalls(AdminCalls):
         return await self._for_each(group_ids, lambda group_id: self._describe(group_id, deadline))
 
     async def _describe(self, group_id: str, deadline: Deadline) -> GroupDescription:
-        coordinator = await retrying(
-            lambda: deadline.within(find_coordinator(self._cluster, CoordinatorType.GROUP, group_id)),
-            deadline,
-            self._cluster.options.pauses,
-        )
+        coordinator = await coordinator_of(self._cluster, CoordinatorType.GROUP, group_id, deadline)
         try:
             return await self._describe_consumer_group(group_id, coordinator, deadline)
         except ApiError as error:

@@ -1,4 +1,4 @@
-"""Moving partitions to other brokers: begin, cancel, see what is under way."""
+"""Moving partitions to other brokers: begin, cancel, list."""
 
 from __future__ import annotations
 

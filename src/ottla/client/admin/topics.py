@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from ottla.client.admin.calls import UNKNOWN_TOPIC_WAIT_S, AdminCalls, only
+from ottla.client.arguments import several
 from ottla.client.error_codes import error_of_code
 from ottla.client.errors import TimedOutError
 from ottla.client.metadata import ClusterView, Topic
@@ -83,7 +84,8 @@ class TopicCalls(AdminCalls):
 
     async def metadata(self, topics: Collection[str] | None = None, *, timeout_s: float | None = None) -> ClusterView:
         """Brokers, controller and topics in one answer; all topics where none is named."""
-        return await self._cluster.refresh(topics, self._deadline(timeout_s))
+        names = None if topics is None else list(several(topics))
+        return await self._cluster.refresh(names, self._deadline(timeout_s))
 
     async def wait_for_topic(
         self, name: str, *, partitions: int | None = None, timeout_s: float | None = None
@@ -93,7 +95,7 @@ class TopicCalls(AdminCalls):
         `partitions`: until it has at least so many, for a topic that was extended.
         """
         deadline = self._deadline(timeout_s)
-        reason: OttlaError = UnknownTopicError(f"the topic {name} does not exist")
+        reason: OttlaError | None = None
         for pause_s in self._cluster.options.pauses:
             try:
                 topics = [
@@ -104,8 +106,11 @@ class TopicCalls(AdminCalls):
                 if found is None:
                     return topics[0]
                 reason = found
-            except TimedOutError:
-                break  # what was missing before says more
+            except TimedOutError as error:
+                reason = reason or error.cause  # what was missing before says more
+                if reason is None:
+                    raise
+                break
             except (ApiError, ConnectionFailedError) as error:
                 if not is_passing(error) and not isinstance(error, UnknownTopicError):
                     raise

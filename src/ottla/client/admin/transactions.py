@@ -8,7 +8,7 @@ from typing import Final
 
 from ottla.client.admin.calls import only
 from ottla.client.admin.partitions import PartitionCalls
-from ottla.client.coordinators import CoordinatorType, ask_coordinator, find_coordinator
+from ottla.client.coordinators import CoordinatorType, ask_coordinator, coordinator_of
 from ottla.client.error_codes import InvalidRequestError
 from ottla.client.retrying import Deadline, error_of, raise_if, retrying
 from ottla.errors import ApiError
@@ -128,11 +128,7 @@ class TransactionCalls(PartitionCalls):
 
     async def _describe_transaction(self, name: str, deadline: Deadline) -> TransactionDescription:
         kind = CoordinatorType.TRANSACTION
-        coordinator = await retrying(
-            lambda: deadline.within(find_coordinator(self._cluster, kind, name)),
-            deadline,
-            self._cluster.options.pauses,
-        )
+        coordinator = await coordinator_of(self._cluster, kind, name, deadline)
         response = await ask_coordinator(
             self._cluster,
             kind,
@@ -239,7 +235,7 @@ class TransactionCalls(PartitionCalls):
     async def abort_transaction(self, transactional_id: str, *, timeout_s: float | None = None) -> bool:
         """Aborts what is open under a transactional id; whether anything was.
 
-        Its producer is fenced, so it can only go on by starting anew. When this returns every partition knows.
+        Its producer is fenced, so it has to start again. When this returns every partition knows.
         """
         deadline = self._deadline(timeout_s)
         described = await self._describe_transaction(transactional_id, deadline)

@@ -50,7 +50,7 @@ class ScramMechanism(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """A mechanism that a user has a password for. The password is never told."""
+    """A mechanism that a user has a password for. The password is never returned."""
 
     mechanism: ScramMechanism
     iterations: int
@@ -58,7 +58,7 @@ class ScramCredential:
 
 @dataclass(frozen=True, slots=True)
 class NewScramCredential:
-    """A password to be set. It does not leave this process: brokers are told a salted hash of it."""
+    """A password to be set. It does not leave this process: brokers get a salted hash of it."""
 
     user: str
     password: str = field(repr=False)
@@ -124,6 +124,10 @@ class UserCalls(AdminCalls):
         """Sets the password of a user for a mechanism of SCRAM."""
         credential = NewScramCredential(user, password, mechanism, iterations)
         only(await self.alter_user_scram_credentials([credential], timeout_s=timeout_s))
+
+    async def delete_password(self, user: str, mechanism: ScramMechanism, *, timeout_s: float | None = None) -> None:
+        """Deletes the password of a user for a mechanism of SCRAM: the user cannot log in by it any more."""
+        only(await self.alter_user_scram_credentials(deletions=[(user, mechanism)], timeout_s=timeout_s))
 
     async def alter_user_scram_credentials(
         self,

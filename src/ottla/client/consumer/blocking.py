@@ -16,12 +16,11 @@ import re
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
-from ottla.client.blocking import LoopThread
+from ottla.client.blocking import Front, LoopThread, on_loop, waiting
 from ottla.client.consumer import consumer as core
 from ottla.client.consumer.commits import CommitCallback, Offsets
 from ottla.client.consumer.consumer import CLOSE_TIMEOUT_S, DEFAULT_POLL_S, LoadsKey, LoadsValue
@@ -29,18 +28,19 @@ from ottla.client.consumer.listeners import CallbackListener, RebalanceListener
 from ottla.client.errors import ConcurrentUseError
 from ottla.client.lifetime import Lifetime
 from ottla.client.metrics import MetricName
-from ottla.client.values import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp
+from ottla.client.values import ConsumerRecord, OffsetAndMetadata
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.net.client import Connector
 from ottla.runtime.clock import Clock
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 Result = TypeVar("Result")
+_Core = core.Consumer[Any, Any]
 What = (
     Mapping[TopicPartition, OffsetAndMetadata | int]
     | ConsumerRecord[Any, Any]
@@ -67,7 +67,7 @@ class Batch(Generic[Key, Value]):
         self._consumer.commit(self.records)
 
 
-class Consumer(Generic[Key, Value]):
+class Consumer(Front[core.Consumer[Any, Any]], Generic[Key, Value]):
     """One thread at a time; `wakeup` may be called by any, and by signal handlers."""
 
     @overload
@@ -132,7 +132,7 @@ class Consumer(Generic[Key, Value]):
 
         `connector`, `clock` and `rng` replace the network, the clock and the random numbers in tests.
         """
-        self._consumer: core.Consumer[Key, Value] = core.Consumer(
+        self._core: core.Consumer[Key, Value] = core.Consumer(
             *topics,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
@@ -141,7 +141,7 @@ class Consumer(Generic[Key, Value]):
             rng=rng,
             **keywords,
         )
-        self.settings = self._consumer.settings
+        self.settings = self._core.settings
         self._lifetime = Lifetime("consumer")
         self._running: LoopThread | None = None  # since the first call that needs it
         self._calls: SimpleQueue[_Call | None] | None = None  # of whoever waits
@@ -150,9 +150,9 @@ class Consumer(Generic[Key, Value]):
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
-    def start(self) -> Self:
+    def start(self, timeout_s: float | None = None) -> Self:
         """Connects to a broker: who names a wrong address hears it now. Whatever else is called does so, too."""
-        self._wait(self._consumer.start())
+        self._wait(self._core.start(timeout_s))
         return self
 
     def __enter__(self) -> Self:
@@ -170,21 +170,21 @@ class Consumer(Generic[Key, Value]):
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Commits what was read where commits are automatic, leaves the group, ends everything, all in this time."""
         if not self._lifetime.is_closed and self._running is not None:
-            self._wait(self._consumer.close(timeout_s))
+            self._wait(self._core.close(timeout_s))
         if self._lifetime.close() and self._running is not None:
             self._running.stop()
 
     def metrics(self) -> dict[MetricName, float]:
         """Numbers under Kafka's names, as they are now. Any thread may ask."""
-        return self._consumer.metrics()
+        return self._core.metrics()
 
     def wakeup(self) -> None:
         """The poll that waits, or the next one, raises WakeupError."""
         self._lifetime.check()
         if self._running is not None:
-            self._running.loop.call_soon_threadsafe(self._consumer.wakeup)
+            self._running.loop.call_soon_threadsafe(self._core.wakeup)
         else:
-            self._consumer.wakeup()
+            self._core.wakeup()
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Runs work of the consumer on its loop, and meanwhile here whatever calls back."""
@@ -273,7 +273,7 @@ class Consumer(Generic[Key, Value]):
             self._here(listener.on_partitions_lost),
         )
         self._do(
-            lambda: self._consumer.subscribe(
+            lambda: self._core.subscribe(
                 topics,
                 pattern=pattern,
                 broker_pattern=broker_pattern,
@@ -284,19 +284,10 @@ class Consumer(Generic[Key, Value]):
             )
         )
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads these partitions, whoever else does. Those that stay keep their position."""
-        self._do(lambda: self._consumer.assign(partitions))
-
-    def unsubscribe(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Leaves the group, or gives up what was assigned by hand."""
-        self._wait(self._consumer.unsubscribe(timeout_s))
-
-    def assignment(self) -> frozenset[TopicPartition]:
-        return self._do(self._consumer.assignment)
-
-    def subscription(self) -> frozenset[str]:
-        return self._do(self._consumer.subscription)
+    assign = on_loop(_Core.assign)
+    unsubscribe = waiting(_Core.unsubscribe)
+    assignment = on_loop(_Core.assignment)
+    subscription = on_loop(_Core.subscription)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -304,29 +295,29 @@ class Consumer(Generic[Key, Value]):
         self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord[Key, Value]]]:
         """Records by partition, as soon as there are some; none where there are none in this time."""
-        return self._wait(self._consumer.poll(timeout_s, max_records))
+        return self._wait(self._core.poll(timeout_s, max_records))
 
     def take(
         self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None
     ) -> list[ConsumerRecord[Key, Value]]:
         """The same as `poll`, as one list: those of a partition are in order."""
-        return self._wait(self._consumer.take(timeout_s, max_records))
+        return self._wait(self._core.take(timeout_s, max_records))
 
     def __iter__(self) -> Iterator[ConsumerRecord[Key, Value]]:
+        self.start()
         while not self._lifetime.is_closed:
-            yield from self._wait(self._consumer.fill())
+            yield from self._wait(self._core.fill())
 
     def batches(
         self, max_records: int | None = None, max_wait_s: float = DEFAULT_POLL_S
     ) -> Iterator[Batch[Key, Value]]:
         """Records of one partition at a time, each with `commit()`."""
+        self.start()
         while not self._lifetime.is_closed:
             for partition, records in self.poll(max_wait_s, max_records).items():
                 yield Batch(partition, records, self)
 
-    def poll_arrow(self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None) -> pa.RecordBatch:
-        """Records as Arrow columns, those of Spark's Kafka source; `max_records` is rounded up to whole batches."""
-        return self._wait(self._consumer.poll_arrow(timeout_s, max_records))
+    poll_arrow = waiting(_Core.poll_arrow)
 
     def process(
         self,
@@ -338,95 +329,42 @@ class Consumer(Generic[Key, Value]):
         """Handles records in threads until `wakeup`; see `processing`. A failure of a handler ends it."""
         from ottla.client.consumer.processing import process_in_threads
 
-        self._wait(process_in_threads(self._consumer, handler, concurrency, order))
+        self._wait(process_in_threads(self._core, handler, concurrency, order))
 
     # -- commits -------------------------------------------------------------------------------------------------------
 
     def commit(self, what: What = None, timeout_s: float | None = None) -> None:
         """Commits all that was read, offsets, or a record or records as the last that are done."""
-        self._wait(self._consumer.commit(what, timeout_s))
+        self._wait(self._core.commit(what, timeout_s))
 
     def commit_async(self, what: What = None, callback: CommitCallback | None = None) -> None:
         """Commits in the background, once. Callbacks are called in order, from a later poll, commit or close."""
         here: Callable[[Offsets, OttlaError | None], Any] | None = self._here(callback)
-        self._do(lambda: self._consumer.commit_async(what, here))
+        self._do(lambda: self._core.commit_async(what, here))
 
-    def committed(
-        self, partitions: Collection[TopicPartition], timeout_s: float | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None where it has not."""
-        return self._wait(self._consumer.committed(partitions, timeout_s))
-
-    def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in its group: what a transaction needs to commit offsets for it."""
-        return self._do(self._consumer.group_metadata)
-
-    def enforce_rebalance(self, reason: str = "asked for by the user") -> None:
-        """Joins again with the next poll; without effect where the coordinator assigns."""
-        self._do(lambda: self._consumer.enforce_rebalance(reason))
+    committed = waiting(_Core.committed)
+    group_metadata = on_loop(_Core.group_metadata)
+    enforce_rebalance = on_loop(_Core.enforce_rebalance)
 
     # -- positions -----------------------------------------------------------------------------------------------------
 
-    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """The next record of a partition is that at `offset`, or the first one behind it."""
-        self._do(lambda: self._consumer.seek(partition, offset))
-
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """To the first record that there is, of these partitions or of all."""
-        self._do(lambda: self._consumer.seek_to_beginning(*partitions))
-
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Behind the last record, of these partitions or of all."""
-        self._do(lambda: self._consumer.seek_to_end(*partitions))
-
-    def seek_to_committed(self, *partitions: TopicPartition) -> None:
-        """Back to what the group committed, of these partitions or of all; those without a commit stay."""
-        self._wait(self._consumer.seek_to_committed(*partitions))
-
-    def seek_to_time(self, when: datetime | int, *partitions: TopicPartition) -> None:
-        """To the first record at or after a time, a datetime or milliseconds; to the end where there is none."""
-        self._wait(self._consumer.seek_to_time(when, *partitions))
-
-    def position(self, partition: TopicPartition, timeout_s: float | None = None) -> int:
-        """The offset of the next record to be read; waits until it is known."""
-        return self._wait(self._consumer.position(partition, timeout_s))
-
-    def pause(self, *partitions: TopicPartition) -> None:
-        """Hands nothing out of these until they are resumed; what is there is kept."""
-        self._do(lambda: self._consumer.pause(*partitions))
-
-    def resume(self, *partitions: TopicPartition) -> None:
-        self._do(lambda: self._consumer.resume(*partitions))
-
-    def paused(self) -> frozenset[TopicPartition]:
-        return self._do(self._consumer.paused)
-
-    def lag(self, partition: TopicPartition) -> int | None:
-        """How many records are left to be read, by what fetches have told; None before the first."""
-        return self._do(lambda: self._consumer.lag(partition))
+    seek = on_loop(_Core.seek)
+    seek_to_beginning = on_loop(_Core.seek_to_beginning)
+    seek_to_end = on_loop(_Core.seek_to_end)
+    seek_to_committed = waiting(_Core.seek_to_committed)
+    seek_to_time = waiting(_Core.seek_to_time)
+    position = waiting(_Core.position)
+    pause = on_loop(_Core.pause)
+    resume = on_loop(_Core.resume)
+    paused = on_loop(_Core.paused)
+    lag = on_loop(_Core.lag)
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 
-    def beginning_offsets(
-        self, partitions: Collection[TopicPartition], timeout_s: float | None = None
-    ) -> dict[TopicPartition, int]:
-        return self._wait(self._consumer.beginning_offsets(partitions, timeout_s))
-
-    def end_offsets(
-        self, partitions: Collection[TopicPartition], timeout_s: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """One past the last record that this consumer may see."""
-        return self._wait(self._consumer.end_offsets(partitions, timeout_s))
-
-    def offsets_for_times(
-        self, times: Mapping[TopicPartition, int], timeout_s: float | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each time in milliseconds; None where there is none."""
-        return self._wait(self._consumer.offsets_for_times(times, timeout_s))
-
-    def partitions_for(self, topic: str, timeout_s: float | None = None) -> list[int]:
-        """The numbers of the partitions of a topic."""
-        return self._wait(self._consumer.partitions_for(topic, timeout_s))
+    beginning_offsets = waiting(_Core.beginning_offsets)
+    end_offsets = waiting(_Core.end_offsets)
+    offsets_for_times = waiting(_Core.offsets_for_times)
+    partitions_for = waiting(_Core.partitions_for)
 
 
 @dataclass(frozen=True, slots=True)

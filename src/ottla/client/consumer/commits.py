@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from ottla.client.arguments import offset_of, partition_of
 from ottla.client.consumer.consumer_metrics import CoordinatorMetrics
 from ottla.client.consumer.coordinator import Coordinator
 from ottla.client.consumer.errors import CommitFailedError, CommitInRebalanceError
@@ -134,15 +135,20 @@ def as_offsets(positions: Mapping[TopicPartition, Position]) -> dict[TopicPartit
     }
 
 
+def _offset_meant(given: Any) -> OffsetAndMetadata:
+    found = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+    offset_of(found.offset)
+    return found
+
+
 def offsets_meant(what: Any) -> dict[TopicPartition, OffsetAndMetadata]:
     """What a user wants committed: offsets by partition, or a record or records as the last that are done."""
     if isinstance(what, ConsumerRecord):
         what = [what]
     if isinstance(what, Mapping):
-        return {
-            TopicPartition(*partition): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-            for partition, offset in what.items()
-        }
+        return {partition_of(partition): _offset_meant(offset) for partition, offset in what.items()}
+    if isinstance(what, str | bytes) or not isinstance(what, Iterable):
+        raise TypeError(f"commit offsets by partition, a record or records, not {what!r}")
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     for record in what:
         partition = record.topic_partition
@@ -275,7 +281,7 @@ class Commits:
             log.warning("[group %s] a commit in the background failed: %s", self._group_id, error)
 
     async def settle(self, deadline: Deadline) -> None:
-        """Waits for commits that are under way, and calls their callbacks."""
+        """Waits for commits in flight, and calls their callbacks."""
         tasks = [task for task, _, _ in self._waiting]
         if tasks:
             await asyncio.wait(tasks, timeout=deadline.left_s)
@@ -334,7 +340,7 @@ class AutoCommit:
         self._interval_s = interval_s
         self._due: float | None = None
 
-    def is_due(self, now: float) -> bool:
+    def take_due(self, now: float) -> bool:
         """Whether to commit now; the next time is an interval later, and the first an interval after the start."""
         if self._due is not None and now < self._due:
             return False

@@ -15,32 +15,33 @@ import logging
 import random
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
-from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, overload
 
+from ottla.client.arguments import offset_of, partitions_of
 from ottla.client.consumer.assembly import parts_of
 from ottla.client.consumer.batches import Batch
 from ottla.client.consumer.commits import CommitCallback, Commits, as_offsets, offsets_meant
 from ottla.client.consumer.cursor import Hold
 from ottla.client.consumer.fetched import Records, Taken, by_partition
 from ottla.client.consumer.listeners import CallbackListener, RebalanceListener
+from ottla.client.consumer.partition_offsets import PartitionOffsets
 from ottla.client.consumer.parts import GroupParts
 from ottla.client.consumer.poller import Poller
 from ottla.client.consumer.positions import NO_EPOCH, Position
 from ottla.client.consumer.reset import EARLIEST, LATEST
 from ottla.client.consumer.subscription import BrokerPattern, Pattern, checked_topics
-from ottla.client.errors import ConcurrentUseError, UsageError
+from ottla.client.errors import ClosedError, ConcurrentUseError, UsageError
 from ottla.client.fetching import FetchedBatch
-from ottla.client.lifetime import Lifetime
+from ottla.client.lifetime import Lifetime, to_the_end
+from ottla.client.logs import named
 from ottla.client.metrics import MetricName
-from ottla.client.offsets import Isolation, OffsetSpec, list_offsets
 from ottla.client.retrying import Deadline, retrying
 from ottla.client.serializers import Deserializer
 from ottla.client.settings import ConsumerSettings
-from ottla.client.values import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp
+from ottla.client.values import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.net.client import Connector
@@ -60,10 +61,9 @@ DEFAULT_POLL_S: Final = 1.0
 CLOSE_TIMEOUT_S: Final = 30.0
 
 log = logging.getLogger("ottla.client.consumer")
-_numbers = count(1)
 
 
-class Consumer(Generic[Key, Value]):
+class Consumer(PartitionOffsets, Generic[Key, Value]):
     @overload
     def __init__(
         self: Consumer[bytes, bytes],
@@ -139,23 +139,32 @@ class Consumer(Generic[Key, Value]):
         self._interceptors = self._parts.interceptors
         self._poller = Poller(self._parts)
         self._membership = self._poller.membership
-        self._in_use = False
+        self._user: asyncio.Task[Any] | None = None  # who polls
         self._is_connected = False
         if names:
             self.subscribe(names)
 
+    @property
+    def client_id(self) -> str:
+        return self._parts.cluster.options.connection.client_id
+
     # -- life ----------------------------------------------------------------------------------------------------------
 
-    async def start(self) -> Self:
+    async def start(self, timeout_s: float | None = None) -> Self:
         """Connects to a broker: who names a wrong address hears it now. Whatever else is called does so, too."""
-        self._lifetime.check()
+        await self._connected(self._deadline(timeout_s))
+        return self
+
+    async def _connected(self, deadline: Deadline) -> None:
         if not self._is_connected:
-            deadline = Deadline.after(self.settings.default_api_timeout_s)
-            connecting = self._parts.cluster.any_connection
-            await retrying(lambda: deadline.within(connecting()), deadline, self._parts.pauses)
+            with named(self.client_id):
+                await self._parts.cluster.connect(deadline)
+            self._begin()
+
+    def _begin(self) -> None:
+        if not self._is_connected:
             self._parts.metrics.all.start()
             self._is_connected = True
-        return self
 
     async def __aenter__(self) -> Self:
         try:
@@ -171,12 +180,17 @@ class Consumer(Generic[Key, Value]):
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Commits what was read where commits are automatic, leaves the group, ends everything, all in this time."""
-        if not self._lifetime.close():
-            return
+        if self._lifetime.close():
+            with named(self.client_id):
+                await self._leave_and_end(timeout_s)
+
+    async def _leave_and_end(self, timeout_s: float) -> None:
         deadline = Deadline.after(timeout_s)
         parts = self._parts
+        self._poller.end()
         try:
             async with asyncio.timeout_at(deadline.at):
+                await self._poll_ended()
                 if parts.group is not None:
                     if parts.group.auto_commit is not None and self._is_connected:
                         await self._commit_on_close(parts.group.commits, deadline)
@@ -186,10 +200,18 @@ class Consumer(Generic[Key, Value]):
         except TimeoutError:
             log.warning("the consumer could not leave its group in %g s", timeout_s)
         finally:
-            await self._poller.stop()
-            await parts.cluster.close()
-            self._interceptors.close()
-            self._parts.metrics.all.close()
+            await to_the_end(self._end(deadline))
+
+    async def _end(self, deadline: Deadline) -> None:
+        await self._poller.stop(deadline)
+        await self._parts.cluster.close()
+        self._interceptors.close()
+        self._parts.metrics.all.close()
+
+    async def _poll_ended(self) -> None:
+        """Another task may be in a poll: what that begins would outlive us. A listener that closes is in its own."""
+        while self._user not in (None, asyncio.current_task()):
+            await self._parts.moved.wait()
 
     async def _commit_on_close(self, commits: Commits, deadline: Deadline) -> None:
         try:
@@ -200,13 +222,15 @@ class Consumer(Generic[Key, Value]):
     @contextmanager
     def _used(self) -> Iterator[None]:
         self._lifetime.check()
-        if self._in_use:
+        if self._user is not None:
             raise ConcurrentUseError("the consumer is polled already; only wakeup() may be called beside it")
-        self._in_use = True
+        self._user = asyncio.current_task()
         try:
-            yield
+            with named(self.client_id):
+                yield
         finally:
-            self._in_use = False
+            self._user = None
+            self._parts.moved.fire()
 
     def wakeup(self) -> None:
         """The poll that waits, or the next one, raises WakeupError."""
@@ -253,7 +277,7 @@ class Consumer(Generic[Key, Value]):
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads these partitions, whoever else does. Those that stay keep their position."""
         self._lifetime.check()
-        wanted = [TopicPartition(*partition) for partition in partitions]
+        wanted = partitions_of(partitions)
         self._parts.subscription.assign(wanted)
         gone = set(self._parts.positions) - set(wanted)
         self._parts.positions.assign(wanted, asks_group=self._parts.group is not None)
@@ -304,7 +328,7 @@ class Consumer(Generic[Key, Value]):
         return await self._poll(timeout_s, lambda: self._take_records(limit())) or []
 
     def look_again(self) -> None:
-        """Whoever waits for records asks anew how many may be taken."""
+        """Whoever waits for records asks again how many may be taken."""
         self._parts.moved.fire()
 
     @contextmanager
@@ -352,17 +376,21 @@ class Consumer(Generic[Key, Value]):
         return cursor.iterator
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord[Key, Value]]:
-        while not self._lifetime.is_closed:
-            for record in await self.fill():
-                yield record
+        await self.start()
+        with suppress(ClosedError):  # by another task: there are no more
+            while True:
+                for record in await self.fill():
+                    yield record
 
     async def batches(
         self, max_records: int | None = None, max_wait_s: float = DEFAULT_POLL_S
     ) -> AsyncIterator[Batch[Key, Value]]:
         """Records of one partition at a time, each with `commit()`."""
-        while not self._lifetime.is_closed:
-            for partition, records in (await self.poll(max_wait_s, max_records)).items():
-                yield Batch(partition, records, self)
+        await self.start()
+        with suppress(ClosedError):
+            while True:
+                for partition, records in (await self.poll(max_wait_s, max_records)).items():
+                    yield Batch(partition, records, self)
 
     async def poll_arrow(self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None) -> pa.RecordBatch:
         """Records as Arrow columns, those of Spark's Kafka source; none becomes a Python object.
@@ -390,7 +418,7 @@ class Consumer(Generic[Key, Value]):
 
     async def _poll(self, timeout_s: float, take: Callable[[], Found]) -> Found | None:
         with self._used():
-            await self.start()
+            self._begin()  # brokers that cannot be reached are looked for in the background, as long as it is polled
             return await self._poller.poll(timeout_s, take)
 
     # -- commits -------------------------------------------------------------------------------------------------------
@@ -435,6 +463,7 @@ class Consumer(Generic[Key, Value]):
         """What the group has committed; None where it has not."""
         group = self._group("committed()")
         deadline = self._deadline(timeout_s)
+        partitions = partitions_of(partitions)
         found = await retrying(
             lambda: group.commits.fetch(partitions, min(deadline.left_s, self.settings.request_timeout_s)),
             deadline,
@@ -460,8 +489,7 @@ class Consumer(Generic[Key, Value]):
         """The next record of a partition is that at `offset`, or the first one behind it."""
         self._lifetime.check()
         wanted = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        if wanted.offset < 0:
-            raise ValueError(f"an offset is not negative: {wanted.offset}")
+        offset_of(wanted.offset)
         epoch = NO_EPOCH if wanted.leader_epoch is None else wanted.leader_epoch
         self._parts.positions.state(partition).seek(Position(wanted.offset, epoch))
         self._sought([partition])
@@ -479,17 +507,19 @@ class Consumer(Generic[Key, Value]):
             self._parts.positions.state(partition).await_reset(LATEST)
         self._sought(partitions or self._parts.positions)
 
-    async def seek_to_committed(self, *partitions: TopicPartition) -> None:
+    async def seek_to_committed(self, *partitions: TopicPartition, timeout_s: float | None = None) -> None:
         """Back to what the group committed, of these partitions or of all; those without a commit stay."""
-        for partition, found in (await self.committed(partitions or list(self._parts.positions))).items():
+        for partition, found in (await self.committed(partitions or list(self._parts.positions), timeout_s)).items():
             if found is not None:
                 self.seek(partition, found)
 
-    async def seek_to_time(self, when: datetime | int, *partitions: TopicPartition) -> None:
+    async def seek_to_time(
+        self, when: datetime | int, *partitions: TopicPartition, timeout_s: float | None = None
+    ) -> None:
         """To the first record at or after a time, a datetime or milliseconds; to the end where there is none."""
         timestamp = int(when.timestamp() * 1000) if isinstance(when, datetime) else when
         wanted = partitions or tuple(self._parts.positions)
-        for partition, found in (await self.offsets_for_times(dict.fromkeys(wanted, timestamp))).items():
+        for partition, found in (await self.offsets_for_times(dict.fromkeys(wanted, timestamp), timeout_s)).items():
             if found is None:
                 self.seek_to_end(partition)
             else:
@@ -504,8 +534,9 @@ class Consumer(Generic[Key, Value]):
 
     async def position(self, partition: TopicPartition, timeout_s: float | None = None) -> int:
         """The offset of the next record to be read; waits until it is known."""
-        await self.start()
-        return await self._poller.position(partition, self._deadline(timeout_s))
+        deadline = self._deadline(timeout_s)
+        await self._connected(deadline)
+        return await self._poller.position(partition, deadline)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hands nothing out of these until they are resumed; what is there is kept."""
@@ -527,60 +558,11 @@ class Consumer(Generic[Key, Value]):
         return frozenset(partition for partition, state in self._parts.positions.items() if state.is_paused)
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """How many records are left to be read, by what fetches have told; None before the first."""
+        """How many records are left to be read, as of the last fetch; None before the first."""
         left = self._parts.positions.lag(partition, committed_only=self._is_read_committed)
         if left is None:
             return None
         return left + sum(record.topic_partition == partition for record in self._parts.cursor.unread())
-
-    @property
-    def _is_read_committed(self) -> bool:
-        return self.settings.isolation_level == "read_committed"
-
-    # -- offsets -------------------------------------------------------------------------------------------------------
-
-    async def beginning_offsets(
-        self, partitions: Collection[TopicPartition], timeout_s: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The first offset that each partition has."""
-        found = await self._list_offsets(dict.fromkeys(partitions, int(OffsetSpec.EARLIEST)), timeout_s)
-        return {partition: each.offset for partition, each in found.items()}
-
-    async def end_offsets(
-        self, partitions: Collection[TopicPartition], timeout_s: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """One past the last record that this consumer may see."""
-        found = await self._list_offsets(dict.fromkeys(partitions, int(OffsetSpec.LATEST)), timeout_s)
-        return {partition: each.offset for partition, each in found.items()}
-
-    async def offsets_for_times(
-        self, times: Mapping[TopicPartition, int], timeout_s: float | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each time in milliseconds; None where there is none."""
-        found = await self._list_offsets(dict(times), timeout_s)
-        return {
-            partition: None
-            if each.offset < 0
-            else OffsetAndTimestamp(
-                each.offset, each.timestamp, None if each.leader_epoch == NO_EPOCH else each.leader_epoch
-            )
-            for partition, each in found.items()
-        }
-
-    async def _list_offsets(
-        self, specs: dict[TopicPartition, int], timeout_s: float | None
-    ) -> dict[TopicPartition, Any]:
-        await self.start()
-        isolation = Isolation.READ_COMMITTED if self._is_read_committed else Isolation.READ_UNCOMMITTED
-        timeout_s = self.settings.default_api_timeout_s if timeout_s is None else timeout_s
-        found: dict[TopicPartition, Any] = dict(await list_offsets(self._parts.cluster, specs, isolation, timeout_s))
-        return found
-
-    async def partitions_for(self, topic: str, timeout_s: float | None = None) -> list[int]:
-        """The numbers of the partitions of a topic."""
-        await self.start()
-        found = await self._parts.cluster.topic(topic, self._deadline(timeout_s))
-        return [each.partition for each in found.partitions]
 
     def _deadline(self, timeout_s: float | None) -> Deadline:
         self._lifetime.check()

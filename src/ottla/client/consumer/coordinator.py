@@ -11,9 +11,11 @@ import logging
 from typing import TypeVar
 
 from ottla.client.coordinators import CoordinatorType, find_coordinator
+from ottla.client.error_codes import error_of_code
 from ottla.client.metadata import Cluster, Lane
-from ottla.errors import OttlaError
-from ottla.net.client import ConnectionFailedError
+from ottla.client.retrying import Deadline
+from ottla.errors import ErrorCode, OttlaError
+from ottla.net.client import BrokerConnection, ConnectionFailedError
 
 Answer = TypeVar("Answer")
 
@@ -47,13 +49,24 @@ class Coordinator:
         version_max: int | None = None,
         timeout_s: float | None = None,
     ) -> Answer:
-        """Asks once. A coordinator that cannot be reached is looked for anew the next time."""
+        """Asks once, in this time. A coordinator that cannot be reached is looked up again the next time."""
+        deadline = None if timeout_s is None else Deadline.after(timeout_s)
         try:
-            connection = await self._cluster.connection(await self.find(), lane)
-            return await connection.request(request, answer, version_max=version_max, timeout_s=timeout_s)
+            connection = await self._connected(lane, deadline)
+            left_s = None if deadline is None else deadline.left_s
+            return await connection.request(request, answer, version_max=version_max, timeout_s=left_s)
         except ConnectionFailedError as error:
             self.note(error)
             raise
+
+    async def _connected(self, lane: Lane, deadline: Deadline | None) -> BrokerConnection:
+        try:
+            async with asyncio.timeout_at(None if deadline is None else deadline.at):
+                return await self._cluster.connection(await self.find(), lane)
+        except TimeoutError as error:
+            assert deadline is not None
+            message = f"{self._cluster.where}: not within {deadline.timeout_s:g} s"
+            raise error_of_code(ErrorCode.COORDINATOR_NOT_AVAILABLE, message) from error
 
     def note(self, error: OttlaError) -> None:
         """What an error says about where the coordinator is."""

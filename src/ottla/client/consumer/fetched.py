@@ -96,7 +96,7 @@ class Answer:
         return self._batches
 
     def take(self, records_max: int, reader: Reader) -> Taken:
-        """The next records, at most so many; raises what is wrong with a record only when it is the first.
+        """The next records, up to a limit; raises what is wrong with a record only when it is the first.
 
         LookupNeededError, also only for the first: nothing has moved, and the same call goes on after the look-up.
         """

@@ -1,4 +1,4 @@
-"""Fetches: one request under way to every broker that leads something to be read, the next before it is needed.
+"""Fetches: one request in flight to every broker that leads something to be read, the next before it is needed.
 
 What is held per broker is one answer that is being handed out, one that waits and one on its way; `fetch_max_bytes`
 bounds each. Requests name what has changed since the last one (fetch sessions, KIP-227). Partitions are read from the
@@ -20,20 +20,22 @@ from ottla.client.consumer.fetched import Answer, Reader, Taken
 from ottla.client.consumer.positions import NO_EPOCH, PartitionState, Positions, PreferredReplica
 from ottla.client.error_codes import error_of_code
 from ottla.client.fetching import FETCH_BY_NAME_MAX, FetchedBatch
-from ottla.client.metadata import Cluster, Lane, Node
+from ottla.client.leaders import learn_leader
+from ottla.client.metadata import Cluster, Lane
 from ottla.client.off_loop import off_loop
 from ottla.client.offsets import Isolation
-from ottla.client.retrying import error_of
+from ottla.client.retrying import Deadline, error_of
 from ottla.client.serializers.base import LookupNeededError
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import ZERO_TOPIC_ID, TopicPartition
-from ottla.net.client import Address, ConnectionFailedError
+from ottla.net.client import ConnectionFailedError
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from ottla.replication.fetch_requests import FetchKey, FetchPosition, FetchSessionReader, SessionPart
 
 log = logging.getLogger("ottla.client.consumer")
 
 CONSUMER_MAX_WAIT_SLACK_S: Final = 10.0  # beyond the time that a broker may wait for records
+SESSION_CLOSE_S: Final = 1.0  # a broker that does not take part forgets a session by itself
 
 # What a broker says that knows better than our metadata who leads the partition.
 _LEADER_MOVED: Final = frozenset(
@@ -197,7 +199,7 @@ class ConsumerFetcher:
     # -- asking --------------------------------------------------------------------------------------------------------
 
     def send(self, now: float) -> None:
-        """A request to every broker that has none under way and nothing that waits to be begun."""
+        """A request to every broker that has none in flight and no response that waits to be read."""
         if self._closing or (not self._is_free(now) and self._nodes):
             return
         waiting = {node_id for node_id, answer in self._answers if not answer.is_started}
@@ -282,12 +284,9 @@ class ConsumerFetcher:
             node.task = None
             self._wake()
 
-    async def _ask(
-        self, node_id: int, part: SessionPart, positions: Iterable[FetchKey], max_wait_s: float | None = None
-    ) -> FetchResponse:
+    def _request(self, part: SessionPart, wait_s: float) -> FetchRequest:
         limits = self._limits
-        wait_s = limits.max_wait_s if max_wait_s is None else max_wait_s
-        request = FetchRequest(
+        return FetchRequest(
             max_wait_ms=int(wait_s * 1000),
             min_bytes=limits.min_bytes,
             max_bytes=limits.max_bytes,
@@ -298,12 +297,15 @@ class ConsumerFetcher:
             forgotten_topics_data=part.forgotten,
             rack_id=limits.rack,
         )
+
+    async def _ask(self, node_id: int, part: SessionPart, positions: Iterable[FetchKey]) -> FetchResponse:
         has_ids = all(key.topic_id != ZERO_TOPIC_ID for key in positions) and all(
             each.topic_id != ZERO_TOPIC_ID for each in part.forgotten
         )
         connection = await self._cluster.connection(node_id, Lane.FETCH)
+        wait_s = self._limits.max_wait_s
         return await connection.request(
-            request,
+            self._request(part, wait_s),
             FetchResponse,
             version_max=None if has_ids else FETCH_BY_NAME_MAX,
             timeout_s=wait_s + CONSUMER_MAX_WAIT_SLACK_S,
@@ -379,14 +381,6 @@ class ConsumerFetcher:
             self._answers.append((node_id, answer))
         return answer
 
-    def _is_news(self, partition: TopicPartition, found: PartitionData, response: FetchResponse) -> bool:
-        """Whether the answer names a leader that we had not heard of (KIP-951): then nobody has to be asked."""
-        leader = found.current_leader
-        if leader is None or leader.leader_id < 0:
-            return False
-        nodes = [Node(each.node_id, Address(each.host, each.port), each.rack) for each in response.node_endpoints]
-        return self._cluster.learn_leader(partition, leader.leader_id, leader.leader_epoch, nodes)
-
     def _take_error(
         self,
         node_id: int,
@@ -403,7 +397,7 @@ class ConsumerFetcher:
         state.preferred = None
         if code in _LEADER_MOVED:
             self.moved_leaders = True
-            if not self._is_news(partition, found, response):
+            if not learn_leader(self._cluster, partition, found.current_leader, response.node_endpoints):
                 self._cluster.forget([partition.topic])
         elif code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self.partitions_in_trouble.pop(partition)
@@ -416,8 +410,8 @@ class ConsumerFetcher:
 
     # -- ending --------------------------------------------------------------------------------------------------------
 
-    async def stop(self) -> None:
-        """Cancels what is under way. Brokers forget a session that is not used."""
+    async def stop(self, deadline: Deadline) -> None:
+        """Cancels what is in flight and ends the sessions, as far as brokers take part in it at once."""
         self._closing = True
         tasks = [node.task for node in self._nodes.values() if node.task is not None]
         if self._look_up is not None:
@@ -426,3 +420,18 @@ class ConsumerFetcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._answers.clear()
+        limit_s = min(SESSION_CLOSE_S, deadline.left_s)
+        await asyncio.gather(*(self._end_session(node_id, limit_s) for node_id in self._nodes))
+
+    async def _end_session(self, node_id: int, limit_s: float) -> None:
+        """A broker has room for so many sessions: one that is not ended takes it until it is evicted (KIP-227)."""
+        part = self._nodes[node_id].session.last_request()
+        if part is None:
+            return
+        try:
+            async with asyncio.timeout(limit_s):
+                # Not on the connection of fetches: there it would wait behind the one that waits for records.
+                connection = await self._cluster.connection(node_id)
+                await connection.request(self._request(part, 0.0), FetchResponse, timeout_s=limit_s)
+        except (ApiError, ConnectionFailedError, TimeoutError) as error:
+            log.debug("the fetch session with broker %d was not ended: %s", node_id, error)

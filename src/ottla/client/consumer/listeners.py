@@ -1,4 +1,4 @@
-"""What a user's code hears of a rebalance. Methods may be plain or `async`; those that are missing are not called.
+"""Callbacks of a user's code about a rebalance. Methods may be plain or `async`; those that are missing are not called.
 
     class Watch(RebalanceListener):
         async def on_partitions_revoked(self, partitions): ...

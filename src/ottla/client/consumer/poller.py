@@ -16,7 +16,7 @@ from ottla.client.consumer.errors import WakeupError
 from ottla.client.consumer.parts import Parts
 from ottla.client.consumer.position_finder import PositionFinder
 from ottla.client.consumer.topic_watch import TopicWatch
-from ottla.client.errors import TimedOutError
+from ottla.client.errors import ClosedError, TimedOutError
 from ottla.client.retrying import Deadline
 from ottla.client.values import OffsetAndMetadata
 from ottla.errors import OttlaError
@@ -37,12 +37,18 @@ class Poller:
         self.fetcher = fetcher_of(parts)
         self.membership = membership_of(parts, self.topics)
         self._is_woken = False
+        self._is_ended = False
         self._looked_at_count = -1
         self._look_again_at = 0.0
 
     def wake(self) -> None:
         """The poll that waits, or the next one, raises WakeupError."""
         self._is_woken = True
+        self._parts.moved.fire()
+
+    def end(self) -> None:
+        """The poll that waits raises ClosedError."""
+        self._is_ended = True
         self._parts.moved.fire()
 
     async def poll(self, timeout_s: float, take: Callable[[], Found]) -> Found | None:
@@ -100,6 +106,8 @@ class Poller:
 
     def raise_failures(self) -> None:
         """What the parts ran into in the background."""
+        if self._is_ended:
+            raise ClosedError("the consumer was closed while it was polled")
         if self._is_woken:
             self._is_woken = False
             raise WakeupError("wakeup() was called")
@@ -113,7 +121,7 @@ class Poller:
     def _commit_by_itself(self) -> None:
         """What earlier polls gave out is done by now."""
         group = self._parts.group
-        if group is None or group.auto_commit is None or not group.auto_commit.is_due(self._parts.now()):
+        if group is None or group.auto_commit is None or not group.auto_commit.take_due(self._parts.now()):
             return
         if offsets := self.uncommitted():
             group.commits.start(offsets, self._committed_by_itself)
@@ -149,11 +157,11 @@ class Poller:
             if moved.count == seen:
                 await moved.wait(self._until(now, deadline.at) - now)
 
-    async def stop(self) -> None:
-        """Cancels what is left; nothing of this waits for a broker."""
+    async def stop(self, deadline: Deadline) -> None:
+        """Cancels what is left, and ends what brokers keep of it."""
         if self.membership is not None:
             await self.membership.stop()
-        await self.fetcher.stop()
+        await self.fetcher.stop(deadline)
         await self._finder.stop()
         await self.topics.stop()
         if self._parts.group is not None:

@@ -16,7 +16,7 @@ from ottla.client.consumer.positions import NO_EPOCH, Position, Start
 from ottla.client.consumer.reset import ResetPolicy
 from ottla.client.errors import TimedOutError
 from ottla.client.offsets import Isolation, list_offsets
-from ottla.client.retrying import is_passing
+from ottla.client.retrying import Deadline, is_passing
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 
@@ -88,7 +88,7 @@ class PositionFinder:
         now_ms = parts.clock.now_ms()
         isolation = Isolation[parts.settings.isolation_level.upper()]
         specs = {partition: policy.timestamp(now_ms) for partition, policy in policies.items()}
-        found = await list_offsets(parts.cluster, specs, isolation, parts.settings.request_timeout_s)
+        found = await list_offsets(parts.cluster, specs, isolation, Deadline.after(parts.settings.request_timeout_s))
         for partition, each in found.items():
             if each.offset == NO_OFFSET:
                 # No record is that young. As in Java's client the place is looked for again later.

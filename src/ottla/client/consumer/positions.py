@@ -79,8 +79,8 @@ class PartitionState:
     attempt: int = 0  # goes up whenever older answers have become meaningless
     is_paused: bool = False
     is_revoked_soon: bool = False  # on its way to another member: nothing is handed out any more
-    is_announced: bool = True  # whether the listener has been told of it
-    is_asked: bool = False  # a lookup for it is under way
+    is_announced: bool = True  # whether the listener has been called for it
+    is_asked: bool = False  # a lookup for it is in flight
     not_before: float = 0.0  # a lookup that failed is tried again then
     leader: Leader | None = None  # with which the position was found to be good
     preferred: PreferredReplica | None = None
@@ -309,7 +309,7 @@ class Positions:
         }
 
     def lag(self, partition: TopicPartition, *, committed_only: bool) -> int | None:
-        """How many records are left to be read, as far as answers have told."""
+        """How many records are left to be read, as of the last response."""
         state = self.state(partition)
         end = state.last_stable_offset if committed_only else state.high_watermark
         if state.position is None or end is None:

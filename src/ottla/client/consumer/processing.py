@@ -3,9 +3,9 @@
     await consumer.process(handle, concurrency=64, order="key")
 
 The consumer keeps polling while handlers work, so long work never costs it its membership. It takes no more records
-while as many are under way as may be, and commits only finished prefixes: an offset is committed when everything before
-it is done. Before partitions go to another member, what is begun is finished and committed. A handler that raises ends
-the processing with that error; what was done before it is committed.
+while as many are in progress as may be, and commits only finished prefixes: an offset is committed when everything
+before it is done. Before partitions go to another member, what is begun is finished and committed. A handler that
+raises ends the processing with that error; what was done before it is committed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def lane_of(record: ConsumerRecord[Any, Any], order: Order) -> object:
 
 
 class Processing:
-    """Records under way. `handle` is called, and awaited if need be, once for each."""
+    """Records in progress. `handle` is called, and awaited if need be, once for each."""
 
     def __init__(self, handle: Handler, concurrency: int, order: Order, on_done: Callable[[], None]) -> None:
         if concurrency < 1:
@@ -182,7 +182,7 @@ async def _run(consumer: Consumer[Any, Any], processing: Processing) -> None:
     try:
         while processing.failure is None:
             processing.take(await consumer.take_some(POLL_S, lambda: processing.room))
-            if consumer.settings.group_id is not None and commits.is_due(asyncio.get_running_loop().time()):
+            if consumer.settings.group_id is not None and commits.take_due(asyncio.get_running_loop().time()):
                 consumer.commit_async()
     except WakeupError:
         pass  # the way to end it

@@ -16,15 +16,14 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from ottla.client.producer import blocking, producer
 from ottla.client.values import ConsumerRecord
-
-if TYPE_CHECKING:
-    from ottla.client.producer import blocking, producer
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+AnyProducer = TypeVar("AnyProducer")
 
 # Headers that a record carries to the retry topic and to the dead letters.
 ATTEMPT: Final = "ottla.attempt"
@@ -80,12 +79,12 @@ def _headers(record: ConsumerRecord[Any, Any], attempts: int, error: BaseExcepti
     return [*kept, (ATTEMPT, b"%d" % attempts), (ERROR, f"{type(error).__name__}: {error}".encode())]
 
 
-class Redelivery(Generic[Key, Value]):
-    """For `ottla.aio`. Attempts on the spot are `pause_s`, twice that, … apart; a retry topic is read as it comes."""
+class _Redelivery(Generic[AnyProducer]):
+    """What both kinds have: a producer for letters, and the policy."""
 
     def __init__(
         self,
-        producer: producer.Producer[Key, Value],
+        producer: AnyProducer,
         *,
         dead_topic: str,
         retry_topic: str | None = None,
@@ -94,6 +93,10 @@ class Redelivery(Generic[Key, Value]):
     ) -> None:
         self._producer = producer
         self._policy = Policy(dead_topic, retry_topic, attempts, pause_s)
+
+
+class Redelivery(_Redelivery[producer.Producer[Key, Value]], Generic[Key, Value]):
+    """For `ottla.aio`. Attempts on the spot are `pause_s`, twice that, … apart; a retry topic is read as it comes."""
 
     def around(
         self, handler: Callable[[ConsumerRecord[Key, Value]], Any]
@@ -123,20 +126,8 @@ async def _failure(handler: Callable[..., Any], record: ConsumerRecord[Any, Any]
     return None
 
 
-class BlockingRedelivery(Generic[Key, Value]):
+class BlockingRedelivery(_Redelivery[blocking.Producer[Key, Value]], Generic[Key, Value]):
     """The same for `ottla`, with a producer that waits."""
-
-    def __init__(
-        self,
-        producer: blocking.Producer[Key, Value],
-        *,
-        dead_topic: str,
-        retry_topic: str | None = None,
-        attempts: int = 3,
-        pause_s: float = 0.1,
-    ) -> None:
-        self._producer = producer
-        self._policy = Policy(dead_topic, retry_topic, attempts, pause_s)
 
     def around(
         self, handler: Callable[[ConsumerRecord[Key, Value]], Any]

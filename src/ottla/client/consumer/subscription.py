@@ -1,4 +1,4 @@
-"""What a consumer was told to read: topics, a pattern or partitions. Pure; one of the three at a time."""
+"""What a consumer is to read: topics, a pattern or partitions. Pure; one of the three at a time."""
 
 from __future__ import annotations
 

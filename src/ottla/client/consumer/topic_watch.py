@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from ottla.client.consumer.parts import Parts
 from ottla.client.consumer.positions import Leader
 from ottla.client.consumer.subscription import Pattern
+from ottla.client.rebootstrap import Rebootstrap, rebootstrap_after_s
 from ottla.client.retrying import is_passing
-from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.errors import OttlaError
 
 log = logging.getLogger("ottla.client.consumer")
 
@@ -29,7 +30,7 @@ class TopicWatch:
         self._pauses: Iterator[float] = iter(parts.pauses)
         self._version = -1  # of the subscription that was asked for last
         self._failure: OttlaError | None = None
-        self._silent_since: float | None = None
+        self._rebootstrap = Rebootstrap(parts.cluster, rebootstrap_after_s(parts.settings))
         self.extra: frozenset[str] = frozenset()  # topics of other members, for the leader of a classic group
 
     @property
@@ -79,12 +80,12 @@ class TopicWatch:
             view = await parts.cluster.view(names, may_create=parts.settings.allow_auto_create_topics)
         except OttlaError as error:
             self._rest()
-            self._rebootstrap_after(error)
+            self._rebootstrap.failed(error, parts.now())
             if not is_passing(error):
                 self._failure = error
             log.debug("metadata could not be had and is asked for again: %s", error)
         else:
-            self._silent_since = None
+            self._rebootstrap.answered()
             problems = [error for error in view.errors.values() if not error.code.retriable]
             if problems:
                 self._failure = problems[0]
@@ -101,18 +102,6 @@ class TopicWatch:
         finally:
             self._task = None
             parts.moved.fire()
-
-    def _rebootstrap_after(self, error: OttlaError) -> None:
-        """Goes back to the addresses that the user named, when brokers say so or are silent for long (KIP-1102)."""
-        settings, now = self._parts.settings, self._parts.now()
-        if self._silent_since is None:
-            self._silent_since = now
-        is_told = isinstance(error, ApiError) and error.code is ErrorCode.REBOOTSTRAP_REQUIRED
-        is_silent = now - self._silent_since >= settings.metadata_recovery_rebootstrap_trigger_s
-        if settings.metadata_recovery_strategy == "rebootstrap" and (is_told or is_silent):
-            log.warning("going back to the bootstrap servers: %s", error)
-            self._parts.cluster.rebootstrap()
-            self._silent_since = now
 
     def _rest(self) -> None:
         self._not_before = self._parts.now() + next(self._pauses)

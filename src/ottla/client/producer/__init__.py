@@ -6,7 +6,7 @@
 | `blocking.py` | the same for callers without a loop |
 | `partitioners.py` | which partition a record goes to |
 | `accumulator.py` | the batches that are not acknowledged, by partition: readiness and drain |
-| `memory.py` | the bytes that records under way may take |
+| `memory.py` | the bytes that records in flight may take ||
 | `batch.py`, `deliveries.py` | a batch on its way; what became of it, and the futures of its records |
 | `sender.py` | requests, connections, retries, timeouts |
 | `sequences.py` | the numbers by which brokers know batches again |

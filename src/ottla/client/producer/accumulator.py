@@ -20,7 +20,9 @@ from ottla.client.producer.memory import MemoryPool
 from ottla.client.producer.partitioners import Sticky
 from ottla.client.values import RecordHeaders
 from ottla.ids import TopicPartition
-from ottla.records.layout import HEADER_BYTES
+from ottla.records import codec
+from ottla.records.layout import HEADER_BYTES, INT32_MAX
+from ottla.runtime.clock import wall_time_ns
 
 RATIO_MARGIN: Final = 1.05
 RATIO_BETTER_STEP: Final = 0.005
@@ -41,6 +43,7 @@ class AccumulatorOptions:
     batch_size: int
     linger_s: float
     delivery_timeout_s: float
+    record_bytes_max: int = INT32_MAX
     is_compressed: bool = False
     is_adaptive: bool = True
     availability_timeout_s: float = 0.0
@@ -56,25 +59,39 @@ class Readiness:
 
 
 class PartitionQueue:
-    __slots__ = ("batches", "is_muted", "open", "partition")
+    __slots__ = ("_open_batches", "batches", "is_muted", "open", "partition")
 
-    def __init__(self, partition: TopicPartition) -> None:
+    def __init__(self, partition: TopicPartition, open_batches: codec.OpenBatches) -> None:
         self.partition = partition
         self.batches: deque[ProducerBatch] = deque()
         self.open: ProducerBatch | None = None  # the last of them, while it takes records
         self.is_muted = False
+        self._open_batches = open_batches
+
+    def begin(self, batch: ProducerBatch) -> None:
+        """Opens a batch, which has its first record, for others."""
+        self.open = batch
+        self._open_batches.open(self.partition.partition, batch.writer)
+
+    def close(self) -> None:
+        """No record goes into the open batch any more, on no way and in no thread."""
+        if self.open is not None:
+            self._open_batches.close(self.partition.partition)
+            self.open.close()
+            self.open = None
 
 
 class TopicQueues:
     """The queues of a topic, by partition; how well its records compress; where its keyless records go."""
 
-    __slots__ = ("available", "limit_bytes", "name", "partition_count", "queues", "ratio", "sticky")
+    __slots__ = ("available", "limit_bytes", "name", "open_batches", "partition_count", "queues", "ratio", "sticky")
 
-    def __init__(self, name: str, sticky: Sticky) -> None:
+    def __init__(self, name: str, sticky: Sticky, record_bytes_max: int, now_ns: Callable[[], int]) -> None:
         self.name = name
         self.partition_count = 0
         self.available: Sequence[int] = ()
         self.queues: list[PartitionQueue] = []
+        self.open_batches = codec.OpenBatches(record_bytes_max, now_ns)
         self.sticky = sticky
         self.ratio = 1.0
         self.limit_bytes = 0
@@ -82,7 +99,9 @@ class TopicQueues:
     def resize(self, partition_count: int, available: Sequence[int]) -> None:
         """Takes what is known of the topic. Partitions are never fewer than before."""
         for number in range(len(self.queues), partition_count):
-            self.queues.append(PartitionQueue(TopicPartition(self.name, number)))
+            self.queues.append(PartitionQueue(TopicPartition(self.name, number), self.open_batches))
+        if partition_count != self.partition_count:
+            self.open_batches.resize(partition_count)
         self.partition_count = partition_count
         self.available = available
 
@@ -110,7 +129,14 @@ class _Counts:
 
 
 class Accumulator:
-    def __init__(self, options: AccumulatorOptions, pool: MemoryPool, rng: random.Random) -> None:
+    def __init__(
+        self,
+        options: AccumulatorOptions,
+        pool: MemoryPool,
+        rng: random.Random,
+        now_ns: Callable[[], int] = wall_time_ns,
+    ) -> None:
+        """`now_ns`: for records without a timestamp that are put into an open batch at once."""
         self.options = options
         self.pool = pool
         self.lock = threading.Lock()
@@ -121,6 +147,7 @@ class Accumulator:
         self.has_news = False  # a batch was begun or filled: the sender should look
         self.is_told = False  # and has been woken for it
         self._rng = rng
+        self._now_ns = now_ns
         self._busy: dict[PartitionQueue, None] = {}
         self._order: dict[ProducerBatch, int] = {}  # of batches that were drained once, to put them back in place
         self._counts = _Counts()
@@ -131,7 +158,8 @@ class Accumulator:
         """The queues of a topic; it has no partitions until `resize` gives it some."""
         found = self.topics.get(name)
         if found is None:
-            found = self.topics[name] = TopicQueues(name, Sticky(self.options.batch_size, self._rng))
+            sticky = Sticky(self.options.batch_size, self._rng)
+            found = self.topics[name] = TopicQueues(name, sticky, self.options.record_bytes_max, self._now_ns)
             found.limit_bytes = max(1, self.options.batch_size)
         return found
 
@@ -154,26 +182,33 @@ class Accumulator:
         """
         with self.lock:
             queue = self._sticky_queue(topic, size_bytes) if partition is None else topic.queues[partition]
-            batch = queue.open
-            if batch is not None and batch.size_bytes + size_bytes > batch.limit_bytes:
-                self._close_batch(queue)
-                batch = None
-            if batch is None:
-                batch = self._begin(topic, queue, size_bytes, now, reserved_bytes)
+            batch, future = queue.open, None
+            if batch is not None:
+                future = batch.append(key, value, timestamp, headers, callback)
+                if future is None:
+                    self._close_batch(queue)
+                elif reserved_bytes:
+                    self.pool.give_back(reserved_bytes)  # somebody else began a batch meanwhile
+            if batch is None or future is None:
+                batch = self._new_batch(topic, queue, size_bytes, now, reserved_bytes)
                 if batch is None:
                     return None
-            elif reserved_bytes:
-                self.pool.give_back(reserved_bytes)  # somebody else began a batch meanwhile
-            future = batch.append(key, value, timestamp, headers, size_bytes, callback)
-            if batch.size_bytes >= batch.limit_bytes:
+                future = batch.append(key, value, timestamp, headers, callback)
+                assert future is not None, "the first record of a batch fits"
+                self._enter(queue, batch)
+                queue.begin(batch)
+            if batch.is_full:
                 self._close_batch(queue)
             if partition is None:
                 topic.sticky.appended(size_bytes)
+                topic.open_batches.stick_to(topic.sticky.partition, topic.sticky.bytes_left)
             return future
 
     def _sticky_queue(self, topic: TopicQueues, size_bytes: int) -> PartitionQueue:
         """The queue that keyless records go to now: another one where the batch of the last one is complete."""
         sticky = topic.sticky
+        sticky.appended(topic.open_batches.sticky_bytes)
+        topic.open_batches.stick_to(-1, 0)  # until the record is in its place
         queue = topic.queues[sticky.choose(topic.partition_count, topic.available)]
         batch = queue.open
         if batch is None:
@@ -188,21 +223,18 @@ class Accumulator:
         return queue
 
     def _close_batch(self, queue: PartitionQueue) -> None:
-        queue.open = None
+        queue.close()
         self.has_news = True
 
-    def _begin(
+    def _new_batch(
         self, topic: TopicQueues, queue: PartitionQueue, size_bytes: int, now: float, reserved: int
     ) -> ProducerBatch | None:
-        limit = max(topic.limit_bytes, HEADER_BYTES + size_bytes)
         if not reserved:
-            reserved = min(limit, self.pool.limit_bytes)
+            reserved = self.room_for(topic, size_bytes)
             if not self.pool.try_take(reserved):
                 return None
-        batch = ProducerBatch(queue.partition, limit, reserved, now, now + self.options.delivery_timeout_s)
-        self._enter(queue, batch)
-        queue.open = batch
-        return batch
+        deadline = now + self.options.delivery_timeout_s
+        return ProducerBatch(queue.partition, topic.limit_bytes, reserved, now, deadline)
 
     def room_for(self, topic: TopicQueues, size_bytes: int) -> int:
         """The bytes that a new batch for such a record takes."""
@@ -212,15 +244,18 @@ class Accumulator:
         """Puts a batch that is full already behind the others of its partition. Its room has been taken."""
         with self.lock:
             queue = self.topics[batch.partition.topic].queues[batch.partition.partition]
-            queue.open = None
+            queue.close()
             self._enter(queue, batch)
 
-    def next_sticky(self, name: str) -> int:
-        """Another partition for each batch without keys that is full already."""
+    def next_in_turn(self, name: str) -> int:
+        """The partition for a batch without keys that is full already: the one with the least to do, else in turn."""
         with self.lock:
             topic = self.topic(name)
-            topic.sticky.switch(topic.partition_count, topic.available)
-            return topic.sticky.partition
+            choices = topic.available or range(topic.partition_count)
+            if self.options.is_adaptive:
+                lengths = [len(topic.queues[number].batches) for number in choices]
+                choices = [number for number, length in zip(choices, lengths, strict=True) if length == min(lengths)]
+            return topic.sticky.take_turn(choices)
 
     def _enter(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         queue.batches.append(batch)
@@ -301,6 +336,8 @@ class Accumulator:
                 batch = queue.batches[0]
                 if (batch.retry_after > now and leader.epoch <= batch.tried_epoch) or not may_send(batch):
                     continue
+                if queue.open is batch:
+                    queue.close()  # from here on it does not grow
                 if taken and size_bytes + batch.size_bytes > request_bytes_max:
                     break
                 size_bytes += batch.size_bytes
@@ -313,8 +350,6 @@ class Accumulator:
 
     def _take(self, queue: PartitionQueue, batch: ProducerBatch, leader: Leader) -> None:
         queue.batches.popleft()
-        if queue.open is batch:
-            queue.open = None
         del self._busy[queue]
         if queue.batches:
             self._busy[queue] = None
@@ -399,14 +434,14 @@ class Accumulator:
             removed += meant
             queue.batches = deque(batch for batch in queue.batches if batch not in meant)
             if queue.open in meant:
-                queue.open = None
+                queue.close()
             if not queue.batches:
                 del self._busy[queue]
         return removed
 
     @property
     def next_deadline(self) -> float:
-        """When the first batch, queued or under way, expires: they are kept in the order of their deadlines."""
+        """When the first batch, queued or in flight, expires: they are kept in the order of their deadlines."""
         with self.lock:
             return next((batch.deadline for batch in self.incomplete if not batch.delivery.is_done), math.inf)
 
@@ -418,7 +453,7 @@ class Accumulator:
             self._counts.flushes += 1
             self.has_news = True
             for queue in self._busy:
-                queue.open = None
+                queue.close()
             return list(self.incomplete)
 
     def end_flush(self) -> None:

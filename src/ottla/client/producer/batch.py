@@ -1,8 +1,8 @@
 """A batch of records on its way to one partition.
 
-Records are appended to plain lists and encoded when the batch is first sent, in one call of the compiled core: that is
-cheaper than encoding them one by one, and a batch that is too large can be cut without decoding it. Afterwards its
-bytes are the same at every try, unless it gets other numbers.
+Records are encoded when they are appended, by the writer of the record core, so that a batch holds bytes and no objects
+of the user's; its header is put before them when it is first sent. Afterwards its bytes are the same at every try,
+unless it gets other numbers. A batch that is too large is decoded to be cut: that is rare.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.client.partitioning import RecordColumns, Records
 from ottla.client.producer.deliveries import Callback, Delivery, RecordFuture
+from ottla.errors import OttlaError
 from ottla.ids import NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
+from ottla.records import batch as batches
+from ottla.records import codec
 from ottla.records.layout import HEADER_BYTES, INT32_MAX, Compression
 
 if TYPE_CHECKING:
@@ -34,25 +37,23 @@ class ProducerBatch:
 
     __slots__ = (
         "_columns",
+        "_columns_bytes",
+        "_written",
         "attempts",
         "created_at",
         "data",
         "deadline",
         "delivery",
-        "has_headers",
-        "has_keys",
-        "headers",
         "is_in_log_perhaps",
         "is_split",
-        "keys",
         "limit_bytes",
         "numbers",
         "partition",
         "reserved_bytes",
         "retry_after",
-        "size_bytes",
         "tried_epoch",
-        "values",
+        "trouble",
+        "writer",
     )
 
     def __init__(
@@ -63,13 +64,8 @@ class ProducerBatch:
         self.reserved_bytes = reserved_bytes  # of the pool
         self.created_at = created_at
         self.deadline = deadline
-        self.size_bytes = HEADER_BYTES
-        self.keys: list[bytes | None] = []
-        self.values: list[bytes | None] = []
-        self.headers: list[RecordHeaders] = []
-        self.has_keys = False
-        self.has_headers = False
         self.delivery = Delivery(partition)
+        self.writer = codec.BatchWriter(limit_bytes, RecordFuture, self.delivery, self.delivery.callbacks)
         self.numbers = NO_NUMBERS
         self.data: bytearray | None = None
         self.attempts = 0
@@ -77,7 +73,10 @@ class ProducerBatch:
         self.tried_epoch = -1  # the leader epoch of the last try
         self.is_split = False
         self.is_in_log_perhaps = False  # a try was not answered
-        self._columns: Records | None = None
+        self.trouble: OttlaError | None = None  # what was wrong with the last try
+        self._columns: Records | None = None  # in place of what the writer has
+        self._columns_bytes = 0
+        self._written: bytearray | None = None  # by the writer, since it was encoded
 
     @classmethod
     def of_records(
@@ -85,13 +84,18 @@ class ProducerBatch:
     ) -> ProducerBatch:
         """A batch that is full from the start. Its timestamps are known to whoever gave the records."""
         batch = cls(partition, 0, size_bytes, created_at, deadline)
-        batch.size_bytes = size_bytes
+        batch._columns_bytes = size_bytes
         batch._columns = records
         return batch
 
     @property
+    def size_bytes(self) -> int:
+        """Before compression: of columns an estimate, never less than it is."""
+        return self.writer.size_bytes if self._columns is None else self._columns_bytes
+
+    @property
     def record_count(self) -> int:
-        return len(self.values) if self._columns is None else len(self._columns)
+        return self.writer.record_count if self._columns is None else len(self._columns)
 
     @property
     def is_full(self) -> bool:
@@ -111,50 +115,55 @@ class ProducerBatch:
         value: bytes | None,
         timestamp: int,
         headers: RecordHeaders,
-        size_bytes: int,
         callback: Callback | None,
-    ) -> RecordFuture:
-        index = len(self.values)
-        self.keys.append(key)
-        self.values.append(value)
-        self.headers.append(headers)
-        self.delivery.timestamps.append(timestamp)
-        if key is not None:
-            self.has_keys = True
-        if headers:
-            self.has_headers = True
-        self.size_bytes += size_bytes
-        if callback is not None:
-            self.delivery.add_callback(index, callback)
-        return RecordFuture(self.delivery, index)
+    ) -> RecordFuture | None:
+        """The record's future; None where there is no room for it any more."""
+        future: RecordFuture | None = self.writer.append(key, value, timestamp, headers, callback)
+        return future
+
+    def close(self) -> None:
+        """Takes no more records."""
+        if self._columns is None:
+            self.writer.close()
+            self.delivery.timestamps = self.writer.timestamps
 
     @property
     def records(self) -> Records:
         if self._columns is not None:
             return self._columns
-        return RecordColumns(
-            self.values,
-            self.delivery.timestamps,
-            self.keys if self.has_keys else None,
-            self.headers if self.has_headers else None,
-        )
+        written = self.writer.finish()
+        with memoryview(written.records) as view:
+            columns = codec.decode_records(
+                view[HEADER_BYTES:], self.record_count, 0, written.base_timestamp, append_time=None
+            )
+        return RecordColumns(columns.values, columns.timestamps, columns.keys, columns.headers)
 
     def encode(self, compression: Compression, level: int | None, is_transactional: bool) -> bytearray:
         """The bytes of the batch under its numbers, made once."""
         if self.data is None:
-            self.data = self.records.build(
-                compression=compression,
-                level=level,
-                producer_id=self.numbers.producer_id,
-                producer_epoch=self.numbers.epoch,
-                base_sequence=self.numbers.base_sequence,
-                is_transactional=is_transactional,
-            )
+            options: batches.BatchOptions = {
+                "compression": compression,
+                "level": level,
+                "producer_id": self.numbers.producer_id,
+                "producer_epoch": self.numbers.epoch,
+                "base_sequence": self.numbers.base_sequence,
+                "is_transactional": is_transactional,
+            }
+            if self._columns is not None:
+                self.data = self._columns.build(**options)
+            else:
+                written, count = self.writer.finish(), self.writer.record_count
+                self._written = self._written or written.records
+                self.data = batches.wrap(
+                    self._written, count, count - 1, written.base_timestamp, written.max_timestamp, **options
+                )
             self.delivery.size_bytes = len(self.data)
         return self.data
 
     def renumber(self, numbers: Numbers) -> None:
         self.numbers = numbers
+        if self.data is not None and self.data is self._written:
+            self._written = bytearray(self._written)  # those of the last try may still be in a connection's buffer
         self.data = None
 
     def split(self, batch_bytes_max: int) -> list[ProducerBatch]:
@@ -173,9 +182,10 @@ class ProducerBatch:
         reserved_each = self.reserved_bytes // len(pieces)
         for piece in pieces:
             batch = ProducerBatch.of_records(self.partition, piece, reserved_each, self.created_at, self.deadline)
-            batch.size_bytes = max(1, self.size_bytes * len(piece) // len(records))
+            batch._columns_bytes = max(1, self.size_bytes * len(piece) // len(records))
             batch.is_split = True
             batch.attempts = self.attempts
+            batch.trouble = self.trouble
             batch.delivery.timestamps = self.delivery.timestamps[start : start + len(piece)]
             if self.has_numbers:
                 batch.numbers = self.numbers._replace(base_sequence=sequence)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
-from ottla.client.blocking import LoopThread
+from ottla.client.blocking import ThreadedClient, waiting
 from ottla.client.metrics import MetricName
 from ottla.client.producer import producer as asynchronous
 from ottla.client.producer.columns import ColumnsFuture
@@ -41,7 +41,7 @@ class _OnThread(asynchronous.Producer[Any, Any]):
         self._loop.call_soon_threadsafe(self._sender.wake)
 
 
-class Producer(Generic[Key, Value]):
+class Producer(ThreadedClient[_OnThread], Generic[Key, Value]):
     """Sends records of keys `Key` and values `Value`. Use it as a context manager, or call `close`."""
 
     @overload
@@ -103,12 +103,16 @@ class Producer(Generic[Key, Value]):
         **keywords: Any,
     ) -> None:
         """Settings as a mapping or as keywords, under any of their names."""
-        self._core = _OnThread(
-            settings, key_serializer=key_serializer, value_serializer=value_serializer, connector=connector, **keywords
+        super().__init__(
+            _OnThread(
+                settings,
+                key_serializer=key_serializer,
+                value_serializer=value_serializer,
+                connector=connector,
+                **keywords,
+            )
         )
-        self._thread = LoopThread(f"ottla-{self._core.client_id}")
-        self._thread.start()
-        self._thread.wait(self._started())
+        self._wait(self._started())
 
     async def _started(self) -> None:
         self._core.start()
@@ -116,10 +120,6 @@ class Producer(Generic[Key, Value]):
     @property
     def settings(self) -> ProducerSettings:
         return self._core.settings
-
-    @property
-    def client_id(self) -> str:
-        return self._core.client_id
 
     def metrics(self) -> dict[MetricName, float]:
         """Numbers under Kafka's names, as they are now."""
@@ -148,13 +148,19 @@ class Producer(Generic[Key, Value]):
 
         `on_delivery(metadata, error)` is called when it is decided, in order, on the producer's thread.
         """
+        core = self._core
+        short_way = core.short_ways.get(topic)
+        if short_way is not None and headers is None and core.may_append():
+            future: RecordFuture | None = short_way.append(key, value, partition, timestamp, on_delivery)
+            if future is not None:
+                return future
         try:
-            record = self._core.prepare(topic, value, key, partition, timestamp, headers, on_delivery)
+            record = core.prepare(topic, value, key, partition, timestamp, headers, on_delivery)
         except RecordNotReadyError as error:  # only where the caller's thread runs an event loop of its own
-            record = self._thread.wait(self._ready(error.unprepared))
-        future = self._core.try_append(record)
+            record = self._wait(self._ready(error.unprepared))
+        future = core.try_append(record)
         if future is None:
-            future = self._thread.wait(self._accepted(record))
+            future = self._wait(self._accepted(record))
         return future
 
     async def _ready(self, unprepared: UnpreparedRecord) -> PreparedRecord:
@@ -174,67 +180,36 @@ class Producer(Generic[Key, Value]):
         partition: int | None = None,
     ) -> ColumnsFuture:
         """Takes columns of bytes, in lists, NumPy or Arrow; waits until there is room, not until they are sent."""
-        self._core._lifetime.check()
-        return self._thread.wait(
+        return self._wait(
             self._core.send_columns(topic, values, keys, timestamps=timestamps, headers=headers, partition=partition)
         )
 
-    def partitions_for(self, topic: str, timeout_s: float | None = None) -> list[int]:
-        """The numbers of the partitions of a topic, which the broker may create now."""
-        self._core._lifetime.check()
-        return self._thread.wait(self._core.partitions_for(topic, timeout_s))
-
-    def flush(self, timeout_s: float | None = None) -> None:
-        """Sends everything that was accepted until now and waits until it is decided, well or not."""
-        self._core._lifetime.check()
-        self._thread.wait(self._core.flush(timeout_s))
-
-    def init_transactions(self) -> None:
-        """Introduces this producer to its coordinator, which ends what an earlier one of the same id left open."""
-        self._core._lifetime.check()
-        self._thread.wait(self._core.init_transactions())
+    partitions_for = waiting(_OnThread.partitions_for)
+    flush = waiting(_OnThread.flush)
+    init_transactions = waiting(_OnThread.init_transactions)
+    send_offsets_to_transaction = waiting(_OnThread.send_offsets_to_transaction)
+    commit_transaction = waiting(_OnThread.commit_transaction)
+    abort_transaction = waiting(_OnThread.abort_transaction)
 
     def begin_transaction(self) -> None:
+        """Begins a transaction: what is sent from now on belongs to it."""
         self._core.begin_transaction()
-
-    def send_offsets_to_transaction(
-        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: ConsumerGroupMetadata | str
-    ) -> None:
-        """Commits offsets of a group with the transaction: the next ones to be read."""
-        self._core._lifetime.check()
-        self._thread.wait(self._core.send_offsets_to_transaction(offsets, group))
-
-    def commit_transaction(self) -> None:
-        """Sends what is left and commits. An AbortableError: abort, and do it again."""
-        self._core._lifetime.check()
-        self._thread.wait(self._core.commit_transaction())
-
-    def abort_transaction(self) -> None:
-        """Drops what is not sent and aborts."""
-        self._core._lifetime.check()
-        self._thread.wait(self._core.abort_transaction())
 
     @contextmanager
     def transaction(self) -> Iterator[OpenTransaction[Key, Value]]:
         """`with producer.transaction():` begins one; it is committed at the end, or aborted by an error."""
-        self._core._lifetime.check()
         transaction = self._core.transaction()
-        self._thread.wait(transaction.__aenter__())
+        self._wait(transaction.__aenter__())
         try:
             yield OpenTransaction(self)
         except BaseException as error:
-            self._thread.wait(transaction.__aexit__(type(error), error, None))
+            self._wait(transaction.__aexit__(type(error), error, None))
             raise
-        self._thread.wait(transaction.__aexit__(None, None, None))
+        self._wait(transaction.__aexit__(None, None, None))
 
     def close(self, timeout_s: float | None = None) -> None:
         """Sends what was accepted, then ends: at the latest after `timeout_s`, by default `delivery_timeout_s`."""
-        if self._core._lifetime.is_closed and not self._thread.is_running:
-            return
-        try:
-            self._thread.wait(self._core.close(timeout_s))
-        finally:
-            self._thread.stop()
+        self._close(self._core.close(timeout_s))
 
 
 class ReadingConsumer(Protocol):

@@ -9,20 +9,23 @@ transactions and the bounds of memory are the same. Arrow and NumPy need the ext
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ottla.client.error_codes import MessageTooLargeError
-from ottla.client.errors import TimedOutError, UsageError
+from ottla.client.errors import SerializationError, TimedOutError, UsageError
 from ottla.client.metadata import Topic
 from ottla.client.partitioning import RecordColumns, Records
 from ottla.client.producer.batch import ProducerBatch
 from ottla.client.producer.deliveries import Delivery, settled, wait_until_settled
 from ottla.client.producer.partitioners import Keyless, Murmur2, Partitioner
+from ottla.client.producer.preparation import as_pairs
+from ottla.client.serializers.extras import extra
 from ottla.records.layout import HEADER_BYTES
 
 # Kafka's `message.max.bytes` is 1 MiB and a little; a batch of this size is taken by default.
 BATCH_BYTES_DEFAULT: Final = 1_000_000
+BYTES_TYPES: Final = {bytes, bytearray, memoryview, type(None)}
 
 
 class AppendedRecords(NamedTuple):
@@ -36,7 +39,7 @@ class AppendedRecords(NamedTuple):
 
 
 class ColumnsFuture:
-    """What became of columns: `await` it, or `result()` in a thread that is no event loop's."""
+    """What became of columns: `await` it, or `result()` in a thread without an event loop."""
 
     def __init__(self, batches: Iterable[ProducerBatch]) -> None:
         self._deliveries = [(batch.delivery, batch.record_count) for batch in batches]
@@ -76,21 +79,50 @@ def _leaves(delivery: Delivery, count: int) -> Iterator[tuple[Delivery, int, int
 
 
 def columns_of(values: Any, keys: Any, timestamps: Any, headers: Any, now_ms: int) -> Records:
-    """Columns as a producer takes them, of lists or of anything that Arrow can read."""
+    """Columns as a producer takes them, of lists or of anything that Arrow can read; an error says what is wrong."""
     times = now_ms if timestamps is None else timestamps
-    if isinstance(values, Sequence):
-        return RecordColumns(values, times, keys, headers)
+    columns = {"values": values, "keys": keys, "timestamps": times, "headers": headers}
+    for name, column in columns.items():
+        _check_is_column(name, column)
+    if all(column is None or isinstance(column, int | Sequence) for column in columns.values()):
+        return _of_lists(values, keys, times, headers)
+    return _of_arrow(values, keys, times, headers)
+
+
+def _check_is_column(name: str, column: Any) -> None:
+    if (column is None and name != "values") or (isinstance(column, int) and name == "timestamps"):
+        return
+    if isinstance(column, str | bytes | bytearray | memoryview | Mapping) or not hasattr(column, "__len__"):
+        raise TypeError(f"the {name} are a column, in a list, NumPy or Arrow, not {type(column).__name__}")
+
+
+def _of_lists(values: Any, keys: Any, timestamps: Any, headers: Any) -> RecordColumns:
+    for name, column in (("values", values), ("keys", keys)):
+        if column is not None and (others := set(map(type, column)) - BYTES_TYPES):
+            kind = min(others, key=lambda each: each.__name__)
+            raise SerializationError(f"the {name} of records are bytes or None, and one is {kind.__name__}: encode it")
+    times = (timestamps,) if isinstance(timestamps, int) else timestamps
+    if not set(map(type, times)) <= {int} or (times and min(times) < 0):
+        raise ValueError("timestamps count milliseconds since 1970: whole numbers from 0 on")
+    pairs = None if headers is None else [as_pairs(each) for each in headers]
+    return RecordColumns(values, timestamps, keys, pairs)
+
+
+def _of_arrow(values: Any, keys: Any, timestamps: Any, headers: Any) -> Records:
+    pa = extra("pyarrow", "arrow")
     from ottla.client.arrow_columns import arrow_columns  # an extra, which most programs do without
 
-    return arrow_columns(_arrow(values), _arrow(times), _arrow(keys), _arrow(headers))
+    def arrow(column: Any) -> Any:
+        if column is None or isinstance(column, int | pa.Array | pa.ChunkedArray):
+            return column
+        return pa.array(column)
 
-
-def _arrow(column: Any) -> Any:
-    if column is None or isinstance(column, int) or type(column).__module__.startswith("pyarrow"):
-        return column
-    import pyarrow as pa
-
-    return pa.array(column)
+    try:
+        return arrow_columns(arrow(values), arrow(timestamps), arrow(keys), arrow(headers))
+    except (pa.ArrowException, AttributeError, TypeError) as error:
+        raise SerializationError(
+            f"columns are of bytes or text, timestamps of milliseconds, headers lists of keys and values: {error}"
+        ) from error
 
 
 class _Piece(NamedTuple):

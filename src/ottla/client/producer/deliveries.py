@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ottla.client.errors import TimedOutError
 from ottla.client.values import RecordMetadata
 from ottla.ids import TopicPartition
+from ottla.records import codec
 
 Callback = Callable[[RecordMetadata | None, BaseException | None], object]
 
@@ -40,10 +41,10 @@ class Delivery:
     """Of the records of one batch."""
 
     __slots__ = (
-        "_callbacks",
         "_waiters",
         "append_time",
         "base_offset",
+        "callbacks",
         "error",
         "is_done",
         "moves",
@@ -55,7 +56,7 @@ class Delivery:
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
-        self.timestamps: list[int] = []
+        self.timestamps: Sequence[int] = ()  # since its batch was closed
         self.is_done = False
         self.size_bytes = 0  # of the batch as it was sent
         self.base_offset = -1
@@ -64,7 +65,7 @@ class Delivery:
         self.record_errors: Mapping[int, BaseException] = {}
         self.moves: list[_Move] = []
         self._waiters: list[Callable[[], None]] = []
-        self._callbacks: list[tuple[int, Callback]] = []
+        self.callbacks: list[tuple[int, Callback]] = []  # the writer of an open batch adds to it
 
     # -- ending --------------------------------------------------------------------------------------------------------
 
@@ -88,7 +89,7 @@ class Delivery:
             start += count
         with _callbacks_lock:
             self.moves = moves  # all at once: a thread that looks sees none or all of them
-            callbacks, self._callbacks = self._callbacks, []
+            callbacks, self.callbacks = self.callbacks, []
         for index, callback in callbacks:
             target, target_index = self.find(index)
             target.add_callback(target_index, callback)
@@ -99,7 +100,7 @@ class Delivery:
         assert not self.moves, "a delivery that moved ends elsewhere"
         with _callbacks_lock:
             self.is_done = True
-            callbacks, self._callbacks = self._callbacks, []
+            callbacks, self.callbacks = self.callbacks, []
         for index, callback in callbacks:
             self._call(index, callback)
         self._wake()
@@ -134,7 +135,7 @@ class Delivery:
     def add_callback(self, index: int, callback: Callback) -> None:
         with _callbacks_lock:
             if not self.is_done and not self.moves:
-                self._callbacks.append((index, callback))
+                self.callbacks.append((index, callback))
                 return
         delivery, index = self.find(index)
         if delivery is self:
@@ -157,21 +158,23 @@ class Delivery:
             wake()
 
 
-class RecordFuture:
-    """The future of one record: `await` it, or `result()` in a thread that is no event loop's."""
+class RecordFuture(codec.RecordPlace):
+    """The future of one record: `await` it, or `result()` in a thread without an event loop.
 
-    __slots__ = ("_delivery", "_index")
+    A place in a delivery and nothing else, which the record core makes with the record.
+    """
 
-    def __init__(self, delivery: Delivery, index: int) -> None:
-        self._delivery = delivery
-        self._index = index
+    __slots__ = ()
+
+    delivery: Delivery
+    index: int
 
     def take_over(self, delivery: Delivery) -> None:
         """Whoever waits for the one record of that delivery waits for this one from now on."""
-        delivery.moved([(1, self._delivery, self._index)])
+        delivery.moved([(1, self.delivery, self.index)])
 
     def done(self) -> bool:
-        return self._delivery.find(self._index)[0].is_done
+        return self.delivery.find(self.index)[0].is_done
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
         """Waits until the record is acknowledged and says where it is, or raises why it is not."""
@@ -187,7 +190,7 @@ class RecordFuture:
 
     def _wait(self, timeout_s: float | None) -> tuple[Delivery, int]:
         while True:
-            delivery, index = self._delivery.find(self._index)
+            delivery, index = self.delivery.find(self.index)
             if delivery.is_done:
                 return delivery, index
             woken = threading.Event()
@@ -197,7 +200,7 @@ class RecordFuture:
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
         """Calls back with this future, in the order of the records of a partition; at once if it is done."""
-        delivery, index = self._delivery.find(self._index)
+        delivery, index = self.delivery.find(self.index)
         if delivery.is_done:
             callback(self)
         else:
@@ -205,7 +208,7 @@ class RecordFuture:
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         while True:
-            delivery, index = self._delivery.find(self._index)
+            delivery, index = self.delivery.find(self.index)
             if delivery.is_done:
                 break
             yield from _woken(delivery).__await__()

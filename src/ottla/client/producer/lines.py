@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.client.errors import BufferExhaustedError, TimedOutError
@@ -41,22 +41,24 @@ class WaitingLines:
         self._bytes_max = bytes_max
         self._wait_max_s = wait_max_s
         self._accept = accept
-        self._lines: dict[str, deque[_Waiting]] = {}
+        self.by_topic: dict[str, deque[_Waiting]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._bytes = 0
 
     def __contains__(self, topic: str) -> bool:
-        return topic in self._lines
+        return topic in self.by_topic
 
     def __bool__(self) -> bool:
-        return bool(self._lines)
+        return bool(self.by_topic)
 
     def deliveries(self) -> list[Delivery]:
-        return [each.delivery for line in self._lines.values() for each in line]
+        return [each.delivery for line in self.by_topic.values() for each in line]
 
-    def last_deliveries(self) -> Iterator[Delivery]:
-        """Of the record at the end of each line."""
-        return (line[-1].delivery for line in self._lines.values() if line)
+    async def wait_served(self, deadline: Deadline) -> None:
+        """Until every record that waits now has been put into a batch, or has failed."""
+        await asyncio.wait(list(self._tasks.values()), timeout=deadline.left_s)
+        if self.by_topic and not deadline.left_s:
+            raise BufferExhaustedError(deadline.timeout_s, None, "records wait for room, or for their topics")
 
     def add_prepared(self, record: PreparedRecord, spawn: Spawn) -> RecordFuture:
         waiting = record._replace(callback=None)
@@ -84,9 +86,9 @@ class WaitingLines:
         if callback is not None:
             delivery.add_callback(0, callback)
         self._bytes += size_bytes
-        line = self._lines.get(topic)
+        line = self.by_topic.get(topic)
         if line is None:
-            line = self._lines[topic] = deque()
+            line = self.by_topic[topic] = deque()
             self._tasks[topic] = spawn(self._serve(topic, line))
         line.append(_Waiting(record, size_bytes, delivery, Deadline.after(self._wait_max_s)))
         return RecordFuture(delivery, 0)
@@ -105,7 +107,7 @@ class WaitingLines:
                 future.take_over(waiting.delivery)
             line.popleft()
             self._bytes -= waiting.size_bytes
-        del self._lines[topic]
+        del self.by_topic[topic]
         del self._tasks[topic]
 
     def drop(self, error: Callable[[], OttlaError]) -> None:
@@ -113,7 +115,7 @@ class WaitingLines:
         for task in self._tasks.values():
             task.cancel()
         self._tasks.clear()
-        lines, self._lines = self._lines, {}
+        lines, self.by_topic = self.by_topic, {}
         for line in lines.values():
             while line:
                 waiting = line.popleft()

@@ -1,4 +1,4 @@
-"""The bytes that records under way may take: a bounded pool, with those who wait served in the order they came.
+"""The bytes that records in flight may take: a bounded pool, with those who wait served in the order they came.
 
 It counts and holds no bytes itself: a batch reserves its size when it is begun and gives it back when it is done, so
 that batches that are tried again keep what they have. Whoever asks while others wait has to wait behind them.

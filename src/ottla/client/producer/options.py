@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.client.producer.accumulator import AccumulatorOptions
 from ottla.client.producer.columns import BATCH_BYTES_DEFAULT
 from ottla.client.producer.sender import SenderOptions
+from ottla.client.rebootstrap import rebootstrap_after_s
 from ottla.client.refreshing import RefreshOptions
 from ottla.client.settings import ProducerSettings
 from ottla.records.layout import Compression
@@ -15,6 +16,7 @@ def accumulator_options(settings: ProducerSettings) -> AccumulatorOptions:
         batch_size=settings.batch_size,
         linger_s=settings.linger_s,
         delivery_timeout_s=settings.delivery_timeout_s,
+        record_bytes_max=min(settings.max_request_size, settings.buffer_memory),
         is_compressed=settings.compression_type != "none",
         is_adaptive=settings.partitioner_adaptive_partitioning_enable and settings.partitioner is None,
         availability_timeout_s=settings.partitioner_availability_timeout_s,
@@ -22,11 +24,10 @@ def accumulator_options(settings: ProducerSettings) -> AccumulatorOptions:
 
 
 def refresh_options(settings: ProducerSettings) -> RefreshOptions:
-    rebootstraps = settings.metadata_recovery_strategy == "rebootstrap"
     return RefreshOptions(
         max_age_s=settings.metadata_max_age_s,
         max_idle_s=settings.metadata_max_idle_s,
-        rebootstrap_after_s=settings.metadata_recovery_rebootstrap_trigger_s if rebootstraps else None,
+        rebootstrap_after_s=rebootstrap_after_s(settings),
     )
 
 
@@ -37,6 +38,7 @@ def sender_options(settings: ProducerSettings) -> SenderOptions:
         request_timeout_s=settings.request_timeout_s,
         request_bytes_max=settings.max_request_size,
         in_flight_max=settings.max_in_flight_requests_per_connection,
+        mutes=settings.max_in_flight_requests_per_connection == 1,
         retries=settings.retries,
         retry_backoff_s=settings.retry_backoff_s,
         retry_backoff_max_s=settings.retry_backoff_max_s,

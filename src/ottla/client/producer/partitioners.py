@@ -40,7 +40,7 @@ class Murmur2:
 
 
 class Crc32:
-    """Where librdkafka, and so confluent-kafka, sends a key unless told otherwise. An empty key counts as none."""
+    """Where librdkafka, and so confluent-kafka, sends a key by default. An empty key counts as none."""
 
     def partition(self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]) -> int | None:
         return zlib.crc32(key) % partition_count if key else None
@@ -130,6 +130,15 @@ class Sticky:
             self.switch(partition_count, available)
         return self.partition
 
+    def take_turn(self, choices: Sequence[int]) -> int:
+        """The first of these behind the last one that was taken; they are in order."""
+        if self.partition < 0:
+            self.partition = choices[self._rng.randrange(len(choices))]
+        else:
+            self.partition = choices[bisect_right(choices, self.partition) % len(choices)]
+        self.produced_bytes = 0
+        return self.partition
+
     def appended(self, size_bytes: int) -> None:
         self.produced_bytes += size_bytes
 
@@ -142,6 +151,11 @@ class Sticky:
     def has_produced_two(self) -> bool:
         """Enough in any case: a batch that never fills must not keep the others waiting."""
         return self.produced_bytes >= 2 * self.switch_bytes
+
+    @property
+    def bytes_left(self) -> int:
+        """Until it is enough in any case."""
+        return 2 * self.switch_bytes - self.produced_bytes
 
     def switch(self, partition_count: int, available: Sequence[int]) -> None:
         self.produced_bytes = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ottla.client.arguments import INT64_MAX, is_whole
 from ottla.client.error_codes import MessageTooLargeError
 from ottla.client.errors import SerializationError
 from ottla.client.partitioning import HEADER_OVERHEAD_BYTES
@@ -16,7 +17,7 @@ from ottla.client.producer.interceptors import Interceptors
 from ottla.client.serializers.base import Context, LookupNeededError, serialize, serializer_of
 from ottla.client.settings import ProducerSettings
 from ottla.client.values import HeadersLike, ProducerRecord, RecordHeaders
-from ottla.records.layout import RECORD_OVERHEAD_BYTES
+from ottla.records.layout import INT32_MAX, RECORD_OVERHEAD_BYTES
 from ottla.runtime.clock import SystemClock
 
 
@@ -59,6 +60,11 @@ class Preparation:
         self._memory_bytes = settings.buffer_memory
         self._clock = SystemClock()
 
+    @property
+    def is_needless(self) -> bool:
+        """Whether keys and values that are bytes go as they are."""
+        return not self._interceptors and self._dump_key is None and self._dump_value is None
+
     def prepared(
         self,
         topic: str,
@@ -71,7 +77,7 @@ class Preparation:
         is_intercepted: bool = False,
     ) -> PreparedRecord:
         """The record as bytes: intercepted, serialized and checked. RecordNotReadyError: look something up first."""
-        pairs = _pairs(headers) if headers else ()
+        pairs = as_pairs(headers) if headers else ()
         if self._interceptors and not is_intercepted:
             callback = self._acknowledging(callback)
             record = self._interceptors.on_send(ProducerRecord(topic, value, key, partition, timestamp, pairs))
@@ -79,10 +85,10 @@ class Preparation:
             partition, timestamp, pairs = record.partition, record.timestamp, record.headers
         if timestamp is None:
             timestamp = self._clock.now_ms()
-        elif timestamp < 0:
-            raise ValueError(f"a timestamp counts milliseconds since 1970 and cannot be {timestamp}")
-        if partition is not None and partition < 0:
-            raise ValueError(f"partitions are counted from 0: there is no partition {partition}")
+        elif not is_whole(timestamp, INT64_MAX):
+            raise ValueError(f"a timestamp counts milliseconds since 1970 and cannot be {timestamp!r}")
+        if partition is not None and not is_whole(partition, INT32_MAX):
+            raise ValueError(f"partitions are counted from 0: there is no partition {partition!r}")
         if self._dump_key is not None or self._dump_value is not None:
             added = list(pairs)
             given_key, given_value = key, value
@@ -132,7 +138,8 @@ class Preparation:
         return acknowledged
 
 
-def _pairs(headers: HeadersLike) -> RecordHeaders:
+def as_pairs(headers: HeadersLike) -> RecordHeaders:
+    """Headers as a record has them; TypeError for anything else."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     found = tuple((name, data) for name, data in pairs)
     for name, data in found:

@@ -16,8 +16,8 @@ import random
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, Self, TypeVar, overload
 
+from ottla.client.arguments import check_topic
 from ottla.client.connecting import client_id_of, cluster_of
-from ottla.client.error_codes import InvalidTopicError
 from ottla.client.errors import (
     BufferExhaustedError,
     ClosedError,
@@ -25,8 +25,9 @@ from ottla.client.errors import (
     TransactionAbortedError,
     UsageError,
 )
-from ottla.client.lifetime import Lifetime
-from ottla.client.metadata import Topic
+from ottla.client.lifetime import Lifetime, to_the_end
+from ottla.client.logs import named
+from ottla.client.metadata import Cluster, Topic
 from ottla.client.metrics import MetricName, Metrics
 from ottla.client.partitioning import Records
 from ottla.client.producer.accumulator import Accumulator, TopicQueues
@@ -41,8 +42,9 @@ from ottla.client.producer.options import accumulator_options, columns_bytes_max
 from ottla.client.producer.partitioners import Murmur2, partition_by_murmur2, partitioner_of
 from ottla.client.producer.preparation import Preparation, PreparedRecord, RecordNotReadyError
 from ottla.client.producer.producer_metrics import ProducerMetrics
-from ottla.client.producer.sender import Sender, TransactionView
+from ottla.client.producer.sender import Sender, SenderOptions, TransactionView
 from ottla.client.producer.sequences import Sequences
+from ottla.client.producer.transaction_state import State
 from ottla.client.producer.transactions import Transactions
 from ottla.client.refreshing import Refresher
 from ottla.client.retrying import Deadline
@@ -50,8 +52,9 @@ from ottla.client.serializers.base import Serializer
 from ottla.client.settings import ProducerSettings
 from ottla.client.values import ConsumerGroupMetadata, HeadersLike, OffsetAndMetadata
 from ottla.errors import OttlaError
-from ottla.ids import TopicPartition, is_valid_topic_name
+from ottla.ids import TopicPartition
 from ottla.net.client import Connector
+from ottla.records import codec
 from ottla.runtime.clock import SystemClock
 
 Key = TypeVar("Key")
@@ -142,7 +145,7 @@ class Producer(Generic[Key, Value]):
         )
         self._hashes_keys = isinstance(self._partitioner, Murmur2)
         self._rng = random.Random()
-        self._cluster = cluster_of(self.settings, self.client_id, connector, self._rng)
+        self._cluster = self._make_cluster(connector)
         self._accumulator = Accumulator(
             accumulator_options(self.settings), MemoryPool(self.settings.buffer_memory), self._rng
         )
@@ -153,6 +156,7 @@ class Producer(Generic[Key, Value]):
             else None
         )
         self._transactions = self._make_transactions()
+        self._transaction = self._transaction_view()
         self._metrics = Metrics(
             self.client_id,
             lambda: 0.0 if self._loop is None else self._loop.time(),
@@ -165,17 +169,33 @@ class Producer(Generic[Key, Value]):
             self._accumulator,
             self._sequences,
             self._refresher,
-            sender_options(self.settings),
+            self._sender_options(),
             self._rng,
-            self._transactions or TransactionView(),
+            self._transaction,
             ProducerMetrics(self._metrics, self._accumulator),
         )
         self._lines = WaitingLines(
             self._preparation, self.settings.buffer_memory, self.settings.max_block_s, self.accept
         )
+        # The open batches of topics, where a plain record may go without a detour; see decision 17.
+        self.short_ways: dict[str, codec.OpenBatches] = {}
+        self._record_bytes_max = self.settings.max_request_size  # of a record in columns
         self._columns_turn = asyncio.Lock()  # one call's batches stand together
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _make_cluster(self, connector: Connector | None) -> Cluster:
+        return cluster_of(self.settings, self.client_id, connector, self._rng)
+
+    async def _close_cluster(self) -> None:
+        await self._cluster.close()
+
+    def _transaction_view(self) -> TransactionView:
+        """What the sender has to know of transactions."""
+        return self._transactions or TransactionView()
+
+    def _sender_options(self) -> SenderOptions:
+        return sender_options(self.settings)
 
     def _make_transactions(self) -> Transactions | None:
         if self.settings.transactional_id is None:
@@ -205,8 +225,9 @@ class Producer(Generic[Key, Value]):
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._metrics.start()
-            self._spawn(self._refresher.run())
-            self._spawn(self._sender.run())
+            with named(self.client_id):
+                self._spawn(self._refresher.run())
+                self._spawn(self._sender.run())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         assert self._loop is not None
@@ -218,7 +239,7 @@ class Producer(Generic[Key, Value]):
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._sender.fail_all(error)  # a mistake of ours: whoever waits is told
+            self._sender.fail_all(error)  # a bug of ours: every record that waits fails with it
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Sends what was accepted, then ends: at the latest after `timeout_s`, by default `delivery_timeout_s`.
@@ -228,15 +249,19 @@ class Producer(Generic[Key, Value]):
         if not self._lifetime.close() or self._loop is None:
             return
         self._accumulator.is_closing = True
+        with named(self.client_id):
+            await self._flush_and_end(timeout_s)
+
+    async def _flush_and_end(self, timeout_s: float | None) -> None:
         limit_s = self.settings.delivery_timeout_s if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(limit_s):
                 await self._abort_open_transaction()
                 await self._flush(Deadline.after(limit_s))
         except (TimedOutError, TimeoutError):
-            log.warning("%s: closed after %g s with records that are not acknowledged", self.client_id, limit_s)
+            log.warning("closed after %g s with records that are not acknowledged", limit_s)
         finally:
-            await self._end()
+            await to_the_end(self._end())
 
     async def _abort_open_transaction(self) -> None:
         """What is open when the producer is closed is not committed; the coordinator need not wait for it."""
@@ -244,17 +269,16 @@ class Producer(Generic[Key, Value]):
             try:
                 await self._transactions.abort(self._dropped)
             except OttlaError as error:
-                log.warning("%s: closed with a transaction that could not be aborted: %s", self.client_id, error)
+                log.warning("closed with a transaction that could not be aborted: %s", error)
 
     async def _end(self) -> None:
-        if self._transactions is not None:
-            await self._transactions.close()
+        await self._transaction.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._sender.close()
         self._lines.drop(lambda: ClosedError("the producer was closed before the record was sent"))
-        await self._cluster.close()
+        await self._close_cluster()
         self._interceptors.close()
         self._metrics.close()
 
@@ -280,6 +304,11 @@ class Producer(Generic[Key, Value]):
         What is wrong with the record itself is raised here. Without a timestamp it has the time of this call. Where its
         serializer has to ask a schema registry first, the record waits in line, and an error is one of the future.
         """
+        short_way = self.short_ways.get(topic)
+        if short_way is not None and headers is None and not self._lines.by_topic and self.may_append():
+            future: RecordFuture | None = short_way.append(key, value, partition, timestamp, on_delivery)
+            if future is not None:
+                return future
         self.start()
         try:
             record = self.prepare(topic, value, key, partition, timestamp, headers, on_delivery)
@@ -287,11 +316,21 @@ class Producer(Generic[Key, Value]):
             return self._lines.add_unprepared(error.unprepared, self._spawn)
         return self.try_append(record) or self._lines.add_prepared(record, self._spawn)
 
-    async def room(self) -> None:
-        """Waits until records that are sent now would not have to wait."""
+    def may_append(self) -> bool:
+        """Whether records may be sent now; if not, the long way says why. A producer that failed has no open batch."""
+        if self._lifetime.refusal is not None:
+            return False
+        return self._transactions is None or self._transactions.state.now is State.IN_TRANSACTION
+
+    async def room(self, timeout_s: float | None = None) -> None:
+        """Waits until records that are sent now would not have to wait, at most `max_block_s`."""
         self._lifetime.check()
+        deadline = Deadline.after(self.settings.max_block_s if timeout_s is None else timeout_s)
         while self._lines or self._accumulator.pool.has_waiters:
-            await asyncio.gather(*map(settled, self._lines.last_deliveries()))
+            if self._lines:
+                await self._lines.wait_served(deadline)
+            else:  # columns wait: behind them is room
+                await self._take_room(0, deadline)
 
     def prepare(
         self,
@@ -319,8 +358,7 @@ class Producer(Generic[Key, Value]):
             raise self._sender.failure
         topic = self._accumulator.topics.get(record.topic)
         if topic is None or not topic.partition_count:
-            if not is_valid_topic_name(record.topic):
-                raise InvalidTopicError(f"{record.topic!r} is not the name of a topic")
+            check_topic(record.topic)
             return None
         partition = record.partition
         if partition is None:
@@ -408,7 +446,11 @@ class Producer(Generic[Key, Value]):
     def _learn_topic(self, topic: Topic) -> None:
         available = [each.partition for each in topic.partitions if each.leader_id >= 0]
         with self._accumulator.lock:
-            self._accumulator.topic(topic.name).resize(len(topic.partitions), available)
+            queues = self._accumulator.topic(topic.name)
+            queues.resize(len(topic.partitions), available)
+        # The compiled core alone puts a record into its batch in one step, which needs no lock.
+        if codec.NATIVE and self._preparation.is_needless and self._hashes_keys:
+            self.short_ways[topic.name] = queues.open_batches
 
     # -- columns -------------------------------------------------------------------------------------------------------
 
@@ -433,6 +475,7 @@ class Producer(Generic[Key, Value]):
     async def send_records(self, topic: str, records: Records, partition: int | None = None) -> ColumnsFuture:
         """The same for columns that are prepared already."""
         self.start()
+        check_topic(topic)
         if self._transactions is not None:
             self._transactions.state.check_may_send()
         if self._sender.failure is not None:
@@ -447,11 +490,11 @@ class Producer(Generic[Key, Value]):
                 partition,
                 self._partitioner,
                 columns_bytes_max(self.settings),
-                self.settings.max_request_size,
+                self._record_bytes_max,
             )
             batches = []
             for piece in pieces:
-                number = self._accumulator.next_sticky(topic) if piece.partition is None else piece.partition
+                number = self._accumulator.next_in_turn(topic) if piece.partition is None else piece.partition
                 reserved = min(piece.size_bytes, self.settings.buffer_memory)
                 await self._take_room(reserved, deadline)
                 now = asyncio.get_running_loop().time()
@@ -548,6 +591,9 @@ class Producer(Generic[Key, Value]):
                 for delivery in [*waiting, *(batch.delivery for batch in batches)]:
                     await settled(delivery)
         except TimeoutError:
-            raise TimedOutError(deadline.timeout_s, None, "flushing") from None
+            cause = self._refresher.failure
+            is_unreached = cause is None and not self._cluster.known_nodes()
+            what = f"flushing, {self._cluster.where}" if is_unreached else "flushing"
+            raise TimedOutError(deadline.timeout_s, cause, what) from None
         finally:
             self._accumulator.end_flush()

@@ -1,4 +1,4 @@
-"""Brings batches to their leaders: a task that looks for what is ready, and a task for each request under way.
+"""Brings batches to their leaders: a task that looks for what is ready, and a task for each request in flight.
 
 Who may be sent to, in what order and under which numbers is decided by the accumulator and the sequences; here are
 connections, requests, answers and time. A batch that fails for a reason that may pass is put back and tried again until
@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from ottla.client.error_codes import InvalidRecordError, error_of_code
 from ottla.client.errors import ClosedError, DeliveryTimeoutError, TransactionAbortedError
-from ottla.client.metadata import Cluster, Node
+from ottla.client.leaders import Endpoint, learn_leader
+from ottla.client.metadata import Cluster
 from ottla.client.producer.accumulator import Accumulator, Leader
 from ottla.client.producer.batch import ProducerBatch
 from ottla.client.producer.producer_metrics import ProducerMetrics
@@ -26,7 +27,7 @@ from ottla.client.refreshing import Refresher
 from ottla.client.retrying import JITTER, error_of
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import ZERO_TOPIC_ID, TopicPartition
-from ottla.net.client import Address, BrokerConnection, ConnectionFailedError, RequestTimedOutError
+from ottla.net.client import BrokerConnection, ConnectionFailedError, RequestTimedOutError
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -51,6 +52,7 @@ class SenderOptions:
     request_timeout_s: float
     request_bytes_max: int
     in_flight_max: int
+    mutes: bool  # one batch of a partition in flight at a time: without numbers only that keeps their order
     retries: int
     retry_backoff_s: float
     retry_backoff_max_s: float
@@ -75,7 +77,11 @@ class TransactionView:
 
     @property
     def error(self) -> BaseException | None:
+        """Why nothing may be sent any more in the transaction, or sent again."""
         return None
+
+    async def close(self) -> None:
+        """Ends what is in flight."""
 
 
 @dataclass(eq=False, slots=True)
@@ -87,6 +93,7 @@ class _Channel:
     is_connecting: bool = False
     is_writing: bool = False
     failures: int = 0
+    trouble: OttlaError | None = None  # why there is no connection
     resumes_at: float = 0.0
     throttled_until: float = 0.0
     batches: set[ProducerBatch] = field(default_factory=set)
@@ -159,7 +166,7 @@ class Sender:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail_all(error)  # a mistake of ours: whoever waits is told
+            self.fail_all(error)  # a bug of ours: every record that waits fails with it
 
     # -- what is next --------------------------------------------------------------------------------------------------
 
@@ -176,8 +183,8 @@ class Sender:
                 self._transaction.produce_failed(
                     DeliveryTimeoutError(0.0, None, f"records of {torn[0]} may be missing from the transaction")
                 )
-        if self._transaction.error is not None:
-            self.fail_unsent(lambda: TransactionAbortedError("the transaction ended before the record was sent"))
+        if (cause := self._transaction.error) is not None:
+            self.fail_unsent(lambda: _never_sent(cause))
         readiness = self._accumulator.ready(now, self.leader_of)
         for topic in readiness.leaderless:
             self._refresher.use(topic)
@@ -216,7 +223,7 @@ class Sender:
             self._options.request_bytes_max - REQUEST_OVERHEAD_BYTES,
             now,
             self._may_send,
-            mutes=self._options.in_flight_max == 1,
+            mutes=self._options.mutes,
         )
         if batches:
             for batch in batches:
@@ -235,14 +242,13 @@ class Sender:
     async def _connect(self, node_id: int, channel: _Channel) -> None:
         try:
             channel.connection = await self._cluster.connection(node_id)
-            channel.failures = 0
+            channel.failures, channel.trouble = 0, None
         except (ConnectionFailedError, ApiError) as error:
             pause_s = self._backoff_s(
                 channel.failures, self._options.reconnect_backoff_s, self._options.reconnect_backoff_max_s
             )
-            if not channel.failures:
-                log.warning("broker %d cannot be reached: %s", node_id, error)
             channel.failures += 1
+            channel.trouble = error
             channel.resumes_at = asyncio.get_running_loop().time() + pause_s
             self._refresher.stale()
         finally:
@@ -257,6 +263,31 @@ class Sender:
 
     async def _send(self, channel: _Channel, connection: BrokerConnection, batches: list[ProducerBatch]) -> None:
         """One request, from its making to what became of each batch."""
+        sent = self._encode(batches)
+        if sent:
+            await self._exchange(channel, connection, sent)
+        else:
+            self._returned(channel, ())
+
+    def _encode(self, batches: list[ProducerBatch]) -> list[ProducerBatch]:
+        """Makes the bytes of each batch; columns that are no records fail alone, and are left out."""
+        encoded: list[ProducerBatch] = []
+        for batch in batches:
+            is_new = batch.data is None
+            try:
+                batch.encode(
+                    self._options.compression, self._options.compression_level, self._transaction.is_transactional
+                )
+            except Exception as error:
+                self._off_the_wire(batch)
+                self._fail(batch, error if isinstance(error, OttlaError) else _not_a_record(error))
+                continue
+            if is_new:
+                self._accumulator.encoded(batch)
+            encoded.append(batch)
+        return encoded
+
+    async def _exchange(self, channel: _Channel, connection: BrokerConnection, batches: list[ProducerBatch]) -> None:
         channel.batches.update(batches)
         outcome: ProduceResponse | OttlaError | None = None
         request = None
@@ -281,27 +312,32 @@ class Sender:
         except (ConnectionFailedError, ApiError) as error:
             outcome = error
         finally:
-            channel.is_writing = False
-            channel.in_flight -= 1
-            channel.batches.difference_update(batches)
-            self.wake()
-            for batch in batches:
-                if self._sequences is not None:
-                    self._sequences.returned(batch)
-                if self._options.in_flight_max == 1:
-                    self._accumulator.unmute(batch)
+            self._returned(channel, batches)
         assert request is not None
         self._settle_all(channel, request, batches, outcome)
+
+    def _returned(self, channel: _Channel, batches: Sequence[ProducerBatch]) -> None:
+        """The request is over, well or not."""
+        channel.is_writing = False
+        channel.in_flight -= 1
+        channel.batches.difference_update(batches)
+        self.wake()
+        for batch in batches:
+            self._off_the_wire(batch)
+
+    def _off_the_wire(self, batch: ProducerBatch) -> None:
+        """Nothing of the batch is on the wire: others of its partition may follow."""
+        if self._sequences is not None:
+            self._sequences.returned(batch)
+        if self._options.mutes:
+            self._accumulator.unmute(batch)
 
     def _request(self, batches: Sequence[ProducerBatch]) -> tuple[ProduceRequest, int | None]:
         topics: dict[str, list[PartitionProduceData]] = {}
         is_transactional = self._transaction.is_transactional
         for batch in batches:
-            is_new = batch.data is None
-            data = batch.encode(self._options.compression, self._options.compression_level, is_transactional)
-            if is_new:
-                self._accumulator.encoded(batch)
-            entry = PartitionProduceData(index=batch.partition.partition, records=memoryview(data))
+            assert batch.data is not None, "encoded before"
+            entry = PartitionProduceData(index=batch.partition.partition, records=memoryview(batch.data))
             topics.setdefault(batch.partition.topic, []).append(entry)
         for name in topics:
             self._refresher.use(name)
@@ -337,14 +373,13 @@ class Sender:
             if outcome.throttle_time_ms:
                 now = asyncio.get_running_loop().time()
                 channel.throttled_until = now + outcome.throttle_time_ms / 1000
-            nodes = [Node(each.node_id, Address(each.host, each.port), each.rack) for each in outcome.node_endpoints]
             answers = _answers(request, outcome)
             for batch in batches:
                 answer = answers.get(batch.partition)
                 if answer is None:
                     self._refused(batch, error_of_code(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer leaves it out"))
                 else:
-                    self._settle(batch, answer, nodes)
+                    self._settle(batch, answer, outcome.node_endpoints)
 
     def _lost(self, batches: Sequence[ProducerBatch], error: OttlaError) -> None:
         """The request was not answered: nobody knows whether it was carried out."""
@@ -359,7 +394,7 @@ class Sender:
         for batch in batches:
             self._refused(batch, passing, is_in_log_perhaps=not isinstance(error, ApiError))
 
-    def _settle(self, batch: ProducerBatch, answer: PartitionProduceResponse, nodes: Sequence[Node]) -> None:
+    def _settle(self, batch: ProducerBatch, answer: PartitionProduceResponse, endpoints: Sequence[Endpoint]) -> None:
         error = error_of(answer.error_code, answer.error_message, str(batch.partition))
         if error is None or error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             self._acknowledged(batch, answer.base_offset, answer.log_append_time_ms)
@@ -367,12 +402,10 @@ class Sender:
         if error.code is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1 and not batch.delivery.is_done:
             self._split(batch)
             return
-        if error.code.refresh_metadata:
-            leader = answer.current_leader
-            if leader is None or not self._cluster.learn_leader(
-                batch.partition, leader.leader_id, leader.leader_epoch, nodes
-            ):
-                self._refresher.stale()
+        if error.code.refresh_metadata and not learn_leader(
+            self._cluster, batch.partition, answer.current_leader, endpoints
+        ):
+            self._refresher.stale()
         record_errors = {
             each.batch_index: InvalidRecordError(each.batch_index_error_message or str(error))
             for each in answer.record_errors
@@ -418,6 +451,7 @@ class Sender:
             and self.failure is None
         )
         batch.is_in_log_perhaps |= is_in_log_perhaps
+        batch.trouble = error
         if may_retry and remedy is Remedy.SET_ASIDE:
             self._aside.add(batch)
         elif may_retry:
@@ -451,18 +485,26 @@ class Sender:
         """Ends what had its time: in the queue for good, on the wire as far as its caller is concerned."""
         if self._accumulator.next_deadline > now:
             return
-        timeout_s = self._accumulator.options.delivery_timeout_s
         for batch in self._accumulator.expired(now):
-            error = DeliveryTimeoutError(timeout_s, None, f"{batch.partition}: {batch.record_count} records")
-            self._fail(batch, error, is_in_log_perhaps=batch.attempts > 0)
+            self._fail(batch, self._too_late(batch), is_in_log_perhaps=batch.attempts > 0)
         for under_way in [*(channel.batches for channel in self._channels.values()), self._aside]:
             for batch in under_way:
                 if batch.deadline <= now and not batch.delivery.is_done:
-                    error = DeliveryTimeoutError(timeout_s, None, f"{batch.partition}: {batch.record_count} records")
+                    error = self._too_late(batch)
                     self._metrics.failed(batch, now)
                     batch.deadline = math.inf  # its answer, or the lack of one, ends the rest
                     batch.delivery.failed(error)
                     self._transaction.produce_failed(error)
+
+    def _too_late(self, batch: ProducerBatch) -> DeliveryTimeoutError:
+        """With what was in the way: the answer to the last try, the connection to its leader, or metadata."""
+        leader = self.leader_of(batch.partition)
+        channel = None if leader is None else self._channels.get(leader.node_id)
+        cause = batch.trouble or (None if channel is None else channel.trouble) or self._refresher.failure
+        what = f"{batch.partition}: {batch.record_count} records"
+        error = DeliveryTimeoutError(self._accumulator.options.delivery_timeout_s, cause, what)
+        error.__cause__ = cause
+        return error
 
     def fail_unsent(self, error: Callable[[], OttlaError]) -> None:
         """Ends what is queued: its transaction is aborted, or the producer is closed."""
@@ -472,19 +514,20 @@ class Sender:
     def fail_all(self, error: BaseException) -> None:
         """Ends everything, queued or on the wire; nothing can be sent from now on."""
         self.failure = self.failure or error
+        unsent = self._accumulator.remove_unsent()  # first: a batch that ends must not be open for records
         for batch in list(self._accumulator.incomplete):
             if not batch.delivery.is_done:
                 batch.delivery.failed(error)
-        for batch in self._accumulator.remove_unsent():
+        for batch in unsent:
             self._accumulator.done(batch)
         self.wake()
 
     async def close(self) -> None:
         """Ends what is left after `run` was cancelled."""
+        self._accumulator.remove_unsent()  # first: a batch that ends must not be open for records
         for batch in list(self._accumulator.incomplete):
             if not batch.delivery.is_done:
                 batch.delivery.failed(ClosedError("the producer was closed before the record was acknowledged"))
-        self._accumulator.remove_unsent()
         for batch in list(self._accumulator.incomplete):
             self._accumulator.done(batch)
 
@@ -526,6 +569,20 @@ class Sender:
             failures += 1
         self._is_identifying = False
         self.wake()
+
+
+def _not_a_record(cause: Exception) -> InvalidRecordError:
+    error = InvalidRecordError(f"a record cannot be encoded: {cause}")
+    error.__cause__ = cause
+    return error
+
+
+def _never_sent(cause: BaseException) -> TransactionAbortedError:
+    if isinstance(cause, TransactionAbortedError):
+        return cause
+    error = TransactionAbortedError(f"the transaction ended before the record was sent: {cause}")
+    error.__cause__ = cause
+    return error
 
 
 def _answers(request: ProduceRequest, response: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:

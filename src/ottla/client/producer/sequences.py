@@ -1,7 +1,7 @@
 """The numbers by which brokers know batches again: of each partition, in order, without gaps.
 
 A broker remembers the last five batches of a producer in a partition: it drops what it has already, and refuses what
-is not next. So several batches may be under way at once and still arrive in order, each once. All of this is pure: the
+is not next. So several batches may be in flight at once and still arrive in order, each once. All of this is pure: the
 sender tells what it sent and what came back, and asks what may be sent next and what to do about a failure.
 
 Two rules go beyond "the next number":
@@ -41,7 +41,7 @@ class Remedy(Enum):
     RETRY = auto()
     RESTART = auto()  # numbers from 0 under the next epoch, then again
     RENUMBER = auto()  # numbers from 0 under the same epoch, then again
-    SET_ASIDE = auto()  # whether it is in the log is told by what becomes of the next one: see `resolve`
+    SET_ASIDE = auto()  # whether it is in the log follows from the outcome of the next one: see `resolve`
     FAIL = auto()
 
 
@@ -198,7 +198,7 @@ class Sequences:
         state.in_flight[at : at + 1] = list(pieces)
 
     def take_proven(self) -> list[ProducerBatch]:
-        """What was set aside and is in the log after all, at offsets that nobody told."""
+        """What was set aside and is in the log after all, at unknown offsets."""
         proven, self._proven = self._proven, []
         return proven
 
@@ -212,7 +212,7 @@ class Sequences:
         return back
 
     def resolve(self) -> list[TopicPartition]:
-        """Looks at partitions where a batch expired and nothing is under way any more.
+        """Looks at partitions where a batch expired and nothing is in flight any more.
 
         Where all numbers are acknowledged after all there is no gap. Else the producer takes the next epoch; in a
         transaction that is not possible, and the partitions are returned: the transaction has to be aborted.
@@ -231,7 +231,7 @@ class Sequences:
         return torn
 
     def forget(self) -> None:
-        """A transaction is over: nothing is under way, and what was is nobody's business any more."""
+        """A transaction is over: nothing is in flight, and the partitions start again."""
         self._partitions.clear()
 
     # -- restarting ----------------------------------------------------------------------------------------------------

@@ -137,9 +137,9 @@ class TransactionState:
         if self.now in (State.IN_TRANSACTION, State.COMMITTING):
             self.now = State.ABORTABLE_ERROR
             if not isinstance(error, AbortableError):
-                told = TransactionAbortableError(f"the transaction has to be aborted: {error}")
-                told.__cause__ = error
-                error = told
+                abortable = TransactionAbortableError(f"the transaction has to be aborted: {error}")
+                abortable.__cause__ = error
+                error = abortable
             self.error = error
 
     def fatal(self, error: BaseException) -> None:

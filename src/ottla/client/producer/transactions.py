@@ -14,25 +14,31 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from ottla.client.coordinators import SINGLE_KEY_VERSION_MAX, CoordinatorType
+from ottla.client.coordinators import CoordinatorType, find_coordinator
 from ottla.client.errors import AbortableError, TimedOutError, TransactionAbortedError, UsageError
 from ottla.client.metadata import Cluster
 from ottla.client.producer.sender import TransactionView
 from ottla.client.producer.sequences import Identity, Sequences
+from ottla.client.producer.transaction_partitions import TransactionPartitions
 from ottla.client.producer.transaction_state import Request, State, TransactionState, Verdict, verdict_of
 from ottla.client.retrying import error_of
+from ottla.client.transaction_requests import (
+    ADD_PARTITIONS_VERSION_MAX,
+    END_V1_MAX,
+    INIT_VERSION_MAX,
+    add_partitions_request,
+    added_partition_codes,
+    end_request,
+    uses_implicit_partitions,
+)
 from ottla.client.values import ConsumerGroupMetadata, OffsetAndMetadata
 from ottla.errors import ApiError, OttlaError
 from ottla.ids import TopicPartition
 from ottla.net.client import BrokerConnection, ConnectionFailedError
-from ottla.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
-    AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-    EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -44,12 +50,7 @@ from ottla.protocol.messages.transactions import (
 
 Answer = TypeVar("Answer")
 
-TRANSACTION_VERSION: Final = "transaction.version"
-IMPLICIT_PARTITIONS: Final = 2  # of that feature
-INIT_VERSION_MAX: Final = 5  # the next one is for two-phase commits
-ADD_PARTITIONS_VERSION_MAX: Final = 3  # later ones are for brokers
 OFFSET_COMMIT_V1_MAX: Final = 4
-END_V1_MAX: Final = 4
 
 log = logging.getLogger("ottla.client.producer")
 
@@ -75,11 +76,10 @@ class Transactions(TransactionView):
         self._max_block_s = max_block_s
         self._wake = wake
         self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
-        self._partitions: set[TopicPartition] = set()  # in the transaction
-        self._wanted: set[TopicPartition] = set()  # to be added to it
+        self._partitions = TransactionPartitions(self._add, wake)
         self._has_offsets = False
+        self._trouble: OttlaError | None = None  # why the coordinator has not done what it was asked
         self._operation: tuple[str, asyncio.Task[Any]] | None = None
-        self._adding: asyncio.Task[None] | None = None
 
     # -- what the sender asks ------------------------------------------------------------------------------------------
 
@@ -93,15 +93,7 @@ class Transactions(TransactionView):
     def may_send(self, partition: TopicPartition) -> bool:
         if self.state.now not in (State.IN_TRANSACTION, State.COMMITTING):
             return False
-        if partition in self._partitions:
-            return True
-        if self.uses_implicit_partitions:
-            self._partitions.add(partition)
-            return True
-        self._wanted.add(partition)
-        if self._adding is None:
-            self._adding = asyncio.get_running_loop().create_task(self._add_partitions())
-        return False
+        return self._partitions.may_write(partition, is_implicit=self.uses_implicit_partitions)
 
     def produce_failed(self, error: OttlaError) -> None:
         if isinstance(error, ApiError) and verdict_of(Request.PRODUCE, error.code) is Verdict.FATAL:
@@ -120,7 +112,6 @@ class Transactions(TransactionView):
         self._check_idle()
         self.state.move(State.IN_TRANSACTION)
         self._partitions.clear()
-        self._wanted.clear()
         self._has_offsets = False
 
     async def send_offsets(
@@ -147,12 +138,10 @@ class Transactions(TransactionView):
         return self.state.now in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
     async def close(self) -> None:
-        tasks: list[asyncio.Task[Any]] = [] if self._adding is None else [self._adding]
+        await self._partitions.close()
         if self._operation is not None:
-            tasks.append(self._operation[1])
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            self._operation[1].cancel()
+            await asyncio.gather(self._operation[1], return_exceptions=True)
 
     # -- one operation at a time ---------------------------------------------------------------------------------------
 
@@ -174,7 +163,9 @@ class Transactions(TransactionView):
                 await asyncio.shield(task)
         except TimeoutError:
             if not task.done():
-                raise TimedOutError(self._max_block_s, None, f"{name}(): call it again to go on waiting") from None
+                what = f"{name}(): call it again to go on waiting"
+                what = what if self._trouble is not None else f"{what}; {self._cluster.where}"
+                raise TimedOutError(self._max_block_s, self._trouble, what) from self._trouble
         finally:
             if task.done():
                 self._operation = None
@@ -205,46 +196,20 @@ class Transactions(TransactionView):
     def _renew(self, identity: Identity, connection: BrokerConnection) -> None:
         self._sequences.forget()
         self._sequences.start(identity)
-        self.uses_implicit_partitions = _uses_implicit_partitions(connection)
+        self.uses_implicit_partitions = uses_implicit_partitions(connection)
 
-    async def _add_partitions(self) -> None:
-        """Adds what is wanted until nothing is. Batches of partitions that are not in yet wait for it."""
-        try:
-            while self._wanted and self.state.now in (State.IN_TRANSACTION, State.COMMITTING):
-                partitions, self._wanted = self._wanted, set()
-                await self._add(partitions)
-                self._partitions |= partitions
-                self._wake()
-        except OttlaError as error:
-            log.debug("partitions were not added to the transaction: %s", error)  # the state tells the user
-        finally:
-            self._adding = None
-            self._wake()
-
-    async def _add(self, partitions: Iterable[TopicPartition]) -> None:
-        topics: dict[str, list[int]] = {}
-        for partition in sorted(partitions):
-            topics.setdefault(partition.topic, []).append(partition.partition)
+    async def _add(self, partitions: set[TopicPartition]) -> bool:
+        if self.state.now not in (State.IN_TRANSACTION, State.COMMITTING):
+            return False
         identity = self._identity()
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self._id,
-            v3_and_below_producer_id=identity.producer_id,
-            v3_and_below_producer_epoch=identity.epoch,
-            v3_and_below_topics=[
-                AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in topics.items()
-            ],
-        )
         await self._ask(
             Request.ADD_PARTITIONS,
-            request,
+            add_partitions_request(self._id, identity.producer_id, identity.epoch, partitions),
             AddPartitionsToTxnResponse,
-            lambda answer: (
-                each.partition_error_code
-                for topic in answer.results_by_topic_v3_and_below
-                for each in topic.results_by_partition
-            ),
+            added_partition_codes,
             version_max=ADD_PARTITIONS_VERSION_MAX,
         )
+        return True
 
     async def _send_offsets(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: ConsumerGroupMetadata
@@ -317,19 +282,14 @@ class Transactions(TransactionView):
         identity = self._identity()
         response, connection = await self._ask(
             request,
-            EndTxnRequest(
-                transactional_id=self._id,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.epoch,
-                committed=request is Request.COMMIT,
-            ),
+            end_request(self._id, identity.producer_id, identity.epoch, commits=request is Request.COMMIT),
             EndTxnResponse,
             lambda answer: (answer.error_code,),
             version_max=None if was_implicit else END_V1_MAX,
         )
         if was_implicit:
             self._renew(Identity(response.producer_id, response.producer_epoch), connection)
-        elif request is Request.COMMIT and _uses_implicit_partitions(connection):
+        elif request is Request.COMMIT and uses_implicit_partitions(connection):
             # The cluster was upgraded meanwhile: the new rules need an epoch of their own.
             await self._introduce(identity)
         return True
@@ -368,7 +328,8 @@ class Transactions(TransactionView):
                 response = await connection.request(request, answer, version_max=version_max)
                 error = next((found for code in codes(response) if (found := error_of(code, None, place[1]))), None)
                 asked = kind
-            except ConnectionFailedError:
+            except ConnectionFailedError as failure:
+                self._trouble = failure
                 self._coordinators.pop(place, None)
                 await asyncio.sleep(next(pauses))
                 continue
@@ -377,7 +338,9 @@ class Transactions(TransactionView):
             except ApiError as failure:
                 error, asked = failure, kind
             if error is None:
+                self._trouble = None
                 return response, connection
+            self._trouble = error
             verdict = verdict_of(asked, error.code)
             if verdict is Verdict.LOOK_UP:
                 self._coordinators.pop(place, None)
@@ -401,17 +364,10 @@ class Transactions(TransactionView):
 
     async def _coordinator(self, place: tuple[CoordinatorType, str]) -> BrokerConnection:
         if place not in self._coordinators:
-            kind, key = place
-            connection = await self._cluster.any_connection()
-            response = await connection.request(
-                FindCoordinatorRequest(key=key, key_type=kind),
-                FindCoordinatorResponse,
-                version_max=SINGLE_KEY_VERSION_MAX,
-            )
-            error = error_of(response.error_code, response.error_message, kind.of(key))
-            if error is not None:
-                raise _CoordinatorError(error)
-            self._coordinators[place] = response.node_id
+            try:
+                self._coordinators[place] = await find_coordinator(self._cluster, *place)
+            except ApiError as error:
+                raise _CoordinatorError(error) from error
         return await self._cluster.connection(self._coordinators[place])
 
 
@@ -421,7 +377,3 @@ class _CoordinatorError(Exception):
     def __init__(self, error: ApiError) -> None:
         super().__init__(str(error))
         self.error = error
-
-
-def _uses_implicit_partitions(connection: BrokerConnection) -> bool:
-    return connection.features.get(TRANSACTION_VERSION, 0) >= IMPLICIT_PARTITIONS

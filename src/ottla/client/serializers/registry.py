@@ -1,4 +1,4 @@
-"""A client of a schema registry that remembers what it was told.
+"""A client of a schema registry that caches its responses.
 
     registry = SchemaRegistry("http://127.0.0.1:8081")
     registry.register("orders-value", Schema('{"type": "string"}'))

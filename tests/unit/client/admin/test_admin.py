@@ -8,6 +8,7 @@ import os
 import random
 import threading
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -480,7 +481,7 @@ def group_broker(network):
     """A broker that coordinates the idle group `billing`, which has committed 12 in orders-0."""
     broker = network.add(1)
     network.leaders = [1, 1]
-    state = {"members": [], "committed": {0: 12}}
+    state: dict[str, Any] = {"members": [], "committed": {0: 12}}
 
     def find(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
         return FindCoordinatorResponse(node_id=1, host="broker", port=9001)

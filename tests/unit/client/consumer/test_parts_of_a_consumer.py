@@ -113,7 +113,7 @@ def test_what_is_put_back_is_read_again_from_its_first_record() -> None:
 def test_a_hook_may_change_what_is_given_out_and_its_failures_hurt_nobody() -> None:
     class Upper(ConsumerInterceptor):
         def on_consume(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
-            return [each._replace(value=each.value.upper()) for each in records]
+            return [each._replace(value=each.value and each.value.upper()) for each in records]
 
     class Broken(ConsumerInterceptor):
         def on_consume(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
@@ -163,12 +163,12 @@ def test_a_commit_is_as_good_as_its_worst_partition(codes: list[int], outcome: O
 
 def test_automatic_commits_come_an_interval_apart_and_sooner_after_a_failure() -> None:
     auto = AutoCommit(5.0)
-    assert not auto.is_due(100.0)
-    assert not auto.is_due(104.9)
-    assert auto.is_due(105.0)
-    assert not auto.is_due(106.0)
+    assert not auto.take_due(100.0)
+    assert not auto.take_due(104.9)
+    assert auto.take_due(105.0)
+    assert not auto.take_due(106.0)
     auto.again_at(106.5)
-    assert auto.is_due(106.5)
+    assert auto.take_due(106.5)
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class FakeCluster:
         topics = []
         for topic in request.topic_data:
             answers = [
-                self._append(node_id, TopicPartition(TOPIC, each.index), bytes(each.records), plan)
+                self._append(node_id, TopicPartition(TOPIC, each.index), bytes(each.records or b""), plan)
                 for each in topic.partition_data
             ]
             topics.append(TopicProduceResponse(name=TOPIC, topic_id=topic.topic_id, partition_responses=answers))
@@ -111,7 +111,7 @@ class FakeCluster:
             log.expected[key[:2]] = header.base_sequence + header.record_count
         offset = log.taken[key] = len(log.values)
         log.batches.append(key)
-        log.values += [bytes(value) for value in batch.decode(data).values]
+        log.values += [bytes(value or b"") for value in batch.decode(data).values]
         return ErrorCode.NONE, offset
 
 

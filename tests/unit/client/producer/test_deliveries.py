@@ -53,9 +53,9 @@ def test_records_that_are_the_reason_have_an_error_of_their_own():
 def test_callbacks_come_in_order_and_one_that_fails_hurts_nobody(caplog):
     batch = delivery(3)
     seen = []
-    batch.add_callback(0, lambda metadata, error: seen.append(metadata.offset))
+    batch.add_callback(0, lambda metadata, error: seen.append(metadata and metadata.offset))
     batch.add_callback(1, lambda metadata, error: 1 / 0)
-    batch.add_callback(2, lambda metadata, error: seen.append(metadata.offset))
+    batch.add_callback(2, lambda metadata, error: seen.append(metadata and metadata.offset))
     batch.acknowledged(5)
     assert seen == [5, 7]
     assert "a callback of a record for orders-3 failed" in caplog.text
@@ -66,7 +66,7 @@ def test_callbacks_come_in_order_and_one_that_fails_hurts_nobody(caplog):
 def test_a_split_batch_takes_its_futures_and_callbacks_along():
     batch, first, second = delivery(3), delivery(1), delivery(2)
     seen = []
-    batch.add_callback(2, lambda metadata, error: seen.append(metadata.offset))
+    batch.add_callback(2, lambda metadata, error: seen.append(metadata and metadata.offset))
     future = RecordFuture(batch, 2)
     batch.moved([(1, first, 0), (2, second, 0)])
     first.failed(ValueError("too large still"))
@@ -76,7 +76,7 @@ def test_a_split_batch_takes_its_futures_and_callbacks_along():
     assert seen == [11]
     assert isinstance(RecordFuture(batch, 0).exception(), ValueError)
     later = []
-    batch.add_callback(1, lambda metadata, error: later.append(metadata.offset))
+    batch.add_callback(1, lambda metadata, error: later.append(metadata and metadata.offset))
     assert later == [10]
 
 

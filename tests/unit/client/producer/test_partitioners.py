@@ -66,7 +66,7 @@ def test_sticky_stays_until_a_batch_of_bytes_went_there():
 def test_sticky_prefers_partitions_with_short_queues_and_leaves_out_those_without_leader():
     sticky = Sticky(1, random.Random(1))
     sticky.load([0, 9, 0, 4], available=[0, 1, 3])
-    counts = Counter()
+    counts: Counter[int] = Counter()
     for _ in range(3000):
         sticky.switch(4, [0, 1, 3])
         counts[sticky.partition] += 1
@@ -79,7 +79,7 @@ def test_sticky_prefers_partitions_with_short_queues_and_leaves_out_those_withou
 def test_equal_queues_make_no_difference():
     sticky = Sticky(1, random.Random(1))
     sticky.load([3, 3], available=[0, 1])
-    counts = Counter()
+    counts: Counter[int] = Counter()
     for _ in range(1000):
         sticky.switch(2, [0, 1])
         counts[sticky.partition] += 1

@@ -11,7 +11,7 @@ from ottla.client.error_codes import MessageTooLargeError, TopicAuthorizationFai
 from ottla.client.errors import BufferExhaustedError, ClosedError, DeliveryTimeoutError, TimedOutError
 from ottla.client.producer.interceptors import ProducerInterceptor
 from ottla.client.values import ProducerRecord
-from ottla.errors import ErrorCode
+from ottla.errors import ApiError, ErrorCode
 from ottla.net.client import Address
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.testing.loop import run
@@ -192,7 +192,9 @@ def test_retries_are_counted(cluster):
         async with producer_of(cluster, retries=2) as producer:
             future = producer.send(TOPIC, b"value")
             await producer.flush()
-            assert future.exception(0).code is ErrorCode.NOT_ENOUGH_REPLICAS
+            error = future.exception(0)
+            assert isinstance(error, ApiError)
+            assert error.code is ErrorCode.NOT_ENOUGH_REPLICAS
             assert len(cluster.requests) == 3
 
     run(main())

@@ -17,7 +17,7 @@ OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 def batch(count: int = 1, partition: TopicPartition = PLACE) -> ProducerBatch:
     made = ProducerBatch(partition, 1000, 1000, 0.0, 120.0)
     for _ in range(count):
-        made.append(None, b"v", 0, (), 25, None)
+        made.append(None, b"v", 0, (), None)
     return made
 
 

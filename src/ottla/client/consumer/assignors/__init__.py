@@ -1,6 +1,6 @@
 """Assignors of classic groups: the leader of a group, which is a client, says who reads what.
 
-Pure. `spec` is what they are told, a module per assignor, `wire` the bytes that travel in JoinGroup and SyncGroup. All
+Pure. `spec` is what they are given, a module per assignor, `wire` the bytes that travel in JoinGroup and SyncGroup. All
 of them give what Java's give for the same members (`tests/unit/client/consumer/test_assignors.py` compares).
 """
 

@@ -1,8 +1,8 @@
 """Brings a classic member to its coordinator: joins, heartbeats, revocations in the right order.
 
 A rebalance goes through stages. Those that concern the user's code (commit, listeners, a new assignment) happen inside
-`advance`, which only a poll calls; what waits for brokers is a task beside it. Heartbeats have a task of their own and
-need nobody's help.
+`advance`, which only a poll calls; what waits for brokers is a task beside it. Heartbeats have a task of their
+own.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from ottla.client.consumer.assignors import ASSIGNORS, Assignor
-from ottla.client.consumer.commits import Identity, Outcome, as_offsets
+from ottla.client.consumer.commits import Identity, Outcome
 from ottla.client.consumer.membership.classic import Assignments, ClassicMember, ClassicOptions, State, Step
-from ottla.client.consumer.membership.runner import UNPOLLED
+from ottla.client.consumer.membership.runner import UNPOLLED, Runner, cancelled, names_of
 from ottla.client.consumer.parts import GroupParts, Parts
 from ottla.client.consumer.topic_watch import TopicWatch
 from ottla.client.errors import SettingsError
@@ -23,8 +23,7 @@ from ottla.client.metadata import Lane
 from ottla.client.retrying import Deadline, error_of, is_passing
 from ottla.client.settings import ConsumerSettings
 from ottla.client.values import ConsumerGroupMetadata
-from ottla.errors import ApiError, ErrorCode, OttlaError
-from ottla.ids import TopicPartition
+from ottla.errors import ApiError, ErrorCode
 from ottla.net.client import ConnectionFailedError
 from ottla.protocol.messages.groups import (
     HeartbeatResponse,
@@ -68,10 +67,10 @@ def _short_name(given: str) -> str:
     return classes.get(given.rpartition(".")[2], given)
 
 
-class ClassicRunner:
+class ClassicRunner(Runner):
     def __init__(self, parts: Parts, group: GroupParts, topics: TopicWatch) -> None:
+        super().__init__(parts, group, topics)
         settings = parts.settings
-        self._parts, self._group, self._topics = parts, group, topics
         self._member = ClassicMember(
             ClassicOptions(
                 group.group_id,
@@ -83,16 +82,12 @@ class ClassicRunner:
                 settings.max_poll_interval_s,
             )
         )
-        self._joined_version = -1  # of the subscription that the group was told of last
+        self._joined_version = -1  # of the subscription that was sent to the group last
         self._partition_counts: dict[str, int] = {}  # as the leader shared them out
-        self._commit: asyncio.Task[None] | None = None
         self._join: asyncio.Task[None] | None = None
         self._heartbeats: asyncio.Task[None] | None = None
         self._generation_began = Signal()
-        self._failure: OttlaError | None = None
         self._reason = "the consumer starts"
-        self._is_polled = False
-        self._last_poll = 0.0
 
     # -- who we are ----------------------------------------------------------------------------------------------------
 
@@ -114,22 +109,12 @@ class ClassicRunner:
         elif outcome is Outcome.REBALANCING:
             member.rejoin()
 
-    # -- the user's time -----------------------------------------------------------------------------------------------
-
-    def poll_began(self) -> None:
-        self._is_polled = True
-        self._last_poll = self._parts.now()
-
-    def poll_ended(self) -> None:
-        self._is_polled = False
-        self._last_poll = self._parts.now()
-
     def enforce_rebalance(self, reason: str) -> None:
         self._reason = reason
         self._member.rejoin()
 
     def topics_seen(self) -> None:
-        """The leader shares out anew when topics have got partitions."""
+        """The leader assigns again when topics have got partitions."""
         if not self._partition_counts:
             return
         known = self._parts.cluster.known_topics()
@@ -138,15 +123,10 @@ class ClassicRunner:
             self._reason = "the partitions of a topic have changed"
             self._member.rejoin()
 
-    def next_look(self, now: float) -> float | None:
-        return None
-
     # -- a rebalance ---------------------------------------------------------------------------------------------------
 
     async def advance(self) -> None:
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+        self._raise_failure()
         member = self._member
         if self._join is not None:
             if not self._join.done():
@@ -156,7 +136,8 @@ class ClassicRunner:
             if member.state is State.STABLE:
                 await self._take_assignment()
         if member.is_lost and self._join is None:
-            await self._give_up_lost()
+            member.lost_taken_note_of()
+            await self._lose_all()
         if self._needs_join():
             await self._prepare()
 
@@ -165,16 +146,6 @@ class ClassicRunner:
         if not subscription.is_of_group or not subscription.topics:
             return False
         return self._member.needs_rejoin or self._joined_version != subscription.version
-
-    async def _give_up_lost(self) -> None:
-        """The group has forgotten this member: others may read its partitions already."""
-        lost = set(self._parts.positions)
-        self._member.lost_taken_note_of()
-        if lost:
-            log.warning("[group %s] lost %s", self._group.group_id, _names(lost))
-            self._parts.metrics.coordinator.rebalance_failed(self._parts.now())
-        self._assign(())
-        await self._parts.listeners.lost(lost)
 
     async def _prepare(self) -> None:
         """What comes before a join: a commit of what was done, and the revocation of what is not kept."""
@@ -185,33 +156,14 @@ class ClassicRunner:
             going = set(positions)
         positions.revoke_soon(going)
         commits = parts.commits_before_revoking and len(positions) and self._member.generation >= 0
-        if commits and self._commit is None:
-            self._commit = asyncio.get_running_loop().create_task(self._commit_all(going), name="ottla-commit")
-        if self._commit is not None:
-            if not self._commit.done():
-                return
-            self._commit.result()
-            self._commit = None
+        if (commits or self._commit is not None) and not await self._commit_first(going, persists=False):
+            return
         if going:
-            self._assign(set(positions) - going)
-            log.info("[group %s] revoked %s", self._group.group_id, _names(going))
-            await parts.listeners.revoked(going)
-        # A listener may have changed the subscription: what the group is told is read now.
+            await self._revoke(going)
+        # A listener may have changed the subscription: what is sent to the group is read now.
         self._joined_version = parts.subscription.version
         self._join = asyncio.get_running_loop().create_task(self._join_and_sync(), name="ottla-join")
         self._join.add_done_callback(lambda done: parts.moved.fire())
-
-    async def _commit_all(self, going: set[TopicPartition]) -> None:
-        """Before a revocation. It cannot be allowed to hold up the group: what it does not reach is read again."""
-        parts = self._parts
-        try:
-            deadline = Deadline.after(self._member.options.max_poll_interval_s)
-            await parts.cursor.release(going)
-            await self._group.commits.commit(as_offsets(parts.consumed()), deadline)
-        except OttlaError as error:
-            log.warning("[group %s] the commit before a rebalance failed: %s", self._group.group_id, error)
-        finally:
-            parts.moved.fire()
 
     async def _take_assignment(self) -> None:
         parts, member = self._parts, self._member
@@ -221,27 +173,15 @@ class ClassicRunner:
             # Cooperative: what goes to others is given up now, and another round hands it on.
             parts.positions.revoke_soon(revoked)
             if parts.commits_before_revoking:
-                await self._commit_all(revoked)
-            self._assign(new & old)
-            log.info("[group %s] revoked %s", self._group.group_id, _names(revoked))
-            await parts.listeners.revoked(revoked)
+                await self._commit_all(revoked, persists=False)
+            await self._revoke(revoked)
             self._reason = "partitions were given up for other members"
             member.rejoin()
-        parts.positions.keep_all()
-        self._assign(new, announced=False)
         log.info(
-            "[group %s] assigned %s in generation %d", self._group.group_id, _names(added) or "nothing new",
+            "[group %s] assigned %s in generation %d", self._group.group_id, names_of(added) or "nothing new",
             member.generation,
         )  # fmt: skip
-        await parts.listeners.assigned(added)
-        parts.positions.announce(new)
-        parts.metrics.coordinator.rebalance_ended(parts.now())
-
-    def _assign(self, partitions: tuple[TopicPartition, ...] | set[TopicPartition], *, announced: bool = True) -> None:
-        gone = set(self._parts.positions) - set(partitions)
-        self._parts.positions.assign(partitions, asks_group=True, announced=announced)
-        self._parts.cursor.drop(gone)
-        self._topics.note_leaders()
+        await self._take(new, added)
 
     async def _join_and_sync(self) -> None:
         """Until this member has an assignment, or has to give up what it holds first."""
@@ -324,7 +264,7 @@ class ClassicRunner:
             now = parts.now()
             if due is None:
                 if member.state is State.UNJOINED:
-                    return  # the next join starts anew
+                    return  # the next join starts from the beginning
                 await self._generation_began.wait()
                 continue
             if not self._is_polled and (over_s := member.poll_overdue_s(self._last_poll, now)) > 0:
@@ -379,39 +319,22 @@ class ClassicRunner:
         request = member.leave_request("nobody polled for longer than max.poll.interval.ms")
         member.left()
         if request is not None:
-            await self._send_leave(request, Deadline.after(self._heartbeat_timeout_s))
-
-    async def _send_leave(self, request: object, deadline: Deadline) -> None:
-        try:
-            async with asyncio.timeout_at(deadline.at):
-                await self._group.coordinator.ask(request, LeaveGroupResponse, timeout_s=max(0.001, deadline.left_s))
-        except (OttlaError, TimeoutError) as error:
-            log.info("[group %s] could not say that it leaves: %s", self._group.group_id, error)
+            await self._send_leave(request, LeaveGroupResponse, Deadline.after(self._heartbeat_timeout_s))
 
     # -- leaving -------------------------------------------------------------------------------------------------------
 
     async def leave(self, deadline: Deadline) -> None:
-        member, parts = self._member, self._parts
-        rebalancing = self._join is not None
+        member = self._member
+        is_rebalancing = self._join is not None and len(self._parts.positions) > 0
         await self.stop()
-        going = set(parts.positions)
-        is_lost = member.is_lost or (rebalancing and bool(going)) or not member.member_id
         request = member.leave_request("the consumer is closed or has unsubscribed")
-        self._assign(())
-        if going:
-            await (parts.listeners.lost(going) if is_lost else parts.listeners.revoked(going))
+        await self._give_up_all(is_lost=member.is_lost or is_rebalancing or not member.member_id)
         if request is not None:
-            await self._send_leave(request, deadline)
+            await self._send_leave(request, LeaveGroupResponse, deadline)
         member.left()
         member.lost_taken_note_of()
 
     async def stop(self) -> None:
-        tasks = [task for task in (self._join, self._commit, self._heartbeats) if task is not None]
+        tasks = self._join, self._commit, self._heartbeats
         self._join = self._commit = self._heartbeats = None
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _names(partitions: set[TopicPartition]) -> str:
-    return ", ".join(map(str, sorted(partitions)))
+        await cancelled(*tasks)

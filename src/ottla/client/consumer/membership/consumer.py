@@ -31,7 +31,7 @@ class State(Enum):
     UNSUBSCRIBED = auto()
     JOINING = auto()
     RECONCILING = auto()  # what is assigned differs from what is owned
-    ACKNOWLEDGING = auto()  # what is owned has changed, and the coordinator is to be told at once
+    ACKNOWLEDGING = auto()  # what is owned has changed, and is to be sent to the coordinator at once
     STABLE = auto()
     FENCED = auto()  # the coordinator has forgotten this member: give everything up, then join
     STALE = auto()  # left because nobody polled; joins with the next poll
@@ -76,7 +76,7 @@ class Interest(NamedTuple):
 
 
 class _Confirmed(NamedTuple):
-    """What the coordinator was told and has confirmed: it need not be said again."""
+    """What was sent to the coordinator and confirmed by it: it need not be sent again."""
 
     interest: Interest
     owned: frozenset[TopicIdPartition]
@@ -91,7 +91,7 @@ class ConsumerMember:
         self.owned: frozenset[TopicIdPartition] = frozenset()  # what we read
         self.interest = Interest()
         self._said: _Confirmed | None = None
-        self._sent: _Confirmed | None = None  # in the request that is under way
+        self._sent: _Confirmed | None = None  # in the request in flight
         self._interval_s = FIRST_INTERVAL_S
         self._due = 0.0
 
@@ -185,7 +185,7 @@ class ConsumerMember:
         return step
 
     def beat_at_once(self) -> None:
-        """Something is to be found out or told before the interval is over."""
+        """Something is to be asked for or sent before the interval is over."""
         self._due = 0.0
 
     def failed(self, now: float, pause_s: float) -> None:

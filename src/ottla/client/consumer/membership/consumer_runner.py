@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 from uuid import UUID
 
-from ottla.client.consumer.commits import Identity, Outcome, as_offsets
+from ottla.client.consumer.commits import Identity, Outcome
 from ottla.client.consumer.membership.classic import Step
 from ottla.client.consumer.membership.consumer import (
     ConsumerMember,
@@ -19,7 +19,7 @@ from ottla.client.consumer.membership.consumer import (
     Interest,
     State,
 )
-from ottla.client.consumer.membership.runner import UNPOLLED
+from ottla.client.consumer.membership.runner import UNPOLLED, Runner, cancelled, names_of
 from ottla.client.consumer.parts import GroupParts, Parts
 from ottla.client.consumer.subscription import BrokerPattern
 from ottla.client.consumer.topic_watch import TopicWatch
@@ -34,10 +34,10 @@ from ottla.runtime.signal import Signal
 log = logging.getLogger("ottla.client.consumer")
 
 
-class ConsumerRunner:
+class ConsumerRunner(Runner):
     def __init__(self, parts: Parts, group: GroupParts, topics: TopicWatch) -> None:
+        super().__init__(parts, group, topics)
         settings = parts.settings
-        self._parts, self._group, self._topics = parts, group, topics
         self._member = ConsumerMember(
             ConsumerOptions(
                 group.group_id,
@@ -49,13 +49,9 @@ class ConsumerRunner:
             )
         )
         self._heartbeats: asyncio.Task[None] | None = None
-        self._commit: asyncio.Task[None] | None = None
         self._resolving: asyncio.Task[None] | None = None
         self._names: dict[UUID, str] = {}
         self._beat_now = Signal()
-        self._failure: OttlaError | None = None
-        self._is_polled = False
-        self._last_poll = 0.0
 
     # -- who we are ----------------------------------------------------------------------------------------------------
 
@@ -73,31 +69,16 @@ class ConsumerRunner:
             self._member.beat_at_once()
             self._beat_now.fire()
 
-    # -- the user's time -----------------------------------------------------------------------------------------------
-
-    def poll_began(self) -> None:
-        self._is_polled = True
-        self._last_poll = self._parts.now()
-
-    def poll_ended(self) -> None:
-        self._is_polled = False
-        self._last_poll = self._parts.now()
-
     def enforce_rebalance(self, reason: str) -> None:
         """The coordinator assigns by itself: there is nothing to enforce."""
 
     def topics_seen(self) -> None:
         self._learn_names()
 
-    def next_look(self, now: float) -> float | None:
-        return None
-
     # -- reconciliation ------------------------------------------------------------------------------------------------
 
     async def advance(self) -> None:
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+        self._raise_failure()
         if not self._parts.subscription.is_of_group:
             return
         member = self._member
@@ -120,12 +101,7 @@ class ConsumerRunner:
             self._heartbeats = asyncio.get_running_loop().create_task(self._beat(), name="ottla-heartbeats")
 
     async def _give_up_lost(self) -> None:
-        lost = set(self._parts.positions)
-        if lost:
-            log.warning("[group %s] lost %s", self._group.group_id, _texts(lost))
-            self._parts.metrics.coordinator.rebalance_failed(self._parts.now())
-        self._assign(())
-        await self._parts.listeners.lost(lost)
+        await self._lose_all()
         self._member.gave_up_everything()
         self._beat_now.fire()
 
@@ -150,24 +126,14 @@ class ConsumerRunner:
         parts.metrics.coordinator.rebalance_began(parts.now())
         if revoked:
             parts.positions.revoke_soon(revoked)
-            if parts.commits_before_revoking and self._commit is None:
-                self._commit = asyncio.get_running_loop().create_task(self._commit_all(revoked), name="ottla-commit")
-        if self._commit is not None:
-            if not self._commit.done():
-                return
-            self._commit.result()
-            self._commit = None
+        commits = bool(revoked) and parts.commits_before_revoking
+        if (commits or self._commit is not None) and not await self._commit_first(revoked, persists=True):
+            return
         if revoked:
-            self._assign(owned & new)
-            log.info("[group %s] revoked %s", self._group.group_id, _texts(revoked))
-            await parts.listeners.revoked(revoked)
-        parts.positions.keep_all()
-        self._assign(new, announced=False)
+            await self._revoke(revoked)
         if added:
-            log.info("[group %s] assigned %s in epoch %d", self._group.group_id, _texts(added), member.epoch)
-        await parts.listeners.assigned(added)
-        parts.positions.announce(new)
-        parts.metrics.coordinator.rebalance_ended(parts.now())
+            log.info("[group %s] assigned %s in epoch %d", self._group.group_id, names_of(added), member.epoch)
+        await self._take(new, added)
         member.acknowledge(wanted.values())
         self._beat_now.fire()
 
@@ -186,23 +152,6 @@ class ConsumerRunner:
         finally:
             self._resolving = None
             self._parts.moved.fire()
-
-    def _assign(self, partitions: tuple[TopicPartition, ...] | set[TopicPartition], *, announced: bool = True) -> None:
-        gone = set(self._parts.positions) - set(partitions)
-        self._parts.positions.assign(partitions, asks_group=True, announced=announced)
-        self._parts.cursor.drop(gone)
-        self._topics.note_leaders()
-
-    async def _commit_all(self, going: set[TopicPartition]) -> None:
-        parts = self._parts
-        try:
-            deadline = Deadline.after(self._member.options.max_poll_interval_s)
-            await parts.cursor.release(going)
-            await self._group.commits.commit(as_offsets(parts.consumed()), deadline, persists=True)
-        except OttlaError as error:
-            log.warning("[group %s] the commit before a rebalance failed: %s", self._group.group_id, error)
-        finally:
-            parts.moved.fire()
 
     # -- heartbeats ----------------------------------------------------------------------------------------------------
 
@@ -255,41 +204,21 @@ class ConsumerRunner:
         request = member.leave_request()
         member.went_stale()
         if request is not None:
-            await self._send_leave(request, Deadline.after(self._parts.settings.request_timeout_s))
-
-    async def _send_leave(self, request: object, deadline: Deadline) -> None:
-        try:
-            async with asyncio.timeout_at(deadline.at):
-                await self._group.coordinator.ask(
-                    request,
-                    ConsumerGroupHeartbeatResponse,
-                    timeout_s=max(0.001, deadline.left_s),
-                )
-        except (OttlaError, TimeoutError) as error:
-            log.info("[group %s] could not say that it leaves: %s", self._group.group_id, error)
+            deadline = Deadline.after(self._parts.settings.request_timeout_s)
+            await self._send_leave(request, ConsumerGroupHeartbeatResponse, deadline)
 
     # -- leaving -------------------------------------------------------------------------------------------------------
 
     async def leave(self, deadline: Deadline) -> None:
-        member, parts = self._member, self._parts
+        member = self._member
         await self.stop()
-        going = set(parts.positions)
-        is_lost = member.state in (State.FENCED, State.STALE, State.FATAL)
         request = member.leave_request()
-        self._assign(())
-        if going:
-            await (parts.listeners.lost(going) if is_lost else parts.listeners.revoked(going))
+        await self._give_up_all(is_lost=member.state in (State.FENCED, State.STALE, State.FATAL))
         if request is not None:
-            await self._send_leave(request, deadline)
+            await self._send_leave(request, ConsumerGroupHeartbeatResponse, deadline)
         member.left()
 
     async def stop(self) -> None:
-        tasks = [task for task in (self._heartbeats, self._commit, self._resolving) if task is not None]
+        tasks = self._heartbeats, self._commit, self._resolving
         self._heartbeats = self._commit = None
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _texts(partitions: set[TopicPartition]) -> str:
-    return ", ".join(map(str, sorted(partitions)))
+        await cancelled(*tasks)
