@@ -1,6 +1,6 @@
 """What a controller sends to the brokers after a change: gathered by broker, in the order that it must have. Pure.
 
-A broker first hears which partitions it leads or follows (LeaderAndIsr), then what the cluster looks like
+A broker first learns which partitions it leads or follows (LeaderAndIsr), then what the cluster looks like
 (UpdateMetadata), then which replicas it is to stop (StopReplica). Each kind is one request for all partitions of a
 batch. The states are those of the context when the requests are made.
 """
@@ -148,7 +148,10 @@ def _metadata_of_topics(
     topics: dict[str, UpdateMetadataTopicState] = {}
     for partition in partitions:
         topic = context.topics.get(partition.topic)
-        if topic is None or topic.partitions[partition.partition].version == NOT_WRITTEN:
+        if topic is None:
+            continue
+        # One that is being deleted leaves the metadata also where its state is gone already.
+        if topic.partitions[partition.partition].version == NOT_WRITTEN and topic.name not in context.deleting:
             continue
         group = topics.get(topic.name)
         if group is None:

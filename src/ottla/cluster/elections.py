@@ -1,6 +1,6 @@
 """Who leads a partition after a broker came back, or after it lost replicas with a log directory. Pure.
 
-Every election has an epoch of its own, even where the same broker wins: whoever was told of the old leadership can see
+Every election has an epoch of its own, even where the same broker wins: whoever knows the old leadership can see
 that it is over.
 """
 

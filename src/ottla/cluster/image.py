@@ -22,7 +22,7 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class BrokerEndpoint:
     """Where a listener of a broker is reached."""
 
     host: str
@@ -35,7 +35,7 @@ class BrokerNode:
     """A broker that is alive; `epoch` tells its incarnations apart."""
 
     node_id: int
-    endpoints: Mapping[str, Endpoint]  # by listener name
+    endpoints: Mapping[str, BrokerEndpoint]  # by listener name
     rack: str | None = None
     epoch: int = -1
 
@@ -44,7 +44,8 @@ class BrokerNode:
 class PartitionState:
     """Who holds a partition. `version` is the metadata store's, for conditional changes.
 
-    `offline` names the brokers that lost their replica with a log directory. No store keeps it: a start finds it anew.
+    `offline` names the brokers that lost their replica with a log directory. No store keeps it: a start finds it out
+    again.
     """
 
     replicas: tuple[int, ...]
@@ -73,7 +74,7 @@ class TopicState:
 class TopicChanges:
     """From one image to another: topics that are new or not as before, and those that went, as they were.
 
-    A topic that was deleted and made anew under its name is among both.
+    A topic that was deleted and recreated under its name is among both.
     """
 
     changed: tuple[TopicState, ...] = ()
@@ -111,7 +112,7 @@ class ClusterImage:
             return None
         return topic.partitions[partition.partition]
 
-    def endpoint(self, node_id: int, listener_name: str) -> Endpoint | None:
+    def endpoint(self, node_id: int, listener_name: str) -> BrokerEndpoint | None:
         """Where a broker is reached by a listener; None if the broker, or that listener of it, is not known."""
         broker = self.brokers.get(node_id)
         return None if broker is None else broker.endpoints.get(listener_name)

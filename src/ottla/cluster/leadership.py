@@ -1,7 +1,7 @@
 """Who leads a partition: one function for each reason to ask. Pure.
 
 Every change that a controller makes to the state of a partition begins a new leader epoch, even where the leader stays:
-whoever was told of the old state can see that it is over. None means that there is nothing to change, or nothing that
+whoever knows the old state can see that it is over. None means that there is nothing to change, or nothing that
 could be done without losing records.
 
 `online` are the brokers whose replica of the partition is online: alive, and their log directory works.

@@ -1,4 +1,4 @@
-"""UpdateMetadata: what a broker knows of its cluster after the controller told it what changed. Pure."""
+"""UpdateMetadata: what a broker knows of its cluster after the controller has sent it what changed. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ottla.cluster.control_batch import BEING_DELETED, SECURITY_PROTOCOLS
-from ottla.cluster.image import NO_LEADER, BrokerNode, ClusterImage, Endpoint, PartitionState, TopicState
+from ottla.cluster.image import NO_LEADER, BrokerEndpoint, BrokerNode, ClusterImage, PartitionState, TopicState
 from ottla.protocol.messages.replication import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
@@ -16,22 +16,22 @@ from ottla.protocol.messages.replication import (
 from ottla.protocol.wire import ZERO_UUID
 
 PROTOCOL_NAMES: Final = {number: name for name, number in SECURITY_PROTOCOLS.items()}
-# In place of a partition of which nothing was told: it has no state yet, because none of its brokers was ever there.
+# In place of a partition that was not sent: it has no state yet, because none of its brokers was ever there.
 UNTOLD: Final = PartitionState((), NO_LEADER, leader_epoch=-1, isr=(), version=-1)
 
 
 def updated(image: ClusterImage, request: UpdateMetadataRequest) -> ClusterImage:
     """The image afterwards: the brokers are those of the request, its partitions join those that are known."""
-    brokers = [_broker(told, image) for told in request.live_brokers]
+    brokers = [_broker(sent, image) for sent in request.live_brokers]
     image = image.with_brokers(brokers, request.controller_id)
     changed: list[TopicState] = []
     removed: list[str] = []
-    for told in _by_topic(request):
-        topic = _topic(image.topics.get(told.topic_name), told)
+    for sent in _by_topic(request):
+        topic = _topic(image.topics.get(sent.topic_name), sent)
         if topic is not None:
             changed.append(topic)
-        elif told.topic_name in image.topics:
-            removed.append(told.topic_name)
+        elif sent.topic_name in image.topics:
+            removed.append(sent.topic_name)
     return image.with_topics(changed, removed) if changed or removed else image
 
 
@@ -47,44 +47,44 @@ def _by_topic(request: UpdateMetadataRequest) -> Iterable[UpdateMetadataTopicSta
     return topics.values()
 
 
-def _broker(told: UpdateMetadataBroker, image: ClusterImage) -> BrokerNode:
+def _broker(sent: UpdateMetadataBroker, image: ClusterImage) -> BrokerNode:
     endpoints = {
-        endpoint.listener: Endpoint(endpoint.host, endpoint.port, PROTOCOL_NAMES[endpoint.security_protocol])
-        for endpoint in told.endpoints
+        endpoint.listener: BrokerEndpoint(endpoint.host, endpoint.port, PROTOCOL_NAMES[endpoint.security_protocol])
+        for endpoint in sent.endpoints
     }
-    broker = BrokerNode(told.id, endpoints, told.rack)
-    known = image.brokers.get(told.id)
+    broker = BrokerNode(sent.id, endpoints, sent.rack)
+    known = image.brokers.get(sent.id)
     return known if known == broker else broker
 
 
-def _topic(known: TopicState | None, told: UpdateMetadataTopicState) -> TopicState | None:
-    """The topic with what was told of its partitions; None where none is left."""
-    topic_id = told.topic_id
+def _topic(known: TopicState | None, sent: UpdateMetadataTopicState) -> TopicState | None:
+    """The topic with the states of its partitions that were sent; None where none is left."""
+    topic_id = sent.topic_id
     if topic_id == ZERO_UUID and known is not None:
         topic_id = known.topic_id
     partitions = [] if known is None or known.topic_id != topic_id else list(known.partitions)
-    for state in told.partition_states:
+    for state in sent.partition_states:
         missing = state.partition_index + 1 - len(partitions)
         partitions += [UNTOLD] * missing
         partitions[state.partition_index] = UNTOLD if state.leader == BEING_DELETED else _partition(state)
     if all(state is UNTOLD for state in partitions):
         return None
-    return TopicState(told.topic_name, topic_id, tuple(partitions))
+    return TopicState(sent.topic_name, topic_id, tuple(partitions))
 
 
-def _partition(told: UpdateMetadataPartitionState) -> PartitionState:
+def _partition(sent: UpdateMetadataPartitionState) -> PartitionState:
     return PartitionState(
-        replicas=tuple(told.replicas),
-        leader=told.leader,
-        leader_epoch=told.leader_epoch,
-        isr=tuple(told.isr),
-        version=told.zk_version,
-        offline=tuple(told.offline_replicas),
+        replicas=tuple(sent.replicas),
+        leader=sent.leader,
+        leader_epoch=sent.leader_epoch,
+        isr=tuple(sent.isr),
+        version=sent.zk_version,
+        offline=tuple(sent.offline_replicas),
     )
 
 
 def new_topics(before: ClusterImage, after: ClusterImage) -> list[TopicState]:
-    """Topics that `before` did not have, also those that were deleted and made anew under their name."""
+    """Topics that `before` did not have, also those that were deleted and recreated under their name."""
     return [
         topic
         for topic in after.changes_since(before).changed

@@ -12,7 +12,8 @@ from typing import Any
 from urllib.parse import quote, unquote
 from uuid import UUID
 
-from ottla.cluster.image import BrokerNode, Endpoint, PartitionState, TopicState
+from ottla.cluster.features import registered_features
+from ottla.cluster.image import BrokerEndpoint, BrokerNode, PartitionState, TopicState
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition, parse_topic_id, topic_id_text
 
@@ -97,13 +98,13 @@ def broker_path(node_id: int) -> str:
 
 
 def consumer_offset_path(group: str, topic: str, index: int) -> str:
-    """Where the oldest consumers keep an offset; a group that is no plain word is quoted."""
+    """Where the oldest consumers keep an offset; a group that is not a plain word is quoted."""
     return f"/consumers/{quote(group, safe='')}/offsets/{topic}/{index}"
 
 
 def config_path(kind: str, name: str) -> str:
-    """`kind` is topics, brokers, users …; a name that is no plain word is quoted as Kafka does."""
-    return f"{CONFIGS}/{kind}/{name if name == DEFAULT_ENTITY else quote(name, safe='')}"
+    """`kind` is topics, brokers, users …; a name that is not a plain word is quoted as Kafka does: a tilde too."""
+    return f"{CONFIGS}/{kind}/{name if name == DEFAULT_ENTITY else quote(name, safe='').replace('~', '%7E')}"
 
 
 def config_name(path_segment: str) -> str:
@@ -138,14 +139,14 @@ def encode_broker(broker: BrokerNode, now_ms: int) -> bytes:
         "timestamp": str(now_ms),
         "endpoints": [f"{name}://{_address(end)}" for name, end in broker.endpoints.items()],
         "listener_security_protocol_map": {name: end.security_protocol for name, end in broker.endpoints.items()},
-        "features": {},
+        "features": registered_features(),
     }
     if broker.rack is not None:
         value["rack"] = broker.rack
     return encode(value)
 
 
-def _address(endpoint: Endpoint) -> str:
+def _address(endpoint: BrokerEndpoint) -> str:
     return f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
 
 
@@ -158,10 +159,19 @@ def decode_broker(path: str, data: bytes, node_id: int, epoch: int) -> BrokerNod
         for text in value["endpoints"]:
             name, _, address = text.partition("://")
             host, _, port = address.rpartition(":")
-            endpoints[name] = Endpoint(host.strip("[]"), int(port), protocols.get(name, name))
+            endpoints[name] = BrokerEndpoint(host.strip("[]"), int(port), protocols.get(name, name))
         return BrokerNode(node_id, endpoints, value.get("rack"), epoch)
     except (KeyError, ValueError, AttributeError, TypeError) as error:
         raise MetadataError(path, f"is not a broker: {error!r}") from error
+
+
+def decode_features(path: str, data: bytes) -> dict[str, int]:
+    """The highest version of each feature that a broker has registered."""
+    value = decode(path, data)
+    try:
+        return {name: int(versions["max_version"]) for name, versions in (value.get("features") or {}).items()}
+    except (KeyError, ValueError, AttributeError, TypeError) as error:
+        raise MetadataError(path, f"has features that cannot be read: {error!r}") from error
 
 
 def encode_controller(node_id: int, now_ms: int) -> bytes:
@@ -250,21 +260,21 @@ class PartitionAssignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class TopicAssignment:
     """What the node of a topic says; one from before there were topic ids has none."""
 
     topic_id: UUID | None
     partitions: tuple[PartitionAssignment, ...]
 
 
-def decode_assignment(path: str, data: bytes) -> Assignment:
+def decode_assignment(path: str, data: bytes) -> TopicAssignment:
     value = decode(path, data)
     try:
         replicas = {int(index): tuple(nodes) for index, nodes in value["partitions"].items()}
         if sorted(replicas) != list(range(len(replicas))):
             raise MetadataError(path, "has gaps in its partitions")
         adding, removing = value.get("adding_replicas") or {}, value.get("removing_replicas") or {}
-        return Assignment(
+        return TopicAssignment(
             parse_topic_id(value["topic_id"]) if value.get("topic_id") else None,
             tuple(
                 PartitionAssignment(

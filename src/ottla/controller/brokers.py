@@ -93,7 +93,7 @@ async def _brokers_joined(term: Term, peers: Peers, joined: Iterable[BrokerNode]
         logger.info("broker %d has joined the cluster, in epoch %d", broker.node_id, broker.epoch)
         context.brokers[broker.node_id] = broker
         peers.add(broker)
-    # Who is alive must be known before anybody is told to follow one of them.
+    # A broker must know who is alive before it is sent to follow one of them.
     term.batch.update_metadata(others)
     term.send()
     arrived = {broker.node_id for broker in joined}
@@ -140,7 +140,7 @@ async def shut_down(term: Term, node_id: int, broker_epoch: int) -> list[TopicPa
     def rule(partition: TopicPartition, state: PartitionState, online: list[int]) -> PartitionState | None:
         return remove_replica(state, node_id)
 
-    await change(term, followed, rule)
+    await change(term, followed, rule, leaving=node_id)
     term.send()
     return [partition for partition in led if context.state(partition).leader == node_id]
 
@@ -149,7 +149,7 @@ async def shut_down(term: Term, node_id: int, broker_epoch: int) -> list[TopicPa
 
 
 async def directories_failed(term: Term) -> None:
-    """Brokers that announced a failed log directory are asked about all their replicas: the answers tell which."""
+    """Brokers that announced a failed log directory are asked which of their replicas are lost."""
     names = await term.children(nodes.LOG_DIR_EVENTS)
     paths = {name: f"{nodes.LOG_DIR_EVENTS}/{name}" for name in names}
     for name, node in (await term.get_many(paths)).items():

@@ -49,7 +49,7 @@ from ottla.store.api import (
     Store,
     StoreError,
     StoreUnavailable,
-    Watch,
+    StoreWatch,
 )
 
 logger = logging.getLogger(__name__)
@@ -79,34 +79,38 @@ class Controller:
         self._settings = settings
         self._rng = rng
         self._now_ms = now_ms
-        self._changed = Signal()  # the node of the controller, or the session
+        self._changed = Signal()  # the node of the controller, or whether this broker wants to be it
+        self._ended = Signal()  # a term
+        self._has_stood_down = False
         self._active: _Active | None = None
         self._context: ControllerContext | None = None  # of the latest term
 
     @property
     def is_active(self) -> bool:
-        return self._active is not None and self._active.is_ready
+        """From the election on: whoever is announced as the controller takes requests, which wait for the take-over."""
+        return self._active is not None and not self._active.is_over
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Until it is cancelled, or stands down."""
         session = self._store.session
         watch = self._store.watch_node(nodes.CONTROLLER, self._changed.fire)
         try:
-            while True:
+            while not self._has_stood_down:
                 if session.state is not SessionState.CONNECTED:
-                    await session.changed.wait()
+                    await wait_any((self._changed, session.changed), None)
                     continue
                 elected = await self._try_election()
                 if elected is not None:
                     await self._serve(elected)
                 else:
                     await wait_any((self._changed, session.changed), None)
+            await self.resign()  # elected while it stood down
         finally:
             watch.cancel()
 
     async def ask(self, work: Callable[[Term], Awaitable[Answer]]) -> Answer:
         """Has an event handled and returns what it answers; NOT_CONTROLLER where another broker is to be asked."""
-        if self._active is None or not self._active.is_ready:
+        if self._active is None or self._active.is_over:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
         return await self._active.ask(work)
 
@@ -174,22 +178,39 @@ class Controller:
         try:
             while not serving.done():
                 session = self._store.session
-                if session.state is SessionState.LOST or session.session_id != session_id:
+                if session.state is SessionState.LOST or session.session_id != session_id or self._has_stood_down:
                     break
                 # Whatever wakes us, the term goes on unless the session is over or the node is somebody else's.
-                await _first_of(serving, wait_any((session.changed,), None))
+                await _first_of(serving, wait_any((session.changed, self._changed), None))
         finally:
-            self._active = None
             active.end()
             serving.cancel()
             await asyncio.wait((serving,))
+            self._active = None
+            self._ended.fire()
             logger.info("broker %d is no longer the controller of epoch %d", self._node_id, context.epoch)
         failure = None if serving.cancelled() else serving.exception()
         if failure is not None and not isinstance(failure, ControllerMoved):
-            # What is known may be wrong by now. Whoever is elected next reads everything anew, be it this broker.
+            # What is known may be wrong by now. Whoever is elected next reads everything again, even this broker.
             logger.error("the controller failed in epoch %d and resigns", context.epoch, exc_info=failure)
             await self.resign()
             await asyncio.sleep(FAILED_PAUSE_S)
+
+    async def stand_down(self, patience_s: float) -> None:
+        """Has another broker be elected, if this one is the controller, and is not elected again.
+
+        What it has decided is sent to the brokers first, as long as that takes less than `patience_s`: otherwise they
+        wait until the next controller has read everything.
+        """
+        active = self._active
+        if active is not None:
+            await active.wait_until_sent(patience_s)
+        self._has_stood_down = True
+        while self._active is not None:
+            self._changed.fire()
+            await self._ended.wait()
+        self._changed.fire()
+        await self.resign()
 
     async def resign(self) -> None:
         """Lets another broker be elected at once, before the session ends, if this one is the controller."""
@@ -225,26 +246,30 @@ class _Active:
         self._due: set[str] = set()  # what is in the queue already and need not be twice
         self._waiting: dict[asyncio.Future[Any], None] = {}
         self._more = Signal()
-        self._watches: list[Watch] = []
-        self._topic_watches: dict[str, Watch] = {}
+        self._watches: list[StoreWatch] = []
+        self._topic_watches: dict[str, StoreWatch] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._is_over = False
-        self.is_ready = False
+        self.is_over = False
 
     async def run(self) -> None:
         """Takes over, then handles one event after the other, until the term is over."""
         await self._take_over()
-        self.is_ready = True
         while True:
             while self._queue:
                 await self._queue.popleft()()
                 self._term.send()
             await self._more.wait()
 
+    async def wait_until_sent(self, patience_s: float) -> None:
+        """Until brokers have answered all that follows from the events so far."""
+        with suppress(TimeoutError, ApiError):
+            async with asyncio.timeout(patience_s):
+                await self.ask(_nothing)
+                await self._peers.wait_until_answered()
+
     def end(self) -> None:
         """Drops everything at once."""
-        self._is_over = True
-        self.is_ready = False
+        self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
         for watch in (*self._watches, *self._topic_watches.values()):
@@ -258,13 +283,13 @@ class _Active:
     # -- the queue -----------------------------------------------------------------------------------------------------
 
     def _enqueue(self, work: Callable[[], Awaitable[None]]) -> None:
-        if not self._is_over:
+        if not self.is_over:
             self._queue.append(work)
             self._more.fire()
 
     def _look(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Something changed in the store: it is looked at once, however often it changed before that."""
-        if name in self._due or self._is_over:
+        if name in self._due or self.is_over:
             return
         self._due.add(name)
 
@@ -314,6 +339,7 @@ class _Active:
         for topic in await topics.read_topics(term, names, self._new_topic_id, written):
             context.set_topic(topic)
             self._watch_topic(topic.name)
+        await self._deletions.read_marks()
         # Brokers must know who is alive before they are asked to follow one of them.
         term.batch.update_metadata(context.brokers)
         term.send()
@@ -470,6 +496,10 @@ class _Active:
 
     async def _rebalance(self) -> None:
         await elections.rebalance_leaders(self._term)
+
+
+async def _nothing(term: Term) -> None:
+    """An event of its own: those before it have been handled when it is."""
 
 
 def _deleted(request: StopReplicaRequest, answer: StopReplicaResponse) -> list[tuple[TopicPartition, ErrorCode]]:

@@ -29,6 +29,11 @@ class Deletions:
 
     async def follow_marks(self) -> None:
         """Somebody wants topics deleted."""
+        await self.read_marks()
+        await self.resume()
+
+    async def read_marks(self) -> None:
+        """Learns which topics are to go: from here on they get no leaders, and no states where those are gone."""
         term, context = self._term, self._term.context
         marked = set(await term.children(nodes.DELETIONS))
         dropped = marked if not term.settings.deletes_topics else marked - context.topics.keys()
@@ -36,7 +41,6 @@ class Deletions:
         for name in sorted(marked - dropped - context.deleting):
             logger.info("the deletion of topic %s has begun", name)
             context.deleting.add(name)
-        await self.resume()
 
     async def resume(self) -> None:
         """Goes on with the topics whose replicas are all online."""

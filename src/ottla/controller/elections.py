@@ -20,10 +20,13 @@ logger = logging.getLogger(__name__)
 Rule = Callable[[TopicPartition, PartitionState, list[int]], PartitionState | None]
 
 
-async def change(term: Term, partitions: Iterable[TopicPartition], rule: Rule) -> set[TopicPartition]:
+async def change(
+    term: Term, partitions: Iterable[TopicPartition], rule: Rule, *, leaving: int | None = None
+) -> set[TopicPartition]:
     """Applies a rule until it has nothing more to say or was written; returns the partitions that changed.
 
-    A state that somebody else changed meanwhile is decided about anew: the rule sees the newer one.
+    A state that somebody else changed meanwhile is decided again: the rule sees the newer one. `leaving`: a broker
+    whose replicas have been stopped; it would take a new state as a request to follow again.
     """
     changed: set[TopicPartition] = set()
     left = list(partitions)
@@ -41,7 +44,7 @@ async def change(term: Term, partitions: Iterable[TopicPartition], rule: Rule) -
         changed |= written
         left = [partition for partition in decided if partition not in written]
     for partition in changed:
-        term.notify_replicas(partition)
+        term.notify_replicas(partition, leaving=leaving)
     return changed
 
 

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 async def begin(term: Term, partition: TopicPartition, replicas: Sequence[int]) -> None:
-    """Starts a move, or turns one that is under way; ApiError says why not."""
+    """Starts a move, or gives one that is in progress another target; ApiError says why not."""
     context = term.context
     state = _known(term, partition)
     moves.check_replicas(replicas, context.brokers)

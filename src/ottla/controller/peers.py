@@ -23,6 +23,10 @@ class Peers(Protocol):
 
     def send(self, node_id: int, request: ControlRequest, on_answer: OnAnswer) -> None: ...
 
+    async def wait_until_answered(self) -> None:
+        """Until every broker has answered all that was sent to it, or was removed."""
+        ...
+
     def close(self) -> None:
         """The term is over: what waits is dropped."""
         ...

@@ -1,4 +1,4 @@
-"""What the configuration tells a controller."""
+"""The settings of a controller."""
 
 from __future__ import annotations
 

@@ -77,9 +77,10 @@ class Term:
             for request in requests:
                 self._peers.send(node_id, request, partial(self._on_response, node_id, request))
 
-    def notify_replicas(self, partition: TopicPartition, *, is_new: bool = False) -> None:
-        """Adds a partition's state to the batch: for its replicas, and as metadata for all brokers."""
-        holders = [node for node in self.context.state(partition).replicas if node in self.context.brokers]
+    def notify_replicas(self, partition: TopicPartition, *, is_new: bool = False, leaving: int | None = None) -> None:
+        """Adds a partition's state to the batch: for its replicas except `leaving`, and as metadata for all brokers."""
+        replicas = self.context.state(partition).replicas
+        holders = [node for node in replicas if node in self.context.brokers and node != leaving]
         self.batch.lead_or_follow(holders, partition, is_new=is_new)
 
     # -- reading -------------------------------------------------------------------------------------------------------

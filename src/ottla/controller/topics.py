@@ -1,4 +1,4 @@
-"""Topics that appear in the store or grow: their partitions get a first state, and their brokers hear of it.
+"""Topics that appear in the store or grow: their partitions get a first state, which is sent to their brokers.
 
 Whoever creates a topic writes its assignment and nothing else; the controller sees it and does the rest. That is also
 what happens to a topic whose creation was cut off by a crash.
@@ -6,6 +6,7 @@ what happens to a topic whose creation was cut off by a crash.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -31,13 +32,12 @@ async def read_topics(
 
     `written` is filled with the commits that wrote the states.
     """
-    topics = []
-    written = {} if written is None else written
+    commits = {} if written is None else written
     found = await term.get_many({name: nodes.topic_path(name) for name in names})
-    for name, node in found.items():
-        if node is not None:
-            topics.append(await _read_topic(term, name, node, new_topic_id, written))
-    return topics
+    # All at once: a new controller that asked for one after the other would take a round trip for each topic.
+    return await asyncio.gather(
+        *(_read_topic(term, name, node, new_topic_id, commits) for name, node in found.items() if node is not None)
+    )
 
 
 async def _read_topic(
@@ -98,7 +98,7 @@ async def begin_partitions(term: Term, partitions: Iterable[TopicPartition]) -> 
     for partition in partitions:
         state = context.state(partition)
         online = context.online_replicas(partition)
-        if state.version == NOT_WRITTEN and online:
+        if state.version == NOT_WRITTEN and online and partition.topic not in context.deleting:
             new = elect_first(state.replicas, online)
             first[partition] = replace(new, adding=state.adding, removing=state.removing)
     if not first:

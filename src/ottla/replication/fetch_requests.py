@@ -17,7 +17,7 @@ from ottla.protocol.messages.fetch import (
     FetchTopic,
     ForgottenTopic,
 )
-from ottla.replication.fetch_sessions import EPOCH_MAX, INITIAL_EPOCH, NO_SESSION
+from ottla.replication.fetch_sessions import EPOCH_MAX, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
 
 SESSION_ERRORS = frozenset(
     {
@@ -98,6 +98,12 @@ class FetchSessionReader:
         else:
             self._epoch = 1 if self._epoch == EPOCH_MAX else self._epoch + 1
         return True
+
+    def last_request(self) -> SessionPart | None:
+        """What ends the session, so that the other side need not keep it; None where there is none."""
+        session_id, self._session_id = self._session_id, NO_SESSION
+        self.failed()
+        return None if session_id == NO_SESSION else SessionPart(session_id, FINAL_EPOCH, [], [])
 
     def failed(self) -> None:
         """No answer came, or none that counts: the other side may know more or less than we think."""

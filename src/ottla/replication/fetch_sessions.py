@@ -80,7 +80,7 @@ class FetchSession:
     def add(
         self, named: list[tuple[WantedKey, FetchPartition]], names: Names, *, is_follower: bool = False
     ) -> Steps[None]:
-        """A follower that names a partition in another epoch did not hear what was reported in the one before."""
+        """A follower that names a partition in another epoch did not get what was reported in the one before."""
         for number, (key, entry) in enumerate(named, 1):
             if number % STEP == 0:
                 yield
@@ -129,6 +129,10 @@ class FetchPlan:
         return NO_SESSION if self._session is None else self._session.session_id
 
     @property
+    def begins_session(self) -> bool:
+        return self._session is not None and not self._is_incremental
+
+    @property
     def wanted(self) -> list[tuple[WantedKey, FetchPartition]]:
         return self._wanted
 
@@ -173,7 +177,7 @@ class FetchSessions:
     def plan(self, request: FetchRequest, version: int, now_ms: int, names: Names = NO_NAMES) -> Steps[FetchPlan]:
         """Resolves the session of a request; ApiError where the reader and we do not agree on it.
 
-        In steps: a request may name very many topics. A reader has one request under way; one that comes with the
+        In steps: a request may name very many topics. A reader has one request in flight; one that comes with the
         same session meanwhile meets the next epoch.
         """
         named = yield from entries(request)
@@ -185,7 +189,7 @@ class FetchSessions:
             self._sessions.pop(request.session_id, None)
             session = self._open(uses_topic_ids, now_ms)
             if session is not None:
-                yield from session.add(named, names)  # what it forgets as well is not heard: there was nothing before
+                yield from session.add(named, names)  # what it forgets as well is ignored: there was nothing before
             return FetchPlan(session, named, names, is_incremental=False)
         known = self._sessions.get(request.session_id)
         if known is None:
@@ -207,6 +211,14 @@ class FetchSessions:
             return FetchPlan(None, named, names, is_incremental=False)
         wanted = [(key, wanted.entry) for key, wanted in known.partitions.items()]
         return FetchPlan(known, wanted, names, is_incremental=True)
+
+    def give_up(self, plan: FetchPlan) -> int:
+        """Nothing is answered this time: the id of the session that goes on, if one does. One that the reader has not
+        heard of does not (KIP-219)."""
+        if not plan.begins_session:
+            return plan.session_id
+        self._sessions.pop(plan.session_id, None)
+        return NO_SESSION
 
     def _open(self, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
         """A new session; None where there is no room, and the reader goes on without."""

@@ -3,14 +3,14 @@
 A follower asks from the end of its log on and says which epoch its last record is of. The leader answers with records
 that fit there, or with the place where both histories part (KIP-595): what lies behind it was never committed and is
 cut off. A follower whose place the leader does not have any more, or not yet, starts where the leader's log starts or
-ends. Everything is done in order, and each answer is held against the question: what the follower asked in an earlier
-epoch, or from another place, is not listened to.
+ends. Everything is done in order, and each answer is matched against the question: what the follower asked in an
+earlier epoch, or from another place, is ignored.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.fetch import PartitionData
@@ -56,6 +56,19 @@ class Ignore:
     """The response to a fetch from a position that is no longer current."""
 
 
+FIRST_PAUSE_S: Final = 0.02
+DOUBLED_MAX: Final = 16
+
+
+def pause_s(failures: int, longest_s: float) -> float:
+    """How long to wait after so many failures in a row, the last one included: each time twice as long.
+
+    After an election followers may know their new leader before it knows that it leads. Its writers wait for them, so
+    they ask again soon; `longest_s` is for a leader that stays away.
+    """
+    return min(longest_s, FIRST_PAUSE_S * (1 << min(failures - 1, DOUBLED_MAX)))
+
+
 Step: TypeAlias = Append | Truncate | FindRestartOffset | Pause | Stop | Ignore
 
 
@@ -67,11 +80,16 @@ class Follower:
     leader_epoch: int
     position: FetchPosition
     paused_until: float = 0.0  # by the loop's clock
+    failures: int = 0  # in a row
     is_caught_up: bool = False  # it had, at the last answer, all that the leader knew to be committed
     is_stopped: bool = False
 
     def is_ready(self, now: float) -> bool:
         return not self.is_stopped and now >= self.paused_until
+
+    def pause(self, now: float, longest_s: float) -> None:
+        self.failures += 1
+        self.paused_until = now + pause_s(self.failures, longest_s)
 
     def handle_response(self, asked: FetchPosition, data: PartitionData) -> Step:
         """What to do about the leader's response to a fetch from `asked`."""
@@ -81,6 +99,7 @@ class Follower:
             case ErrorCode.NONE if data.diverging_epoch is not None:
                 return Truncate(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             case ErrorCode.NONE:
+                self.failures = 0
                 return Append(data)
             case ErrorCode.OFFSET_OUT_OF_RANGE:
                 return FindRestartOffset()

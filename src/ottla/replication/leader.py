@@ -166,7 +166,7 @@ class Leader:
         """Only a replica of this partition may fetch as one, and not the leader from itself."""
         if node_id in self.followers:
             return
-        # One that names our epoch may have heard of a move before we did, and asks again.
+        # One that names our epoch may know of a move before we do, and asks again.
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER if current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
         raise ApiError(code, f"broker {node_id} is not a follower of this partition")
 

@@ -10,7 +10,7 @@ DELAY_S_MIN = 0.001  # less is not worth waiting for; it stays a debt
 
 
 class Throttle:
-    """The debt of one kind of traffic. The rate is given anew each time, because settings change."""
+    """The debt of one kind of traffic. The rate is given each time, because settings change."""
 
     __slots__ = ("_debt_bytes", "_paid_at")
 
@@ -19,7 +19,7 @@ class Throttle:
         self._paid_at = 0.0
 
     def record(self, size_bytes: int, now: float) -> None:
-        """So many bytes have passed at `now`, in seconds of a clock that does not jump."""
+        """Records that bytes have passed at `now`, in seconds of a monotonic clock."""
         if self._debt_bytes <= 0:
             self._debt_bytes, self._paid_at = 0.0, now
         self._debt_bytes += size_bytes

@@ -82,7 +82,7 @@ class Check:
 
 
 Operation = Create | Put | Delete | Check
-# What became of an operation: the path that was created (with its number), the new version, or nothing to tell.
+# What became of an operation: the path that was created (with its number), the new version, or nothing.
 Result = str | int | None
 # Called on the event loop: look again.
 OnChange = Callable[[], None]
@@ -96,7 +96,7 @@ class SessionState(Enum):
     LOST = auto()  # its ephemeral nodes are gone, or will be; a new session has another id
 
 
-class Session:
+class StoreSession:
     """What a store knows of its own session. `changed` fires after every change of state or id."""
 
     def __init__(self, session_id: int = 0, state: SessionState = SessionState.LOST) -> None:
@@ -110,7 +110,7 @@ class Session:
             self.changed.fire()
 
 
-class Watch(Protocol):
+class StoreWatch(Protocol):
     def cancel(self) -> None:
         """No call comes after this one."""
         ...
@@ -118,7 +118,7 @@ class Watch(Protocol):
 
 class Store(Protocol):
     @property
-    def session(self) -> Session: ...
+    def session(self) -> StoreSession: ...
 
     async def get(self, path: str) -> Node | None: ...
 
@@ -134,7 +134,7 @@ class Store(Protocol):
         """
         ...
 
-    def watch_node(self, path: str, on_change: OnChange) -> Watch:
+    def watch_node(self, path: str, on_change: OnChange) -> StoreWatch:
         """Calls `on_change` after the node at `path` was created, changed or deleted, and when that may have been
         missed while there was no connection.
 
@@ -143,7 +143,7 @@ class Store(Protocol):
         """
         ...
 
-    def watch_children(self, path: str, on_change: OnChange) -> Watch:
+    def watch_children(self, path: str, on_change: OnChange) -> StoreWatch:
         """The same for the names of the children of `path`, and for the node itself coming or going."""
         ...
 
@@ -198,7 +198,7 @@ class StoreUnavailable(StoreError):  # noqa: N818
 
 
 class SessionLost(StoreUnavailable):
-    """The session ended: its ephemeral nodes are gone, and what was decided in it is to be decided anew."""
+    """The session ended: its ephemeral nodes are gone, and what was decided in it has to be decided again."""
 
 
 class StoreClosed(StoreError):  # noqa: N818

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ottla.disk import Disk
 from ottla.errors import StorageError
 from ottla.store.api import StoreUnavailable
-from ottla.store.journal import Journal, encode_changes, snapshot_of
+from ottla.store.journal import StoreJournal, encode_changes, snapshot_of
 from ottla.store.local import LocalStore
 from ottla.store.tree import Changes, Tree
 
@@ -45,7 +45,7 @@ class EmbeddedStore(LocalStore):
 
     def __init__(self, disk: Disk, directory: str, run: Runner | None = None) -> None:
         super().__init__(Tree())
-        self._journal = Journal(disk, os.path.join(directory, JOURNAL_FILE), lambda: snapshot_of(self._tree))
+        self._journal = StoreJournal(disk, os.path.join(directory, JOURNAL_FILE), lambda: snapshot_of(self._tree))
         self._journal.open(self._tree.apply)
         self._thread: WriterThread | None = None
         if run is None:

@@ -11,7 +11,7 @@ The file comes into being under another name and takes its own when it is whole 
 torn. A frame is written after the one before it is synced, so a crash can tear the last one only: it is cut off. What
 is broken and has a whole frame behind it was synced once and is damaged: an error for the operator. The marker is not
 ASCII, so no payload contains it and a whole frame can be found behind a broken one. `close` adds an empty frame, so
-that after a clean end even damage to the last commit is told from a torn write.
+that after a clean end even damage to the last commit is told apart from a torn write.
 
 Ephemeral nodes live as long as the process: to the file they are gone.
 """
@@ -38,7 +38,7 @@ MARKER: Final = b"\xf0\x9f\x8c\xb3"
 HEADER = struct.Struct(">8sQI")
 FRAME = struct.Struct(">4sII")
 
-SNAPSHOT_FRAME_NODES = 1_000  # encoding so many holds the GIL for about a millisecond
+SNAPSHOT_FRAME_NODES = 1_000  # encoding this many holds the GIL for about a millisecond
 # The journal is folded into a new snapshot when it is longer than this and longer than the snapshot: so the file stays
 # within a few times the size of what it says, and a write is written once more on average.
 JOURNAL_BYTES_MAX = 1024 * 1024
@@ -79,7 +79,7 @@ def snapshot_of(tree: Tree) -> Iterator[bytes]:
         yield encode_changes(some)
 
 
-class Journal:
+class StoreJournal:
     """The open file. Not for two threads at once; the store lets one write finish before the next."""
 
     def __init__(self, disk: Disk, path: str, snapshot: Callable[[], Iterator[bytes]]) -> None:
@@ -126,7 +126,7 @@ class Journal:
         self._plan_rewrite()
 
     def append(self, payload: bytes) -> None:
-        """Durable when it returns; an error leaves the file as it was, or to be written anew by the next append."""
+        """Durable when it returns; an error leaves the file as it was, or to be rewritten by the next append."""
         if self._is_doubtful:
             self.rewrite()
         assert self._file is not None, "the journal is closed"

@@ -19,12 +19,12 @@ from ottla.store.api import (
     OnChange,
     Operation,
     Result,
-    Session,
     SessionState,
     StoreClosed,
     StoreError,
+    StoreSession,
     StoreUnavailable,
-    Watch,
+    StoreWatch,
     check_path,
     commit_bytes,
 )
@@ -51,7 +51,7 @@ class LocalStore:
     """Implements `ottla.store.api.Store`; a subclass says how changes become durable."""
 
     def __init__(self, tree: Tree, now_ms: Callable[[], int] = WALL_CLOCK.now_ms) -> None:
-        self.session = Session(SESSION_ID, SessionState.CONNECTED)
+        self.session = StoreSession(SESSION_ID, SessionState.CONNECTED)
         self._now_ms = now_ms
         self._commit_number = 0
         self._tree = tree
@@ -70,11 +70,11 @@ class LocalStore:
         self._check_usable(path)
         return self._tree.children(path)
 
-    def watch_node(self, path: str, on_change: OnChange) -> Watch:
+    def watch_node(self, path: str, on_change: OnChange) -> StoreWatch:
         self._check_usable(path)
         return self._watches.add_node(path, on_change)
 
-    def watch_children(self, path: str, on_change: OnChange) -> Watch:
+    def watch_children(self, path: str, on_change: OnChange) -> StoreWatch:
         self._check_usable(path)
         return self._watches.add_children(path, on_change)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
-from ottla.store.api import ROOT, Create, NodeExists, NoNode, Put, Store, StoreUnavailable, parent_of
+from ottla.runtime.turns import Turns
+from ottla.store.api import ROOT, Create, Delete, NodeExists, NoNode, Put, Store, StoreUnavailable, parent_of
 
 Result = TypeVar("Result")
 
@@ -16,7 +18,7 @@ RETRY_S: Final = 0.1
 async def until_available(step: Callable[[], Awaitable[Result]], timeout_s: float) -> Result:
     """What `step` returns, which must be one that can be done twice: it is repeated while the store is unavailable.
 
-    An ensemble that elects a leader breaks connections, and what was under way may have been done or not.
+    An ensemble that elects a leader breaks connections, and what was in flight may have been done or not.
     """
     deadline = asyncio.get_running_loop().time() + timeout_s
     while True:
@@ -83,3 +85,12 @@ async def _missing_ancestors(store: Store, path: str) -> list[str]:
         missing.append(ancestor)
         ancestor = parent_of(ancestor)
     return missing[::-1]
+
+
+async def remove_old_children(store: Store, path: str, before_ms: int, turns: Turns) -> None:
+    """Deletes what was created before a time, such as notifications. Others may do the same: one of them is first."""
+    async for name in turns.over(await store.children(path)):
+        node = await store.get(f"{path}/{name}")
+        if node is not None and node.created_ms <= before_ms:
+            with suppress(NoNode):
+                await store.commit(Delete(f"{path}/{name}"))

@@ -2,9 +2,9 @@
 
 kazoo runs one thread, which owns the connection. Everything that it has to report (answers, watches, the state of the
 session) goes to the event loop in the order in which it came over the wire, so the code here runs on the loop only.
-That order is what watches rest on: a watch of ZooKeeper fires once. When it does, it is set anew before anybody is
-told, so whatever is read because of it is read behind that; and while there is no connection there are none, so all of
-them are called after a reconnect.
+That order is what watches rest on: a watch of ZooKeeper fires once. When it does, it is set again before
+its callback is called, so whatever is read because of it is read behind that; and while there is no connection there
+are none, so all of them are called after a reconnect.
 
 An empty node holds null, as those that Kafka makes: its readers take empty bytes for broken JSON.
 """
@@ -41,13 +41,13 @@ from ottla.store.api import (
     Operation,
     Put,
     Result,
-    Session,
     SessionLost,
     SessionState,
     StoreClosed,
     StoreError,
+    StoreSession,
     StoreUnavailable,
-    Watch,
+    StoreWatch,
     check_node_size,
     check_path,
     commit_bytes,
@@ -74,7 +74,7 @@ STATES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class ZooKeeperTls:
     """Certificates as PEM files."""
 
     ca_file: str | None = None
@@ -100,7 +100,7 @@ class ZooKeeperOptions:
     session_timeout_s: float = 18.0
     connection_timeout_s: float = 18.0
     in_flight_max: int = IN_FLIGHT_MAX
-    tls: Tls | None = None
+    tls: ZooKeeperTls | None = None
     digest: Digest | None = None
     set_acl: bool = False
 
@@ -122,7 +122,7 @@ class ZooKeeperStore:
     def __init__(self, options: ZooKeeperOptions) -> None:
         self._options = options
         self._loop = asyncio.get_running_loop()
-        self.session = Session()
+        self.session = StoreSession()
         self._is_closed = False
         self._watches: set[_OneShotWatch] = set()
         self._places = asyncio.Semaphore(options.in_flight_max)
@@ -170,10 +170,10 @@ class ZooKeeperStore:
         self._check_usable(path)
         return sorted(await self._ask(path, lambda: self._kazoo.get_children_async(path)))
 
-    def watch_node(self, path: str, on_change: OnChange) -> Watch:
+    def watch_node(self, path: str, on_change: OnChange) -> StoreWatch:
         return self._watch(path, on_change, of_children=False)
 
-    def watch_children(self, path: str, on_change: OnChange) -> Watch:
+    def watch_children(self, path: str, on_change: OnChange) -> StoreWatch:
         return self._watch(path, on_change, of_children=True)
 
     def _watch(self, path: str, on_change: OnChange, *, of_children: bool) -> _OneShotWatch:
@@ -256,7 +256,7 @@ class ZooKeeperStore:
     async def close(self) -> None:
         if self._is_closed:
             return
-        # Commits under way are finished: they hold their places.
+        # Commits in flight are finished: they hold their places.
         for _ in range(self._options.in_flight_max):
             await self._places.acquire()
         self._is_closed = True
@@ -272,7 +272,7 @@ class ZooKeeperStore:
 
 
 class _OneShotWatch:
-    """A watch that is set anew whenever it fired."""
+    """A watch that is set again whenever it fired."""
 
     __slots__ = ("_is_of_children", "_kazoo", "_on_change", "_watches", "path")
 

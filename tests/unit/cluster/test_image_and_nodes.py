@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from ottla.cluster import nodes
-from ottla.cluster.image import BrokerNode, ClusterImage, Endpoint, PartitionState, TopicState
+from ottla.cluster.image import BrokerEndpoint, BrokerNode, ClusterImage, PartitionState, TopicState
 from ottla.ids import TopicPartition
 
 STATE = PartitionState(replicas=(1, 2), leader=2, leader_epoch=7, isr=(2,), version=4)
@@ -34,7 +34,7 @@ def test_partitions_are_found_by_name_and_number() -> None:
 
 def test_topics_and_states_come_back_as_they_were_written() -> None:
     assignment = nodes.decode_assignment("p", nodes.encode_topic(TOPIC))
-    assert assignment == nodes.Assignment(UUID(int=5), (nodes.PartitionAssignment((1, 2)),))
+    assert assignment == nodes.TopicAssignment(UUID(int=5), (nodes.PartitionAssignment((1, 2)),))
     assert nodes.decode_state("p", nodes.encode_state(STATE, 3), (1, 2), 4) == STATE
     assert nodes.decode_deletion("p", nodes.encode_deletion(UUID(int=5))) == UUID(int=5)
     assert nodes.decode_config("p", nodes.encode_config({"a": "1"})) == {"a": "1"}
@@ -45,14 +45,14 @@ def test_a_state_is_written_as_kafka_writes_it() -> None:
 
 
 def test_a_broker_names_its_listeners() -> None:
-    broker = BrokerNode(1, {"INTERNAL": Endpoint("h", 9092), "OUT": Endpoint("::1", 9093, "SSL")}, "r")
+    broker = BrokerNode(1, {"INTERNAL": BrokerEndpoint("h", 9092), "OUT": BrokerEndpoint("::1", 9093, "SSL")}, "r")
     data = nodes.encode_broker(broker, 1000)
     value = nodes.decode("p", data)
     assert value["endpoints"][0] == "INTERNAL://h:9092"
     assert value["listener_security_protocol_map"] == {"INTERNAL": "PLAINTEXT", "OUT": "SSL"}
     assert (value["host"], value["port"], value["rack"], value["timestamp"]) == ("h", 9092, "r", "1000")
     assert nodes.decode_broker("p", data, 1, epoch=7) == replace(broker, epoch=7)
-    without = nodes.decode("p", nodes.encode_broker(BrokerNode(1, {"S": Endpoint("h", 1, "SSL")}), 0))
+    without = nodes.decode("p", nodes.encode_broker(BrokerNode(1, {"S": BrokerEndpoint("h", 1, "SSL")}), 0))
     assert (without["host"], without["port"]) == (None, -1)
     assert "rack" not in without
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from ottla.cluster.control_batch import BEING_DELETED
-from ottla.cluster.image import NO_LEADER, ClusterImage, Endpoint
+from ottla.cluster.image import NO_LEADER, BrokerEndpoint, ClusterImage
 from ottla.cluster.metadata_update import UNTOLD, new_topics, updated
 from ottla.protocol.messages.replication import (
     UpdateMetadataBroker,
@@ -52,7 +52,7 @@ def test_brokers_are_replaced_and_partitions_join_those_that_are_known() -> None
     image = updated(image, update(state(1, leader=2, epoch=5, version=7), brokers=1))
     assert image.controller_id == 1
     assert {node.node_id: node.endpoints for node in image.brokers.values()} == {
-        1: {"PLAINTEXT": Endpoint("here", 9092, "PLAINTEXT")}
+        1: {"PLAINTEXT": BrokerEndpoint("here", 9092, "PLAINTEXT")}
     }
     first, second = image.topics["t"].partitions
     assert (first.leader, first.leader_epoch, first.isr, first.offline) == (1, 0, (1, 2), (2,))

@@ -130,3 +130,16 @@ def test_truncation_ends_where_both_logs_agree_and_nothing_common_is_lost(
         assert cut < offset, "each round takes something away"
         del follower.epochs[cut:]
     assert follower.epochs == common
+
+
+def test_a_follower_asks_again_soon_and_then_ever_later_up_to_the_backoff() -> None:
+    follower = Follower(leader_id=2, leader_epoch=5, position=HERE)
+    pauses = []
+    for _ in range(9):
+        follower.pause(100.0, longest_s=1.0)
+        pauses.append(round(follower.paused_until - 100.0, 6))
+    assert pauses == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0]
+    assert not follower.is_ready(100.5)
+    assert follower.handle_response(HERE, answer()) == Append(answer())
+    follower.pause(100.0, longest_s=1.0)
+    assert follower.is_ready(100.02)
