@@ -11,11 +11,13 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from functools import partial
 
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError
+from ottla.runtime.offload import Offload
 from ottla.runtime.signal import Signal, wait_any
+from ottla.runtime.turns import STEP, Steps, Turns
 from ottla.security.acls import (
     LITERAL_CHANGES,
     LITERAL_ROOT,
@@ -31,6 +33,7 @@ from ottla.security.acls import (
     decode_acls,
     encode_acls,
     node_path,
+    parse_super_users,
     resource_of_node,
 )
 from ottla.security.authorizer import Authorizer
@@ -45,11 +48,13 @@ from ottla.store.api import (
     Store,
     StoreUnavailable,
 )
-from ottla.store.recipes import ensure_path
+from ottla.store.recipes import ensure_path, remove_old_children
 
 logger = logging.getLogger(__name__)
 
 RETRY_S = 0.2
+AT_ONCE_MAX = 500  # ACLs: a millisecond or two
+DECODED_AT_ONCE_BYTES_MAX = 64 * 1024
 AGE_MS_MAX = 15 * 60_000  # of a notification, as in Kafka
 ROOTS = (
     LITERAL_CHANGES,
@@ -62,11 +67,20 @@ class AclStore:
     """Owns the authorizer of a broker. `on_change` is called whenever it is another one."""
 
     def __init__(
-        self, store: Store, config: BrokerConfig, now_ms: Callable[[], int], on_change: Callable[[], None]
+        self,
+        store: Store,
+        config: BrokerConfig,
+        now_ms: Callable[[], int],
+        on_change: Callable[[], None],
+        turns: Turns,
+        offload: Offload,
     ) -> None:
+        """`turns` and `offload`: there may be very many ACLs, and others are served while they are read and changed."""
         self._store = store
+        self._turns = turns
+        self._offload = offload
         self._now_ms = now_ms
-        self._super_users = frozenset(filter(None, (user.strip() for user in config.super_users.split(";"))))
+        self._super_users = parse_super_users(config.super_users)
         self._allows_unnamed = config.allow_everyone_if_no_acl_found
         self._on_change = on_change
         self._changed = Signal()
@@ -99,7 +113,7 @@ class AclStore:
                 watch.cancel()
 
     async def read(self) -> None:
-        """Everything anew, as a whole: nobody is judged by half of it."""
+        """Reads all ACLs again and replaces them as a whole: no request is checked against half of them."""
         async with self._reading:
             acls: set[Acl] | None = set()
             try:
@@ -107,62 +121,79 @@ class AclStore:
                     for type_name in await self._store.children(root):
                         resource = resource_of_node(type_name)
                         if resource is not None and acls is not None:
-                            acls |= await self._of_type(f"{root}/{type_name}", resource, pattern)
+                            await self._add_of_type(acls, f"{root}/{type_name}", resource, pattern)
             except DamagedAclError as error:
                 logger.warning("%s: only super users are served until that is repaired", error)
                 acls = None
-            known = self.authorizer
-            new = Authorizer(acls, self._super_users, allows_unnamed=self._allows_unnamed)
-            if acls is None or new.acls != known.acls or known.is_closed:
+            is_small = acls is None or len(acls) <= AT_ONCE_MAX
+            build = partial(self._built, acls)
+            new = build() if is_small else await self._offload.computed(build)
+            if new is not None:
                 self.authorizer = new
                 self._on_change()
+
+    def _built(self, acls: set[Acl] | None) -> Authorizer | None:
+        """What these ACLs come to; None where it is what holds already."""
+        known = self.authorizer
+        new = Authorizer(acls, self._super_users, allows_unnamed=self._allows_unnamed)
+        return new if acls is None or new.acls != known.acls or known.is_closed else None
 
     async def _purge(self) -> None:
         """Takes away notifications that everybody had time to see. Several brokers do it; one of them is first."""
         for path in (LITERAL_CHANGES, PREFIXED_CHANGES):
-            for name in await self._store.children(path):
-                node = await self._store.get(f"{path}/{name}")
-                if node is not None and self._now_ms() - node.created_ms >= AGE_MS_MAX:
-                    with suppress(NoNode):
-                        await self._store.commit(Delete(f"{path}/{name}"))
+            await remove_old_children(self._store, path, self._now_ms() - AGE_MS_MAX, self._turns)
 
-    async def _of_type(self, path: str, resource: Resource, pattern: Pattern) -> set[Acl]:
-        found: set[Acl] = set()
-        for name in await self._store.children(path):
+    async def _add_of_type(self, acls: set[Acl], path: str, resource: Resource, pattern: Pattern) -> None:
+        names = await self._store.children(path)
+        async for name in self._turns.over(names):
             node = await self._store.get(f"{path}/{name}")
             if node is not None:
-                found |= decode_acls(resource, pattern, name, node.data)
-        return found
+                acls |= await self._decoded(resource, pattern, name, node.data)
+
+    async def _decoded(self, resource: Resource, pattern: Pattern, name: str, data: bytes) -> frozenset[Acl]:
+        decode = partial(decode_acls, resource, pattern, name, data)
+        return decode() if len(data) <= DECODED_AT_ONCE_BYTES_MAX else await self._offload.computed(decode)
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
     async def create(self, acls: Sequence[Acl]) -> list[ApiError | None]:
-        """Adds rules; what is wrong with each, in their order. One that exists already is no error."""
+        """Adds rules; what is wrong with each, in their order. One that exists already is not an error."""
         outcomes: list[ApiError | None] = []
         wanted: dict[tuple[Resource, Pattern, str], set[Acl]] = defaultdict(set)
-        for acl in acls:
+        async for acl in self._turns.over(acls):
             try:
                 acl.check()
                 wanted[acl.resource, acl.pattern, acl.name].add(acl)
                 outcomes.append(None)
             except ApiError as error:
                 outcomes.append(error)
-        for (resource, pattern, name), new in wanted.items():
+        async for (resource, pattern, name), new in self._turns.over(wanted.items()):
             await self._change(resource, pattern, name, add=new)
         await self.read()
         return outcomes
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[list[Acl]]:
         """Removes the rules that match; which those were, for each filter."""
-        found = [sorted(acl for acl in self.authorizer.acls if one.matches(acl)) for one in filters]
+        found: dict[AclFilter, list[Acl]] = {}
         doomed: dict[tuple[Resource, Pattern, str], set[Acl]] = defaultdict(set)
-        for acls in found:
-            for acl in acls:
+        async for wanted in self._turns.over(dict.fromkeys(filters)):
+            found[wanted] = await self.matching(wanted)
+            async for acl in self._turns.over(found[wanted]):
                 doomed[acl.resource, acl.pattern, acl.name].add(acl)
-        for (resource, pattern, name), gone in doomed.items():
+        async for (resource, pattern, name), gone in self._turns.over(doomed.items()):
             await self._change(resource, pattern, name, remove=gone)
         await self.read()
-        return found
+        return [found[wanted] async for wanted in self._turns.over(filters)]
+
+    async def matching(self, wanted: AclFilter) -> list[Acl]:
+        """The rules that are meant, in order."""
+        acls = self.authorizer.acls
+        matching = await self._turns.finish(_matching(wanted, acls))
+        return (
+            sorted(matching)
+            if len(matching) <= AT_ONCE_MAX
+            else await self._offload.computed(partial(sorted, matching))
+        )
 
     async def _change(
         self, resource: Resource, pattern: Pattern, name: str, add: Iterable[Acl] = (), remove: Iterable[Acl] = ()
@@ -171,7 +202,7 @@ class AclStore:
         path = node_path(resource, pattern, name)
         while True:
             node = await self._store.get(path)
-            before = frozenset() if node is None else decode_acls(resource, pattern, name, node.data)
+            before = frozenset() if node is None else await self._decoded(resource, pattern, name, node.data)
             after = (before | set(add)) - set(remove)
             if after == before:
                 return
@@ -188,3 +219,13 @@ class AclStore:
                 return
             except (BadVersion, NodeExists, NoNode):
                 continue
+
+
+def _matching(wanted: AclFilter, acls: frozenset[Acl]) -> Steps[list[Acl]]:
+    matching = []
+    for number, acl in enumerate(acls, 1):
+        if wanted.matches(acl):
+            matching.append(acl)
+        if number % STEP == 0:
+            yield
+    return matching

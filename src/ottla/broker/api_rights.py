@@ -414,6 +414,11 @@ RIGHTS: dict[int, Rule] = {
     35: _log_dirs,
     36: open_to_all,
     37: each_topic(Operation.ALTER, "topics", "results"),
+    # Of delegation tokens: their handlers look at the connection first, and then ask for rights.
+    38: open_to_all,
+    39: open_to_all,
+    40: open_to_all,
+    41: open_to_all,
     42: each_named(Operation.DELETE, Resource.GROUP, "groups_names", "results"),
     43: cluster(Operation.ALTER),
     44: _configs(Operation.ALTER_CONFIGS, "responses"),

@@ -1,64 +1,50 @@
-"""What a client may do with a resource, as answers that are asked for it say it: a bit per operation.
+"""The operations that each kind of resource has, as responses report them: a bit per operation.
 
-There is no authorizer yet, so everybody may do everything that the resource knows.
+Handlers report all of them; where there are ACLs, the table of rights takes out those that the peer may not do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import IntEnum
+
+from ottla.security.acls import Operation
 
 NOT_ASKED = -(2**31)
 
 
-class AclOperation(IntEnum):
-    """Kafka's numbers of the operations that rights are given for."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-def bits(operations: Iterable[AclOperation]) -> int:
+def bits(operations: Iterable[Operation]) -> int:
     return sum(1 << operation for operation in operations)
 
 
 TOPIC_OPERATIONS = bits(
     (
-        AclOperation.READ,
-        AclOperation.WRITE,
-        AclOperation.CREATE,
-        AclOperation.DELETE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
     )
 )
 CLUSTER_OPERATIONS = bits(
     (
-        AclOperation.CREATE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-        AclOperation.CLUSTER_ACTION,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-        AclOperation.IDEMPOTENT_WRITE,
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
     )
 )
 GROUP_OPERATIONS = bits(
     (
-        AclOperation.READ,
-        AclOperation.DELETE,
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
     )
 )

@@ -21,9 +21,18 @@ from uuid import UUID
 
 from ottla import compiled
 from ottla.broker.acl_store import AclStore
+from ottla.broker.client_quotas import ClientQuotas
 from ottla.broker.cluster_member import ClusterMember
 from ottla.broker.compaction import Compaction
-from ottla.broker.controller import Controller, begin_controller_epoch, finish_deletions, load_configs, load_topics
+from ottla.broker.connection_limits import server_limits
+from ottla.broker.controller import (
+    StandaloneController,
+    begin_controller_epoch,
+    finish_deletions,
+    load_configs,
+    load_topics,
+)
+from ottla.broker.coordinators import CoordinatorParts
 from ottla.broker.directory_moves import DirectoryMoves
 from ottla.broker.disk_failures import DiskFailures
 from ottla.broker.dispatch import Dispatcher
@@ -40,21 +49,29 @@ from ottla.broker.identity import (
     new_cluster_id,
     read_identity,
 )
+from ottla.broker.jwks import jwks_of_listeners
+from ottla.broker.life_log import LifeLog
+from ottla.broker.logins import LoginSources
 from ottla.broker.metadata_changes import MetadataChanges
 from ottla.broker.partition import Partition
 from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.quota_store import QuotaStore
 from ottla.broker.replicas import Replicas
 from ottla.broker.sasl_authenticator import SaslAuthenticator
 from ottla.broker.scram_users import ScramUsers
 from ottla.broker.session import Sessions
-from ottla.broker.tls_listeners import CertificateAuthenticator, TlsListener
+from ottla.broker.stored_secrets import StoredSecrets
+from ottla.broker.tls_listeners import CertificateAuthenticator, TlsListeners
+from ottla.broker.token_store import TokenStore
 from ottla.broker.transaction_coordinator import TransactionCoordinator
 from ottla.broker.upkeep import Upkeep
+from ottla.broker.verification import TransactionVerifier
 from ottla.broker.zookeeper_connection import connect_zookeeper
 from ottla.cluster import nodes
-from ottla.cluster.image import BrokerNode, ClusterImage, Endpoint, PartitionState
+from ottla.cluster.image import BrokerEndpoint, BrokerNode, ClusterImage, PartitionState
 from ottla.config.broker import BrokerConfig
 from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs
+from ottla.config.group import GroupConfig
 from ottla.config.listener_security import ListenerSecurity
 from ottla.config.topic import LogConfig
 from ottla.descriptors import DescriptorTable
@@ -63,8 +80,7 @@ from ottla.errors import ApiError, ConfigError, ErrorCode, StorageError
 from ottla.ids import TopicPartition
 from ottla.net.client import Connector, connect_tcp
 from ottla.net.connection import Handler
-from ottla.net.server import Bind, Server, ServerLimits, open_listener
-from ottla.net.transport import Plain
+from ottla.net.server import Bind, Server, open_listener
 from ottla.protocol.wire import ZERO_UUID
 from ottla.replication.fetch_sessions import FetchSessions
 from ottla.runtime.clock import Clock, SystemClock
@@ -72,6 +88,7 @@ from ottla.runtime.offload import Offload, SystemOffload
 from ottla.runtime.signal import Signal
 from ottla.runtime.tasks import Tasks
 from ottla.runtime.turns import Turns
+from ottla.security.quotas import NO_LIMITS, QuotaLimits
 from ottla.storage.logs import Logs
 from ottla.store.api import Create, Put, Store
 from ottla.store.embedded import EmbeddedStore
@@ -87,6 +104,7 @@ EMBEDDED_NODE_ID = 1  # of a broker that was given no id and is alone
 DRAIN_S = 10.0
 DELAYED_RETRY_S = 1.0
 NOTIFICATIONS_CHECK_S = 60.0
+QUOTAS_CHECK_S = 600.0
 LONG_CHECKS_MAX = 2  # batches that are decompressed in threads at once: each may take 128 MB, and a core
 
 
@@ -97,7 +115,11 @@ class Broker:
     replicas: Replicas
     controller: MetadataChanges
     producer_ids: ProducerIds
+    quota_store: QuotaStore
     directory_moves: DirectoryMoves
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    verifier: TransactionVerifier
     node_id: int
 
     def __init__(
@@ -143,18 +165,23 @@ class Broker:
         self.advertised = advertised(
             list(handlers), has_two_phase_commit=self.config.transaction_two_phase_commit_enable
         )
-        self.groups = GroupCoordinator(self)
-        self.transactions = TransactionCoordinator(self)
         self.sessions = Sessions()
         self.dispatcher = Dispatcher(handlers, self, self.clock, self.offload)
+        self.quotas = ClientQuotas(self.config, self.clock.steady_ms)
         self.long_checks = asyncio.Semaphore(LONG_CHECKS_MAX)
         self._descriptors = DescriptorTable.of_process()
-        self.server = Server(self.loop, server_limits(self.config, self._descriptors), self.turns.timer)
+        self.server = Server(self.loop, server_limits(self.config, self._descriptors, NO_LIMITS), self.turns.timer)
         self.logs = Logs(self.disk, list(self.config.log_directories), self._topic_config, rng=self.rng)
+        self._life = LifeLog(self.clock)
         self._tasks = Tasks()
         self._sockets: list[tuple[str, socket.socket]] = []  # one name may have an IPv4 and an IPv6 address
         self._store: Store | None = None
-        self._tls_listeners: dict[str, TlsListener] = {}
+        self.tls_listeners = TlsListeners()
+        self.secrets = StoredSecrets(self.config, self.offload)
+        self.tokens: TokenStore | None = None  # where delegation tokens are enabled
+        self._jwks = jwks_of_listeners(
+            self.config.security_of_listeners.values(), self.offload, self.clock.now_ms, self.clock.steady_ms
+        )
 
     @property
     def config(self) -> BrokerConfig:
@@ -168,23 +195,34 @@ class Broker:
     def _topic_config(self, topic: str) -> LogConfig:
         return self.configs.topic_config(topic)
 
+    def _group_config(self, group: str) -> GroupConfig:
+        return self.configs.group_config(group)
+
     # -- starting ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Comes up or raises; what was opened on the way is closed again."""
         if (complaint := compiled.complaint()) is not None:
             logger.warning(complaint)
+        self._life.starts(self.config.log_directories)
         try:
-            self._open_tls()
+            self.tls_listeners.open(self.config)  # before anything else: a key that cannot be read stops the start
+            for keys in self._jwks.values():
+                await keys.open()
             self._bind_listeners()
             self.logs.lock()
             self._check_directories()
             await self._open_metadata()
             await self._until_available(self._identify)
             self.configs = await self._until_available(
-                lambda: load_configs(self.store, DynamicConfigs(self.properties, self.node_id))
+                lambda: load_configs(self.store, DynamicConfigs(self.properties, self.node_id), self.secrets)
             )
+            self._take_over_settings()
+            self.quota_store = QuotaStore(self.store, self.turns, self._change_quotas, notifies=self.is_clustered)
+            await self._until_available(self.quota_store.load)
+            self._life.loads()
             self.logs.load(self.clock.now_ms())
+            self._life.loaded(self.logs)
             self.producer_ids = ProducerIds(self.store, self.node_id)
             self.replicas = Replicas(self.node_id, self.logs, self.clock, self._failures)
             self.replicas.load_high_watermarks()
@@ -194,11 +232,17 @@ class Broker:
             if self.is_clustered:
                 self.cluster = ClusterMember(self, self.store, self._itself(), self._connector)
                 self.controller = self.cluster.metadata
-            else:
+            self._make_coordinators(self.cluster)
+            if self.cluster is None:
                 await self._become_controller()
             if self.config.authorizer_class_name:
-                self.dispatcher.acls = AclStore(self.store, self.config, self.clock.now_ms, self.sessions.rules_changed)
+                self.dispatcher.acls = AclStore(
+                    self.store, self.config, self.clock.now_ms, self.sessions.rules_changed, self.turns, self.offload
+                )
                 await self._until_available(self.dispatcher.acls.open)
+            if self.config.delegation_token_secret_key:
+                self.tokens = TokenStore(self.store, self.offload, self.turns, self.config, self.clock.now_ms)
+                await self._until_available(self.tokens.open)
             await store_first_users(self.config.security_of_listeners.values(), ScramUsers(self.store), self.offload)
             self._serve_listeners()
         except BaseException:
@@ -207,6 +251,12 @@ class Broker:
         self._tasks.start("disk failures", self._act_on_failures())
         if self.dispatcher.acls is not None:
             self._tasks.start("ACLs", self.dispatcher.acls.run())
+        if self.tokens is not None:
+            interval_s = self.config.delegation_token_expiry_check_interval_ms / 1000
+            self._tasks.every("expired tokens", lambda: interval_s, self.tokens.remove_expired)
+        for name, keys in self._jwks.items():
+            self._tasks.start(f"keys of {name}", keys.run())
+        self._tasks.every("idle quotas", lambda: QUOTAS_CHECK_S, self.quotas.expire)
         self._tasks.every("notifications", lambda: NOTIFICATIONS_CHECK_S, self.controller.purge_notifications)
         if self.cluster is None:
             self._tasks.every("delayed partitions", lambda: DELAYED_RETRY_S, self._add_delayed)
@@ -217,6 +267,7 @@ class Broker:
         self.server.start()
         if self.cluster is not None:
             await self._join(self.cluster)
+        self._life.serves(self.node_id, self.image.cluster_id, self._endpoints())
 
     async def _join(self, cluster: ClusterMember) -> None:
         """Behind everything else: as soon as the broker is registered, its controller and other brokers ask for it."""
@@ -239,11 +290,21 @@ class Broker:
         self.offload.close()
         self.logs.close_locks()
 
-    def _open_tls(self) -> None:
-        """Before anything else: a key that cannot be read stops the start."""
-        for name, security in self.config.security_of_listeners.items():
-            if security.tls is not None:
-                self._tls_listeners[name] = TlsListener(security)
+    def _make_coordinators(self, cluster: ClusterMember | None) -> None:
+        parts = CoordinatorParts(
+            self.node_id,
+            lambda: self.image,
+            lambda: self.config,
+            self.replicas,
+            lambda: self.controller,
+            self.clock,
+            self.turns,
+            self.in_background,
+        )
+        self.groups = GroupCoordinator(parts, self._group_config, self.rng)
+        self.transactions = TransactionCoordinator(parts, self.groups, cluster.remote_markers if cluster else None)
+        others = cluster.others if cluster else None
+        self.verifier = TransactionVerifier(self.transactions, self.node_id, lambda: self.config, others)
 
     def _bind_listeners(self) -> None:
         """First of all: an address that is taken is found before a long recovery.
@@ -265,38 +326,25 @@ class Broker:
     def _serve_listeners(self) -> None:
         for name, sock in self._sockets:
             security = self.config.security_of_listeners[name]
-            tls = self._tls_listeners.get(name)
             self.server.listen(
                 name,
                 sock,
                 self._handler_of(security),
                 open_session=self.sessions.open_for_login if security.is_sasl else self.sessions.open,
-                open_transport=Plain if tls is None else tls.open_transport,
+                open_transport=self.tls_listeners.transport_of(name),
                 login_bytes_max=security.receive_bytes_max if security.is_sasl else None,
             )
 
     def _handler_of(self, security: ListenerSecurity) -> Handler:
         """What a request of the listener meets first: where nobody has to say who they are, the dispatcher."""
         if security.is_sasl:
-            return SaslAuthenticator(self, security.name, self.dispatcher)
+            sources = LoginSources(
+                ScramUsers(self.store), self._jwks.get(security.name), self.tokens, self.clock.now_ms
+            )
+            return SaslAuthenticator(security.name, self.dispatcher, lambda: self.config, sources, self.clock.steady_ms)
         if security.tls is not None and security.tls.client_auth != "none":
             return CertificateAuthenticator(security, self.dispatcher)
         return self.dispatcher
-
-    def check_tls(self, configs: DynamicConfigs) -> None:
-        """ConfigError if a listener could not be served with the key and the certificates of these settings."""
-        for name, security in configs.broker_config().security_of_listeners.items():
-            if name in self._tls_listeners:
-                self._tls_listeners[name].replacement(security)
-
-    def _reload_tls(self) -> None:
-        """New connections get what the settings say now; those that exist keep what they have."""
-        for name, security in self.config.security_of_listeners.items():
-            if name in self._tls_listeners:
-                new = self._tls_listeners[name].replacement(security)
-                if new is not None:
-                    self._tls_listeners[name].take(new)
-                    logger.info("listener %s has a new key and certificates", name)
 
     def _check_directories(self) -> None:
         """They are ours, and that of the metadata can be had: before anything is written to one of them."""
@@ -380,7 +428,7 @@ class Broker:
         await finish_deletions(self.store, self.replicas.finish_deletion)
         for log in self.replicas.unclaimed():
             logger.warning("%s does not belong to a topic of this cluster; it is ignored", log.directory)
-        self.controller = Controller(
+        self.controller = StandaloneController(
             self.store,
             self.image,
             lambda image: self.replicas.prepare(image, self.offload, self.turns),
@@ -391,19 +439,20 @@ class Broker:
             epoch=epoch,
             configs=lambda: self.configs,
             change_configs=self.change_configs,
+            secrets=self.secrets,
         )
         if self.replicas.offline:
             await self.controller.replicas_lost(self.node_id, self.replicas.offline)
 
-    def _endpoints(self) -> Mapping[str, Endpoint]:
-        """What clients are told; where the configuration leaves host or port open, what we got."""
-        endpoints: dict[str, Endpoint] = {}
+    def _endpoints(self) -> Mapping[str, BrokerEndpoint]:
+        """The addresses that clients get; where the configuration leaves host or port open, what was bound."""
+        endpoints: dict[str, BrokerEndpoint] = {}
         for endpoint in self.config.advertised_endpoints:
             if endpoint.name in endpoints:
-                continue  # clients are told one address of a listener, its first
+                continue  # clients get one address of a listener, its first
             sock = next(sock for name, sock in self._sockets if name == endpoint.name)
             host, port = sock.getsockname()[:2]
-            endpoints[endpoint.name] = Endpoint(
+            endpoints[endpoint.name] = BrokerEndpoint(
                 endpoint.host or (socket.gethostname() if host in ("0.0.0.0", "::") else host),
                 endpoint.port or port,
                 endpoint.security_protocol,
@@ -418,7 +467,7 @@ class Broker:
         endpoint = next(iter(self.image.brokers[self.node_id].endpoints.values()))
         return endpoint.host, endpoint.port
 
-    def endpoints(self, listener_name: str) -> Iterator[tuple[BrokerNode, Endpoint]]:
+    def endpoints(self, listener_name: str) -> Iterator[tuple[BrokerNode, BrokerEndpoint]]:
         """The brokers that can be reached by the listener over which somebody asks."""
         for node in self.image.brokers.values():
             endpoint = node.endpoints.get(listener_name)
@@ -470,25 +519,36 @@ class Broker:
             self.transactions.follow_again(self.image)
 
     async def change_configs(self, configs: DynamicConfigs, changed: Collection[ConfigScope]) -> None:
-        """Settings of these resources changed: what is running takes them before whoever changed them hears of it."""
+        """Settings of these resources changed: what is running uses them before the change is answered."""
         self.configs = configs
         if all(resource.type == ConfigResourceType.TOPIC for resource in changed):
             for topic in changed:
                 await self._configure_logs(self.replicas.of_topic(topic.name))
             return
         await self._configure_logs(list(self.replicas))
-        self.server.limits = server_limits(self.config, self._descriptors)
-        self._reload_tls()
-        self.fetch_sessions.slots = self.config.max_incremental_fetch_session_cache_slots
+        self._take_over_settings()
         self.groups.configure(self.config)
         self.transactions.configure(self.config)
+
+    def _take_over_settings(self) -> None:
+        """What does not look at the settings by itself gets those that hold now."""
+        self.server.limits = server_limits(self.config, self._descriptors, self.quotas.limits)
+        self.tls_listeners.reload(self.config)
+        self.fetch_sessions.slots = self.config.max_incremental_fetch_session_cache_slots
+
+    def _change_quotas(self, limits: QuotaLimits) -> None:
+        """Other quotas hold from the next request on. What was remembered of repeated requests no longer counts."""
+        self.quotas.take(limits)
+        self.dispatcher.quotas = self.quotas if limits.limits_clients else None
+        self.sessions.rules_changed()
+        self.server.limits = server_limits(self.config, self._descriptors, limits)
 
     async def _configure_logs(self, partitions: Iterable[Partition]) -> None:
         async for partition in self.turns.over(partitions):
             partition.log.config = self.configs.topic_config(partition.name.topic)
 
     async def _act_on_failures(self) -> None:
-        """Directories whose disk failed go offline, and the controller hears which partitions went with them.
+        """Directories whose disk failed go offline, and the controller learns which partitions are lost with them.
 
         Without the last one there is nothing to do: whoever runs the broker ends it.
         """
@@ -510,6 +570,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Stops in order: SIGTERM loses nothing."""
+        self._life.stops(len(self.server.connections))
         if self.cluster is not None:
             await self.cluster.shut_down()
         self.is_stopping = True
@@ -532,15 +593,4 @@ class Broker:
         await self.store.close()
         self.offload.close()
         self.logs.close_locks()
-
-
-def server_limits(config: BrokerConfig, descriptors: DescriptorTable) -> ServerLimits:
-    return ServerLimits(
-        connections_max=config.max_connections,
-        descriptors_max=descriptors.connections_max,
-        connections_per_ip_max=config.max_connections_per_ip,
-        connections_per_ip_overrides=config.connections_per_ip_overrides,
-        idle_ms=config.connections_max_idle_ms,
-        frame_bytes_max=config.socket_request_max_bytes,
-        send_buffer_bytes=config.socket_send_buffer_bytes,
-    )
+        self._life.stopped(self.logs)

@@ -23,7 +23,7 @@ Answer = TypeVar("Answer")
 
 
 class BrokerConnections:
-    """Of one broker to all others. Several requests may be under way on a connection."""
+    """Of one broker to all others. Several requests may be in flight on a connection."""
 
     def __init__(
         self,

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ottla.broker.broker_connections import BrokerConnections
+from ottla.broker.cluster_features import ClusterFeatures
 from ottla.broker.cluster_metadata import ClusterMetadata
 from ottla.broker.config_changes import ConfigChanges
 from ottla.broker.control_channel import ControlChannels
@@ -19,13 +22,14 @@ from ottla.broker.control_requests import ControlRequests
 from ottla.broker.controller_client import ControllerClient
 from ottla.broker.controller_requests import ControllerRequests
 from ottla.broker.fetchers import Fetchers, FetcherSettings
-from ottla.broker.in_sync import IsrChanges
+from ottla.broker.in_sync import InSyncReplicas, IsrChanges
 from ottla.broker.inter_broker import inter_broker_connector
 from ottla.broker.membership import NOT_REGISTERED, Membership
-from ottla.broker.partition import Partition
+from ottla.broker.remote_markers import RemoteMarkers
 from ottla.broker.replication_quotas import ReplicationQuota
 from ottla.cluster import nodes
-from ottla.cluster.image import BrokerNode
+from ottla.cluster.image import BrokerNode, ClusterImage
+from ottla.config.broker import BrokerConfig
 from ottla.config.dynamic import DynamicConfigs
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode
@@ -42,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 MS: Final = 1000
 RETRY_S: Final = 0.2
+HAND_OVER_S: Final = 5.0  # for the requests by which all learn who leads instead of a broker that stops
 
 
 class ClusterMember:
@@ -49,11 +54,16 @@ class ClusterMember:
 
     def __init__(self, broker: Broker, store: Store, itself: BrokerNode, connector: Connector) -> None:
         """`itself`: as it registers; its epoch is not known yet."""
-        self._broker = broker
+        self._node_id = broker.node_id
         self._store = store
+        self._replicas = broker.replicas
+        self._image: Callable[[], ClusterImage] = lambda: broker.image
+        self._image_changed = broker.image_changed
+        self._config: Callable[[], BrokerConfig] = lambda: broker.config
         config = broker.config
         connector = inter_broker_connector(config, connector)
         listener = config.inter_broker_listener
+        self.features = ClusterFeatures(store)
         self.membership = Membership(itself, store, broker.clock.now_ms, config.zookeeper_session_timeout_ms / MS)
         self.leader_quota = ReplicationQuota(
             broker.node_id,
@@ -69,7 +79,7 @@ class ClusterMember:
         )
         self._fetchers = Fetchers(
             broker.node_id,
-            lambda: fetcher_settings(broker),
+            lambda: fetcher_settings(broker.config),
             lambda: broker.config.num_replica_fetchers,
             lambda: self.membership.epoch,
             follower_quota,
@@ -78,10 +88,24 @@ class ClusterMember:
         )
         started_with = DynamicConfigs(broker.properties, broker.node_id)
         self.config_changes = ConfigChanges(
-            store, lambda: broker.configs, broker.change_configs, started_with, broker.clock.now_ms
+            store,
+            lambda: broker.configs,
+            broker.change_configs,
+            started_with,
+            broker.clock.now_ms,
+            broker.quota_store,
+            broker.secrets,
         )
         self.control = ControlRequests(
-            broker, self.membership.known_epoch, self._fetchers, self.config_changes, listener
+            broker,
+            broker.node_id,
+            broker.replicas,
+            broker.offload,
+            broker.turns,
+            self.membership.known_epoch,
+            self._fetchers,
+            self.config_changes,
+            listener,
         )
         self.controller = Controller(
             broker.node_id,
@@ -93,7 +117,7 @@ class ClusterMember:
                 broker.config.controller_socket_timeout_ms / MS,
                 connector,
             ),
-            _Settings(broker),
+            _Settings(lambda: broker.configs),
             broker.rng,
             broker.clock.now_ms,
         )
@@ -101,18 +125,22 @@ class ClusterMember:
         self._controller_client = ControllerClient(
             broker.node_id,
             listener,
-            lambda: broker.image,
+            self._image,
             self.controller_requests.handle,
             config.request_timeout_ms / MS,
             connector,
         )
         self.others = BrokerConnections(
-            f"broker-{broker.node_id}", listener, lambda: broker.image, config.request_timeout_ms / MS, connector
+            f"broker-{broker.node_id}", listener, self._image, config.request_timeout_ms / MS, connector
         )
-        self._in_sync = IsrChanges(broker.node_id, lambda: self.membership.epoch, self._controller_client)
+        self._isr_changes = IsrChanges(broker.node_id, lambda: self.membership.epoch, self._controller_client)
+        self.in_sync = InSyncReplicas(
+            broker.replicas, self._image, self._config, self._isr_changes, broker.clock, broker.turns
+        )
+        self.remote_markers = RemoteMarkers(broker.node_id, self._image, self.others, self.is_topic_gone)
         self.metadata = ClusterMetadata(
             store,
-            lambda: broker.image,
+            self._image,
             broker.image_changed,
             lambda: broker.configs,
             self.config_changes,
@@ -124,22 +152,23 @@ class ClusterMember:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     async def join(self, tasks: Tasks) -> None:
-        """Registers, stands for election, and returns once the controller has told this broker of itself."""
+        """Registers, stands for election, and returns once the controller's image has this broker."""
         await self.membership.join()
         tasks.start("registration", self.membership.keep_registered())
+        tasks.start("features", self.features.run())
         tasks.start("controller", self.controller.run())
         tasks.start("settings of the cluster", self.config_changes.run())
-        tasks.start("changes of in-sync replicas", self._in_sync.run())
+        tasks.start("changes of in-sync replicas", self._isr_changes.run())
         tasks.every(
-            "in-sync replicas", lambda: self._broker.config.replica_lag_time_max_ms / 2 / MS, self._propose_shrinks
+            "in-sync replicas", lambda: self._config().replica_lag_time_max_ms / 2 / MS, self.in_sync.propose_shrinks
         )
-        while self._broker.node_id not in self._broker.image.brokers:
-            await self._broker.image_changed.wait()
+        while self._node_id not in self._image().brokers:
+            await self._image_changed.wait()
         tasks.start("stray replicas", self._drop_strays())
 
     async def shut_down(self) -> None:
         """Has the controller move leaders elsewhere before this broker stops; tried some times, then it stops."""
-        config = self._broker.config
+        config = self._config()
         self.membership.give_up()
         if not config.controlled_shutdown_enable or self.membership.epoch == NOT_REGISTERED:
             return
@@ -148,7 +177,7 @@ class ClusterMember:
                 await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / MS)
             if self._store.session.state is not SessionState.CONNECTED:
                 break
-            if self._broker.image.brokers.keys() <= {self._broker.node_id}:
+            if self._image().brokers.keys() <= {self._node_id}:
                 return  # nobody is left to lead
             try:
                 async with asyncio.timeout(config.controller_socket_timeout_ms / MS):
@@ -157,6 +186,7 @@ class ClusterMember:
                 logger.warning("the controller does not answer; this broker keeps its leaderships until it has stopped")
                 continue
             if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
+                await self._hand_over()
                 return
             logger.warning(
                 "%d partitions are still led here: %s",
@@ -165,8 +195,21 @@ class ClusterMember:
             )
         logger.warning("the broker stops before all its leaderships have been handed over")
 
+    async def _hand_over(self) -> None:
+        """Others lead now. Serves until the controller's requests have arrived here too, and hands over the controller.
+
+        Until then clients would be answered as if this broker led; behind it they learn who does.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HAND_OVER_S):
+                for partition in list(self._replicas):
+                    while (leader := partition.current_leader) is not None and len(leader.replicas) > 1:
+                        await partition.moved.wait()
+        self._fetchers.close()
+        await self.controller.stand_down(HAND_OVER_S)
+
     def _shutdown_request(self) -> ControlledShutdownRequest:
-        return ControlledShutdownRequest(broker_id=self._broker.node_id, broker_epoch=self.membership.epoch)
+        return ControlledShutdownRequest(broker_id=self._node_id, broker_epoch=self.membership.epoch)
 
     async def close(self) -> None:
         """What is left once the tasks have ended."""
@@ -193,10 +236,10 @@ class ClusterMember:
         assignment = nodes.decode_assignment(path, node.data)
         if name.partition >= len(assignment.partitions) or topic_id not in (None, assignment.topic_id):
             return False
-        return self._broker.node_id in assignment.partitions[name.partition].replicas
+        return self._node_id in assignment.partitions[name.partition].replicas
 
     async def is_topic_gone(self, name: str) -> bool:
-        """Whether a topic that this broker was not told of is nowhere: only the store knows that."""
+        """Whether a topic that is not in this broker's image does not exist: only the store knows that."""
         try:
             return await self._store.get(nodes.topic_path(name)) is None
         except StoreError as error:
@@ -205,70 +248,49 @@ class ClusterMember:
 
     @property
     def knows_its_roles(self) -> bool:
-        """Whether others lead only what this broker was told that they do, as far as it can know.
+        """Whether this broker knows who leads its partitions, as far as it can know.
 
         Without a session, or in a new one whose registration the controller has not answered, it may lead no more.
         """
         is_connected = self._store.session.state is SessionState.CONNECTED
-        return is_connected and self.control.told_epoch == self.membership.epoch != NOT_REGISTERED
-
-    # -- in-sync replicas ----------------------------------------------------------------------------------------------
-
-    def fetched(self, partition: Partition, node_id: int) -> None:
-        """A follower fetched: one that has caught up is proposed as in sync."""
-        leader = partition.leader
-        if node_id not in leader.isr and leader.proposal is None:
-            proposal = leader.propose_growth(node_id, self._broker.image.brokers)
-            if proposal is not None:
-                self._in_sync.propose(partition, proposal)
-
-    async def _propose_shrinks(self) -> None:
-        lag_ms_max = self._broker.config.replica_lag_time_max_ms
-        async for partition in self._broker.turns.over(list(self._broker.replicas)):
-            leader = partition.current_leader
-            if leader is not None and len(leader.isr) > 1:
-                proposal = leader.propose_shrink(self._broker.clock.steady_ms(), lag_ms_max)
-                if proposal is not None:
-                    logger.info(
-                        "%s: these replicas are too far behind: %s",
-                        partition.name,
-                        sorted({*leader.isr} - {*proposal.isr}),
-                    )
-                    self._in_sync.propose(partition, proposal)
+        return is_connected and self.control.epoch_of_roles == self.membership.epoch != NOT_REGISTERED
 
 
 class _Settings:
     """Implements `ottla.controller.settings.ControllerSettings`."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, configs: Callable[[], DynamicConfigs]) -> None:
+        self._configs = configs
+
+    @property
+    def _config(self) -> BrokerConfig:
+        return self._configs().broker_config()
 
     @property
     def listener_name(self) -> str:
-        return self._broker.config.inter_broker_listener
+        return self._config.inter_broker_listener
 
     @property
     def deletes_topics(self) -> bool:
-        return self._broker.config.delete_topic_enable
+        return self._config.delete_topic_enable
 
     @property
     def rebalances_leaders(self) -> bool:
-        return self._broker.config.auto_leader_rebalance_enable
+        return self._config.auto_leader_rebalance_enable
 
     @property
     def imbalance_check_s(self) -> float:
-        return float(self._broker.config.leader_imbalance_check_interval_seconds)
+        return float(self._config.leader_imbalance_check_interval_seconds)
 
     @property
     def imbalance_percent(self) -> int:
-        return self._broker.config.leader_imbalance_per_broker_percentage
+        return self._config.leader_imbalance_per_broker_percentage
 
     def elects_unclean(self, topic: str) -> bool:
-        return self._broker.configs.topic_config(topic).unclean_leader_election_enable
+        return self._configs().topic_config(topic).unclean_leader_election_enable
 
 
-def fetcher_settings(broker: Broker) -> FetcherSettings:
-    config = broker.config
+def fetcher_settings(config: BrokerConfig) -> FetcherSettings:
     return FetcherSettings(
         fetch_bytes_max=config.replica_fetch_max_bytes,
         response_bytes_max=config.replica_fetch_response_max_bytes,

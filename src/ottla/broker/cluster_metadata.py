@@ -2,7 +2,7 @@
 store; the controller sees it there, does the rest and tells all brokers.
 
 Topics are created, extended and deleted by the broker that is the controller: it has the newest view, and clients find
-it. Automatic creation and settings are any broker's. A change has come to its end when this broker has heard of it from
+it. Automatic creation and settings are any broker's. A change is complete when this broker has learned of it from
 the controller.
 """
 
@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
+from ottla.broker.client_quotas import Charge, free_of_charge
 from ottla.broker.config_changes import ConfigChanges
 from ottla.broker.controller import config_entity
 from ottla.broker.metadata_changes import ANSWER_S, RequestedTopic, decide_requested, unless_there
@@ -89,17 +90,27 @@ class ClusterMetadata:
     # -- creating ------------------------------------------------------------------------------------------------------
 
     async def create_topics(
-        self, all_requested: Iterable[RequestedTopic], *, validate_only: bool = False, wait_s: float = ANSWER_S
+        self,
+        all_requested: Iterable[RequestedTopic],
+        *,
+        validate_only: bool = False,
+        wait_s: float = ANSWER_S,
+        charge: Charge = free_of_charge,
     ) -> list[TopicState | ApiError]:
         requested = list(all_requested)
         try:
             self._check_controller()
         except ApiError as error:
             return [error for _ in requested]
-        return await self._create(requested, wait_s, validate_only=validate_only)
+        return await self._create(requested, wait_s, charge, validate_only=validate_only)
 
     async def _create(
-        self, all_requested: Iterable[RequestedTopic], wait_s: float, *, validate_only: bool = False
+        self,
+        all_requested: Iterable[RequestedTopic],
+        wait_s: float,
+        charge: Charge = free_of_charge,
+        *,
+        validate_only: bool = False,
     ) -> list[TopicState | ApiError]:
         outcomes: list[TopicState | ApiError] = []
         image = self._image()
@@ -107,6 +118,7 @@ class ClusterMetadata:
             try:
                 topic, config = decide_requested(requested, image, self._configs(), self._rng)
                 if not validate_only:
+                    charge(len(topic.partitions))
                     await self._write_topic(topic, config)
                 image = image.with_topics([topic])  # what is asked for next must not look like it
                 outcomes.append(topic)
@@ -149,10 +161,10 @@ class ClusterMetadata:
             return topic
         return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"topic {topic.name} is being created")
 
-    async def auto_create(self, names: Iterable[str]) -> dict[str, ApiError | None]:
+    async def auto_create(self, names: Iterable[str], *, charge: Charge = free_of_charge) -> dict[str, ApiError | None]:
         names = list(names)
         new = [name for name in names if name not in INTERNAL_TOPICS and name != CLUSTER_METADATA_TOPIC]
-        outcomes = await self._create(map(RequestedTopic, new), AUTO_CREATE_S)
+        outcomes = await self._create(map(RequestedTopic, new), AUTO_CREATE_S, charge)
         created = {name: _unless_under_way(outcome) for name, outcome in zip(new, outcomes, strict=True)}
         own = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "only brokers create this topic")
         return {name: created.get(name) if name in created else own for name in names}
@@ -160,7 +172,7 @@ class ClusterMetadata:
     async def create_unless_there(self, requested: RequestedTopic) -> ApiError | None:
         (outcome,) = await self._create([requested], ANSWER_S)
         if isinstance(outcome, ApiError) and outcome.code == ErrorCode.TOPIC_ALREADY_EXISTS:
-            # Another broker was faster: we have not heard of it yet.
+            # Another broker was faster: this one does not know of it yet.
             await self._wait_for_image(lambda image: requested.name in image.topics, AUTO_CREATE_S)
         return unless_there(outcome)
 
@@ -174,6 +186,7 @@ class ClusterMetadata:
         *,
         validate_only: bool = False,
         wait_s: float = ANSWER_S,
+        charge: Charge = free_of_charge,
     ) -> TopicState:
         self._check_controller()
         if name not in self._image().topics:
@@ -185,6 +198,7 @@ class ClusterMetadata:
             grown = decide_more_partitions(self._image(), topic, total, assignments, self._rng)
             if validate_only:
                 return grown
+            charge(len(grown.partitions) - len(topic.partitions))
             try:
                 await self._store.commit(Put(nodes.topic_path(name), nodes.encode_topic(grown), version))
             except BadVersion:
@@ -214,12 +228,20 @@ class ClusterMetadata:
         )
         return TopicState(name, assignment.topic_id, states), node.version
 
-    async def delete_topic(self, name: str, topic_id: UUID | None = None, *, wait_s: float = ANSWER_S) -> TopicState:
+    async def delete_topic(
+        self,
+        name: str,
+        topic_id: UUID | None = None,
+        *,
+        wait_s: float = ANSWER_S,
+        charge: Charge = free_of_charge,
+    ) -> TopicState:
         self._check_controller()
         topic = self._image().topics.get(name)
         if topic is None or topic_id not in (None, topic.topic_id):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID
             raise ApiError(code, f"topic {name} does not exist")
+        charge(len(topic.partitions))
         gone = Signal()
         watch = self._store.watch_node(nodes.topic_path(name), gone.fire)
         try:
@@ -252,11 +274,13 @@ class ClusterMetadata:
             overrides = decide(self._configs().replaced(resource, stored))
             if resource.type == ConfigResourceType.TOPIC and resource.name not in self._image().topics:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.name} does not exist")
+            secrets = self._config_changes.secrets
+            secrets.check(resource, stored, overrides)
             if validate_only:
                 return
             kind, name = config_entity(resource)
             path = nodes.config_path(kind, name)
-            await self._put_config(path, nodes.encode_config(overrides))
+            await self._put_config(path, nodes.encode_config(await secrets.encrypted(resource, overrides)))
             entity_path = path.removeprefix(f"{nodes.CONFIGS}/")
             await self._store.commit(
                 Create(
@@ -284,7 +308,7 @@ class ClusterMetadata:
     # -- log directories -----------------------------------------------------------------------------------------------
 
     async def replicas_lost(self, node_id: int, lost: Iterable[TopicPartition]) -> None:
-        """The controller asks this broker about all its replicas then, and hears which are lost."""
+        """The controller asks this broker about all its replicas then, and learns which are lost."""
         event = Create(f"{nodes.LOG_DIR_EVENTS}/log_dir_event_", nodes.encode_log_dir_event(node_id), sequential=True)
         while True:
             try:

@@ -2,8 +2,8 @@
 
 One log after the other, the dirtiest first, until none is left; then a pause (`log.cleaner.backoff.ms`). The work
 itself runs in another process: see `storage.cleaner`. A log that cannot be compacted, because a segment is damaged or a
-batch has too many keys, is told once and tried again later and later; it holds nobody up. A disk that fails takes its
-directory offline.
+batch has too many keys, is reported once and tried again at growing intervals; other logs do not wait for it. A disk
+that fails takes its directory offline.
 """
 
 from __future__ import annotations

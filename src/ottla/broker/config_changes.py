@@ -2,7 +2,7 @@
 
 A notification names whose settings changed, not what they are: those are read from their node. Notifications are
 handled in the order of their numbers, each once, and taken away after 15 minutes; whoever was away for longer, or
-starts, reads all settings. A new topic has no notification: its settings are read when the topic is first heard of.
+starts, reads all settings. A new topic has no notification: its settings are read when this broker learns of the topic.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
+from ottla.broker.changed_settings import log_changed_settings
 from ottla.broker.controller import ENTITY_KINDS, config_entity, load_configs
+from ottla.broker.quota_store import KINDS as QUOTA_KINDS
+from ottla.broker.quota_store import QuotaStore
+from ottla.broker.stored_secrets import StoredSecrets
 from ottla.cluster import nodes
 from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs
 from ottla.runtime.signal import Signal, wait_any
@@ -30,7 +34,7 @@ KINDS: Final = {kind: resource_type for resource_type, kind in ENTITY_KINDS.item
 
 
 class ConfigChanges:
-    """Follows the settings in the store. `apply` is told every change, one at a time."""
+    """Follows the settings in the store. `apply` is called with every change, one at a time."""
 
     def __init__(
         self,
@@ -39,6 +43,8 @@ class ConfigChanges:
         apply: Callable[[DynamicConfigs, Collection[ConfigScope]], Awaitable[None]],
         started_with: DynamicConfigs,
         now_ms: Callable[[], int],
+        quotas: QuotaStore,
+        secrets: StoredSecrets,
     ) -> None:
         """`started_with`: the settings of the file alone."""
         self._store = store
@@ -46,6 +52,8 @@ class ConfigChanges:
         self._apply = apply
         self._started_with = started_with
         self._now_ms = now_ms
+        self._quotas = quotas
+        self.secrets = secrets
         self._turn = asyncio.Lock()
         self._handled = NONE_HANDLED
         self._learned: dict[str, UUID] = {}
@@ -74,10 +82,11 @@ class ConfigChanges:
             watch.cancel()
 
     async def read_all(self) -> None:
-        """Every setting anew."""
+        """Reads every setting again."""
         async with self._turn:
-            configs = await load_configs(self._store, self._started_with)
+            configs = await load_configs(self._store, self._started_with, self.secrets)
             await self._apply(configs, [ConfigScope(ConfigResourceType.BROKER, "")])
+            await self._quotas.load()
 
     async def catch_up(self) -> None:
         """Handles the notifications that are new."""
@@ -94,14 +103,20 @@ class ConfigChanges:
 
     async def _handle(self, path: str, data: bytes) -> None:
         try:
-            kind, _, name = nodes.decode_config_change(path, data).partition("/")
+            entity_path = nodes.decode_config_change(path, data)
         except nodes.MetadataError as error:
-            logger.error("%s", error)
+            logger.error("%s; this notification is skipped", error)
             return
+        kind, _, name = entity_path.partition("/")
         resource_type = KINDS.get(kind)
-        if resource_type is not None:
+        if kind in QUOTA_KINDS.values():
+            await self._quotas.read(entity_path)
+        elif resource_type is not None:
             name = nodes.config_name(name)
-            await self._read([ConfigScope(resource_type, "" if name == nodes.DEFAULT_ENTITY else name)])
+            resource = ConfigScope(resource_type, "" if name == nodes.DEFAULT_ENTITY else name)
+            before = self._configs().overrides_of(resource)
+            await self._read([resource])
+            log_changed_settings(resource, before, self._configs().overrides_of(resource))
 
     async def _read(self, resources: Iterable[ConfigScope]) -> None:
         """Takes what the store has for these, and nothing where it has nothing."""
@@ -125,7 +140,9 @@ class ConfigChanges:
         """What the store has for a resource now."""
         path = nodes.config_path(*config_entity(resource))
         node = await self._store.get(path)
-        return {} if node is None or not node.data else nodes.decode_config(path, node.data)
+        if node is None or not node.data:
+            return {}
+        return await self.secrets.decrypted(resource, nodes.decode_config(path, node.data))
 
     async def learn_topics(self, topics: Mapping[str, UUID]) -> None:
         """Reads the settings of topics that are new here, by name, however long the store cannot be reached."""

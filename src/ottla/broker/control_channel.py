@@ -91,6 +91,10 @@ class ControlChannels:
         if channel is not None:
             channel.send(request, on_answer)
 
+    async def wait_until_answered(self) -> None:
+        for channel in list(self._channels.values()):
+            await channel.wait_until_answered()
+
     def close(self) -> None:
         for node_id in list(self._channels):
             self.remove(node_id)
@@ -136,13 +140,21 @@ class _Channel:
         self._broker = broker
         self._queue: deque[tuple[ControlRequest, OnAnswer]] = deque()
         self._more = Signal()
+        self._answered = Signal()
+        self._is_closed = False
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"control of broker {node_id}")
 
     def send(self, request: ControlRequest, on_answer: OnAnswer) -> None:
         self._queue.append((request, on_answer))
         self._more.fire()
 
+    async def wait_until_answered(self) -> None:
+        while self._queue and not self._is_closed:
+            await self._answered.wait()
+
     def close(self) -> None:
+        self._is_closed = True
+        self._answered.fire()
         self._task.cancel()
         self._broker.close()
 
@@ -153,6 +165,7 @@ class _Channel:
                 answer = await self._answer(request)
                 self._queue.popleft()
                 on_answer(answer)
+                self._answered.fire()
             await self._more.wait()
 
     async def _answer(self, request: ControlRequest) -> Any:

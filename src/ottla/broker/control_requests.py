@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from ottla.broker.config_changes import ConfigChanges
 from ottla.broker.fetchers import Fetchers
 from ottla.broker.membership import NOT_REGISTERED
 from ottla.broker.partition import Partition
-from ottla.cluster.image import PartitionState
+from ottla.broker.replicas import Replicas
+from ottla.broker.role_changes import RoleChanges
+from ottla.cluster.image import ClusterImage, PartitionState
 from ottla.cluster.metadata_update import new_topics, updated
 from ottla.errors import ErrorCode, StorageError
 from ottla.ids import TopicPartition
@@ -34,9 +36,9 @@ from ottla.protocol.messages.replication import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
+from ottla.runtime.listed import Listed
+from ottla.runtime.offload import Offload
+from ottla.runtime.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -52,25 +54,48 @@ class StoppedReplica(NamedTuple):
     deletes: bool
 
 
+class RolesAndImage(Protocol):
+    """What of a broker the controller changes, besides its replicas."""
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    def update_image(self, image: ClusterImage) -> None:
+        """Takes over a new image."""
+        ...
+
+    def role_changed(self, partition: Partition) -> None:
+        """A partition is led here from now on, or no longer."""
+        ...
+
+
 class ControlRequests:
     """The controller's requests to this broker. `controller_epoch` is the largest that was seen."""
 
     def __init__(
         self,
-        broker: Broker,
+        broker: RolesAndImage,
+        node_id: int,
+        replicas: Replicas,
+        offload: Offload,
+        turns: Turns,
         broker_epoch: Callable[[], Awaitable[int]],
         fetchers: Fetchers,
         configs: ConfigChanges,
         listener_name: str,
     ) -> None:
         self._broker = broker
+        self._node_id = node_id
+        self._replicas = replicas
+        self._offload = offload
+        self._turns = turns
         self._broker_epoch = broker_epoch
         self._fetchers = fetchers
         self._configs = configs
         self._listener_name = listener_name
-        self._turn = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
         self.controller_epoch = 0
-        self.told_epoch = NOT_REGISTERED  # the registration for which roles were told last
+        self.epoch_of_roles = NOT_REGISTERED  # the registration for which the controller has sent roles last
 
     async def handle(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> object:
         """The answer to a request of the controller on this same broker."""
@@ -104,13 +129,14 @@ class ControlRequests:
     async def leader_and_isr(
         self, request: LeaderAndIsrRequest, version: int = FIRST_VERSION_WITH_TOPIC_IDS
     ) -> LeaderAndIsrResponse:
-        async with self._turn:
+        async with self._one_at_a_time:
             refusal = await self._refusal(request)
             if refusal:
                 return LeaderAndIsrResponse(error_code=refusal)
             response = LeaderAndIsrResponse()
+            changes = RoleChanges()
             for topic in _topics_of(request):
-                codes = await self._take_roles(topic)
+                codes = await self._take_roles(topic, changes)
                 errors = [
                     LeaderAndIsrPartitionError(topic_name=topic.topic_name, partition_index=index, error_code=code)
                     for index, code in codes.items()
@@ -119,52 +145,59 @@ class ControlRequests:
                     response.topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
                 else:
                     response.partition_errors += errors
-            self.told_epoch = await self._broker_epoch()
+            self.epoch_of_roles = await self._broker_epoch()
+            changes.log(request.controller_id)
             return response
 
-    async def _take_roles(self, topic: LeaderAndIsrTopicState) -> dict[int, ErrorCode]:
+    async def _take_roles(self, topic: LeaderAndIsrTopicState, changes: RoleChanges) -> dict[int, ErrorCode]:
         """Leads and follows the partitions of one topic as the controller says; returns what became of each."""
         codes: dict[int, ErrorCode] = {}
         states: dict[int, PartitionState] = {}
-        for told in topic.partition_states:
-            state = _state(told)
-            code = self._check_state(TopicPartition(topic.topic_name, told.partition_index), topic.topic_id, state)
-            codes[told.partition_index] = code
+        for sent in topic.partition_states:
+            state = _state(sent)
+            code = self._check_state(TopicPartition(topic.topic_name, sent.partition_index), topic.topic_id, state)
+            codes[sent.partition_index] = code
             if code is ErrorCode.NONE:
-                states[told.partition_index] = state
+                states[sent.partition_index] = state
         if not states:
             return codes
         await self._configs.learn_topics({topic.topic_name: topic.topic_id})
-        new = {told.partition_index for told in topic.partition_states if told.is_new}
-        held = await self._broker.replicas.hold(topic.topic_name, topic.topic_id, states, new, self._broker.offload)
-        async for index, state in self._broker.turns.over(states.items()):
+        new = {sent.partition_index for sent in topic.partition_states if sent.is_new}
+        held = await self._replicas.hold(topic.topic_name, topic.topic_id, states, new, self._offload)
+        async for index, state in self._turns.over(states.items()):
             partition = held[index]
-            codes[index] = partition if isinstance(partition, ErrorCode) else self._take_role(partition, state)
+            if isinstance(partition, ErrorCode):
+                codes[index] = partition
+                continue
+            led = partition.is_leader
+            codes[index] = self._take_role(partition, state)
+            if codes[index] is ErrorCode.NONE:
+                changes.add(partition.name, led_before=led, leads=partition.is_leader)
         return codes
 
     def _check_state(self, name: TopicPartition, topic_id: UUID, state: PartitionState) -> ErrorCode:
         """Why a new state of a partition is not taken over, or NONE; the order of the checks is Kafka's."""
-        if self._broker.replicas.is_offline(name):
+        if self._replicas.is_offline(name):
             return ErrorCode.KAFKA_STORAGE_ERROR
-        partition = self._broker.replicas.get(name)
+        partition = self._replicas.get(name)
         if partition is not None and partition.topic_id != topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if partition is not None and state.leader_epoch <= partition.leader_epoch:
             # Known already, as most of what a new controller sends; controllers do not mind this answer.
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        if self._broker.node_id not in state.replicas:
+        if self._node_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
 
     def _take_role(self, partition: Partition, state: PartitionState) -> ErrorCode:
         if partition.is_gone:  # its directory failed meanwhile
             return ErrorCode.KAFKA_STORAGE_ERROR
-        name, replicas = partition.name, self._broker.replicas
+        name, replicas = partition.name, self._replicas
         try:
-            if state.leader == self._broker.node_id:
+            if state.leader == self._node_id:
                 self._fetchers.leave(name)
                 replicas.lead(partition, state)
-                logger.info("%s: leads in epoch %d from %d on", name, state.leader_epoch, partition.log.end_offset)
+                logger.debug("%s: leads in epoch %d from %d on", name, state.leader_epoch, partition.log.end_offset)
             elif state.leader >= 0:
                 self._fetchers.leave(name)
                 replicas.follow(partition, state)
@@ -186,7 +219,7 @@ class ControlRequests:
         if address is None:
             logger.warning("%s: its leader, broker %d, is not known yet", partition.name, follower.leader_id)
             return
-        logger.info("%s: follows broker %d in epoch %d", partition.name, follower.leader_id, follower.leader_epoch)
+        logger.debug("%s: follows broker %d in epoch %d", partition.name, follower.leader_id, follower.leader_epoch)
         self._fetchers.follow(partition, follower.leader_id, address)
 
     def _address_of(self, node_id: int) -> Address | None:
@@ -196,7 +229,7 @@ class ControlRequests:
     # -- UpdateMetadata ------------------------------------------------------------------------------------------------
 
     async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        async with self._turn:
+        async with self._one_at_a_time:
             refusal = await self._refusal(request)
             if refusal:
                 return UpdateMetadataResponse(error_code=refusal)
@@ -212,7 +245,7 @@ class ControlRequests:
 
     def _follow_addresses(self) -> None:
         """Leaders may be known now that were not, or be somewhere else."""
-        for partition in self._broker.replicas:
+        for partition in self._replicas:
             follower = partition.follower
             if follower is not None:
                 address = self._address_of(follower.leader_id)
@@ -222,14 +255,19 @@ class ControlRequests:
     # -- StopReplica ---------------------------------------------------------------------------------------------------
 
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        async with self._turn:
+        async with self._one_at_a_time:
             refusal = await self._refusal(request)
             if refusal:
                 return StopReplicaResponse(error_code=refusal, partition_errors=[])
             codes: Mapping[TopicPartition, ErrorCode] = {
                 stopped.partition: self._stop(stopped) for stopped in _stopped_of(request)
             }
-            await self._broker.replicas.finish(self._broker.offload)
+            await self._replicas.finish(self._offload)
+            stopped = [name for name, code in codes.items() if code is ErrorCode.NONE]
+            if stopped:
+                logger.info(
+                    "controller %d has stopped %d replicas: %s", request.controller_id, len(stopped), Listed(stopped)
+                )
             return StopReplicaResponse(
                 partition_errors=[
                     StopReplicaPartitionError(topic_name=name.topic, partition_index=name.partition, error_code=code)
@@ -242,16 +280,16 @@ class ControlRequests:
 
         No controller's request comes in between: what is found not to be ours is not made so meanwhile.
         """
-        async with self._turn:
-            replicas = self._broker.replicas
+        async with self._one_at_a_time:
+            replicas = self._replicas
             for log in replicas.unclaimed():
-                if not await is_assigned(log.name, self._broker.logs.owner_of(log.name)):
+                if not await is_assigned(log.name, replicas.owner_of(log.name)):
                     logger.warning("%s is no longer assigned to this broker and is deleted", log.directory)
                     replicas.drop(log.name)
-            await replicas.finish(self._broker.offload)
+            await replicas.finish(self._offload)
 
     def _stop(self, stopped: StoppedReplica) -> ErrorCode:
-        name, replicas = stopped.partition, self._broker.replicas
+        name, replicas = stopped.partition, self._replicas
         if replicas.is_offline(name):
             return ErrorCode.KAFKA_STORAGE_ERROR
         partition = replicas.get(name)
@@ -266,16 +304,16 @@ class ControlRequests:
         return ErrorCode.NONE
 
 
-def _state(told: LeaderAndIsrPartitionState) -> PartitionState:
+def _state(sent: LeaderAndIsrPartitionState) -> PartitionState:
     return PartitionState(
-        replicas=tuple(told.replicas),
-        leader=told.leader,
-        leader_epoch=told.leader_epoch,
-        isr=tuple(told.isr),
-        version=told.partition_epoch,
-        adding=tuple(told.adding_replicas),
-        removing=tuple(told.removing_replicas),
-        is_recovering=told.leader_recovery_state == 1,
+        replicas=tuple(sent.replicas),
+        leader=sent.leader,
+        leader_epoch=sent.leader_epoch,
+        isr=tuple(sent.isr),
+        version=sent.partition_epoch,
+        adding=tuple(sent.adding_replicas),
+        removing=tuple(sent.removing_replicas),
+        is_recovering=sent.leader_recovery_state == 1,
     )
 
 

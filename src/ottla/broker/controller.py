@@ -1,6 +1,6 @@
 """The controller of a broker that is alone: the one place where its metadata changes.
 
-Decisions are pure (`cluster`); this makes them durable in the metadata store, then tells the broker the new image. One
+Decisions are pure (`cluster`); this makes them durable in the metadata store, then gives the broker the new image. One
 change at a time: requests queue on a lock, so that each decides over what the one before it wrote.
 """
 
@@ -14,7 +14,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from itertools import islice
 from uuid import UUID
 
+from ottla.broker.changed_settings import log_changed_settings
+from ottla.broker.client_quotas import Charge, free_of_charge
 from ottla.broker.metadata_changes import ANSWER_S, RequestedTopic, decide_requested, unless_there
+from ottla.broker.stored_secrets import StoredSecrets
 from ottla.cluster import nodes
 from ottla.cluster.elections import decide_loss, decide_return
 from ottla.cluster.image import (
@@ -34,14 +37,15 @@ from ottla.store.api import Create, Delete, Operation, Put, Result, Store, Store
 
 logger = logging.getLogger(__name__)
 
-# Notifications of changed settings are for brokers that watch; one that does not see them in this time starts anew.
+# Notifications of changed settings are for brokers that watch; one that does not see them in this time reads
+# everything.
 NOTIFICATION_S = 15 * 60.0  # as in Kafka
 NOTIFICATIONS_MAX = 1000
 CREATED_TOGETHER_MAX = 200  # partitions of new topics that share a commit and an image
 
 
-class Controller:
-    """Changes topics. `prepare`, `publish` and `finish` are told every new image, in order.
+class StandaloneController:
+    """Changes topics. `prepare`, `publish` and `finish` are called for every new image, in order.
 
     `prepare` makes what it adds, `publish` lets everybody see it, `finish` waits until what it removed is gone.
     """
@@ -59,6 +63,7 @@ class Controller:
         epoch: int,
         configs: Callable[[], DynamicConfigs],
         change_configs: Callable[[DynamicConfigs, Collection[ConfigScope]], Awaitable[None]],
+        secrets: StoredSecrets,
     ) -> None:
         self._store = store
         self._prepare = prepare
@@ -69,6 +74,7 @@ class Controller:
         self._epoch = epoch
         self._configs = configs
         self._change_configs = change_configs
+        self._secrets = secrets
         self._lock = asyncio.Lock()
         self._notifications: deque[tuple[float, str]] = deque()  # when they were made, by the loop's clock, and paths
         self.image = image
@@ -83,17 +89,24 @@ class Controller:
         return outcome
 
     async def create_topics(
-        self, all_requested: Iterable[RequestedTopic], *, validate_only: bool = False, wait_s: float = ANSWER_S
+        self,
+        all_requested: Iterable[RequestedTopic],
+        *,
+        validate_only: bool = False,
+        wait_s: float = ANSWER_S,
+        charge: Charge = free_of_charge,
     ) -> list[TopicState | ApiError]:
         """Creates topics, many of them with one commit and one new image: each, or why it is not created."""
         outcomes: list[TopicState | ApiError] = []
         waiting = deque(all_requested)
         while waiting:
             async with self._lock:
-                outcomes += await self._create_some(waiting, validate_only)
+                outcomes += await self._create_some(waiting, validate_only, charge)
         return outcomes
 
-    async def _create_some(self, waiting: deque[RequestedTopic], validate_only: bool) -> list[TopicState | ApiError]:
+    async def _create_some(
+        self, waiting: deque[RequestedTopic], validate_only: bool, charge: Charge
+    ) -> list[TopicState | ApiError]:
         """Takes topics from those that wait, as many as go together, and creates them."""
         outcomes: list[TopicState | ApiError] = []
         new: dict[str, TopicState] = {}  # by its look: two that look alike are not made together
@@ -107,6 +120,8 @@ class Controller:
             resource = ConfigScope(ConfigResourceType.TOPIC, requested.name)
             try:
                 topic, config = decide_requested(requested, self.image, self._configs(), self._rng)
+                if not validate_only:
+                    charge(len(topic.partitions))
                 configs[resource] = config
                 new[look_of(topic.name)] = topic
                 partition_count += len(topic.partitions)
@@ -121,6 +136,8 @@ class Controller:
             return [error if isinstance(outcome, TopicState) else outcome for outcome in outcomes]
         await self._change_configs(self._configs().all_replaced(configs), configs)
         await self._publish_and_finish(self.image.with_topics(new.values()))
+        for topic in new.values():
+            logger.info("topic %s has been created, with %d partitions", topic.name, len(topic.partitions))
         return outcomes
 
     async def _creations(
@@ -155,11 +172,11 @@ class Controller:
             ]
         return operations
 
-    async def auto_create(self, names: Iterable[str]) -> dict[str, ApiError | None]:
+    async def auto_create(self, names: Iterable[str], *, charge: Charge = free_of_charge) -> dict[str, ApiError | None]:
         """Creates topics that a client named for the first time: name → why not, None where it is there now."""
         names = list(names)
         new = [name for name in names if name not in INTERNAL_TOPICS and name != CLUSTER_METADATA_TOPIC]
-        created = dict(zip(new, await self.create_topics(map(RequestedTopic, new)), strict=True))
+        created = dict(zip(new, await self.create_topics(map(RequestedTopic, new), charge=charge), strict=True))
         own = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "only brokers create this topic")
         return {name: unless_there(created[name]) if name in created else own for name in names}
 
@@ -176,27 +193,38 @@ class Controller:
         *,
         validate_only: bool = False,
         wait_s: float = ANSWER_S,
+        charge: Charge = free_of_charge,
     ) -> TopicState:
         """Adds partitions to a topic."""
         async with self._lock:
             topic = self._known(name)
             grown = decide_more_partitions(self.image, topic, total, assignments, self._rng)
             if not validate_only:
+                charge(len(grown.partitions) - len(topic.partitions))
                 operations: list[Operation] = [Put(nodes.topic_path(name), nodes.encode_topic(grown))]
                 operations += await self._new_partitions(grown, range(len(topic.partitions), total))
                 await self._commit(operations)
                 await self._publish_and_finish(self.image.with_topics([grown]))
+                logger.info("topic %s grows from %d to %d partitions", name, len(topic.partitions), total)
             return grown
 
     # -- deleting ------------------------------------------------------------------------------------------------------
 
-    async def delete_topic(self, name: str, topic_id: UUID | None = None, *, wait_s: float = ANSWER_S) -> TopicState:
+    async def delete_topic(
+        self,
+        name: str,
+        topic_id: UUID | None = None,
+        *,
+        wait_s: float = ANSWER_S,
+        charge: Charge = free_of_charge,
+    ) -> TopicState:
         """Deletes a topic with its configuration; a topic of the same name may be created at once.
 
         With an id, that topic only: another one may have its name by the time that this change has its turn.
         """
         async with self._lock:
             topic = self._known(name) if topic_id is None else self._known_by_id(topic_id)
+            charge(len(topic.partitions))
             operations: list[Operation] = []
             async for index in self._turns.over(range(len(topic.partitions))):
                 operations += [Delete(nodes.state_path(name, index)), Delete(nodes.partition_path(name, index))]
@@ -215,6 +243,7 @@ class Controller:
                 await self._commit([Delete(mark)])
             except ApiError as error:  # the topic is gone all the same; the next start takes the mark away
                 logger.warning("the mark for the deletion of %s cannot be removed yet: %s", name, error)
+            logger.info("topic %s has been deleted, with %d partitions", name, len(topic.partitions))
             return topic
 
     def _known(self, name: str) -> TopicState:
@@ -254,11 +283,12 @@ class Controller:
             overrides = decide(self._configs())
             if resource.type == ConfigResourceType.TOPIC:  # Kafka looks whether it is there last
                 self._known(resource.name)
+            self._secrets.check(resource, self._configs().overrides_of(resource), overrides)
             if validate_only:
                 return
             kind, name = config_entity(resource)
             path = nodes.config_path(kind, name)
-            data = nodes.encode_config(overrides)
+            data = nodes.encode_config(await self._secrets.encrypted(resource, overrides))
             exists = await self._store.get(path) is not None
             notification = nodes.encode_config_change(f"{kind}/{name}")
             *_, notified = await self._commit(
@@ -270,27 +300,28 @@ class Controller:
             assert isinstance(notified, str)
             self._notifications.append((asyncio.get_running_loop().time(), notified))
             self._note_what_has_no_effect(resource, overrides)
+            log_changed_settings(resource, self._configs().overrides_of(resource), overrides)
             await self._change_configs(self._configs().replaced(resource, overrides), [resource])
             await self._purge_notifications()
 
     async def purge_notifications(self) -> None:
-        """Takes away what was told long ago."""
+        """Deletes old notifications."""
         async with self._lock:
             await self._purge_notifications()
 
     async def _purge_notifications(self) -> None:
-        told = self._notifications
+        made = self._notifications
         oldest = asyncio.get_running_loop().time() - NOTIFICATION_S
-        count = max(sum(made_at <= oldest for made_at, _ in told), len(told) - NOTIFICATIONS_MAX)
+        count = max(sum(made_at <= oldest for made_at, _ in made), len(made) - NOTIFICATIONS_MAX)
         if count <= 0:
             return
         try:
-            await self._commit([Delete(path) for _, path in islice(told, count)])
+            await self._commit([Delete(path) for _, path in islice(made, count)])
         except ApiError as error:  # what was changed stands all the same
             logger.warning("%d notifications of changed settings cannot be removed yet: %s", count, error)
             return
         for _ in range(count):
-            told.popleft()
+            made.popleft()
 
     def _note_what_has_no_effect(self, resource: ConfigScope, overrides: Mapping[str, str]) -> None:
         """Says once of a setting what is said of one in the file: it is kept, and changes nothing."""
@@ -328,7 +359,7 @@ def config_entity(resource: ConfigScope) -> tuple[str, str]:
     return ENTITY_KINDS[ConfigResourceType(resource.type)], resource.name or nodes.DEFAULT_ENTITY
 
 
-async def load_configs(store: Store, configs: DynamicConfigs) -> DynamicConfigs:
+async def load_configs(store: Store, configs: DynamicConfigs, secrets: StoredSecrets) -> DynamicConfigs:
     """All settings that the store knows, over those that the broker was started with."""
     for resource_type, kind in ENTITY_KINDS.items():
         for segment in await store.children(f"{nodes.CONFIGS}/{kind}"):
@@ -337,7 +368,8 @@ async def load_configs(store: Store, configs: DynamicConfigs) -> DynamicConfigs:
             if node is not None:
                 name = nodes.config_name(segment)
                 resource = ConfigScope(resource_type, "" if name == nodes.DEFAULT_ENTITY else name)
-                configs = configs.replaced(resource, nodes.decode_config(path, node.data))
+                overrides = await secrets.decrypted(resource, nodes.decode_config(path, node.data))
+                configs = configs.replaced(resource, overrides)
                 for problem in configs.problems(resource):
                     logger.warning("%s: %s; it has no effect", path, problem)
     return configs

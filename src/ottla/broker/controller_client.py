@@ -55,7 +55,7 @@ class ControllerClient:
         self._turn = asyncio.Lock()
 
     async def ask(self, make_request: Callable[[], Any], answer: type[Answer]) -> Answer:
-        """Asks until the controller has answered. The request is made anew each time: what it says may change."""
+        """Asks until the controller has answered. The request is made again each time: its content may change."""
         while True:
             async with self._turn:
                 response = await self._try(make_request(), answer)

@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 from ottla.broker.journal import PartitionJournal, Replay
-from ottla.broker.metadata_changes import RequestedTopic
+from ottla.broker.metadata_changes import MetadataChanges, RequestedTopic
 from ottla.broker.partition import Partition
+from ottla.broker.replicas import Replicas
 from ottla.cluster.image import NO_LEADER, ClusterImage, TopicState
 from ottla.config.broker import BrokerConfig
 from ottla.decisions import Decision
@@ -28,10 +29,9 @@ from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.hashing import partition_of_coordinator
 from ottla.ids import TopicPartition
 from ottla.records.layout import Compression
+from ottla.runtime.clock import Clock
 from ottla.runtime.machine import Machine, Performer, Runner
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
+from ottla.runtime.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +40,20 @@ Response = TypeVar("Response")
 
 LOAD_STRETCH_BYTES = 64 * 1024  # applied before others get their turn: a few milliseconds
 PARTITIONS_REMEMBERED_MAX = 100_000  # names whose hash is not worked out again
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorParts:
+    """The parts of a broker that a coordinator uses. Image and settings change, so they are functions."""
+
+    node_id: int
+    image: Callable[[], ClusterImage]
+    config: Callable[[], BrokerConfig]
+    replicas: Replicas
+    controller: Callable[[], MetadataChanges]
+    clock: Clock
+    turns: Turns
+    in_background: Callable[[str, Coroutine[Any, Any, None]], None]
 
 
 class CoordinatorShard(Generic[MachineType]):
@@ -65,13 +79,6 @@ class CoordinatorShard(Generic[MachineType]):
                 break  # compaction took everything from here on
             self.loaded_offset = replay.take(found.records.read())
             await asyncio.sleep(0)
-        if replay.record_count:
-            logger.info("%s: loaded %d records", self.partition.name, replay.record_count)
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it is loaded, and has not been given up."""
-        return self.runner is not None and not self.runner.is_over
 
     def fail(self) -> None:
         """Its machine cannot be used: what it stands for is not known."""
@@ -89,14 +96,14 @@ class Coordinator(Generic[MachineType]):
 
     def __init__(
         self,
-        broker: Broker,
+        parts: CoordinatorParts,
         topic: str,
         make_machine: Callable[[], MachineType],
         make_replay: Callable[[MachineType], Replay],
         new_topic: Callable[[BrokerConfig], RequestedTopic],
         compression: Callable[[], Compression] = lambda: Compression.NONE,
     ) -> None:
-        self._broker = broker
+        self._parts = parts
         self.topic = topic
         self._make_machine = make_machine
         self._make_replay = make_replay
@@ -114,16 +121,25 @@ class Coordinator(Generic[MachineType]):
     @property
     def is_ready(self) -> bool:
         """Whether the topic is there."""
-        return self.topic in self._broker.image.topics
+        return self.topic in self._parts.image().topics
 
     async def create_topic(self) -> None:
         """Makes the topic on its first use; ApiError says why it cannot be."""
-        requested = self._new_topic(self._broker.config)
-        brokers = self._broker.image.brokers
-        if not brokers:  # cut off from a controller that is new, or not told of anybody yet
+        config = self._parts.config()
+        requested = self._new_topic(config)
+        brokers = self._parts.image().brokers
+        if not brokers:  # cut off from a new controller, or no UpdateMetadata has arrived yet
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker is known to be alive")
-        factor = min(requested.replication_factor, len(brokers))
-        error = await self._broker.controller.create_unless_there(replace(requested, replication_factor=factor))
+        if not config.zookeeper_connect:
+            requested = replace(requested, replication_factor=1)
+        elif len(brokers) < requested.replication_factor:
+            # A topic that began with fewer replicas would keep them, and be lost with its first broker. As Kafka does.
+            raise ApiError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"its replication factor is {requested.replication_factor}, and {len(brokers)} brokers are alive: it "
+                "is created once there are enough; where there will not be, set a smaller factor",
+            )
+        error = await self._parts.controller().create_unless_there(requested)
         if error is not None:
             raise error
 
@@ -143,7 +159,7 @@ class Coordinator(Generic[MachineType]):
         """The broker that coordinates a name, -1 where nobody does at the moment."""
         if not self.is_ready:
             return NO_LEADER
-        state = self._broker.image.partition(TopicPartition(self.topic, self.partition_of(key)))
+        state = self._parts.image().partition(TopicPartition(self.topic, self.partition_of(key)))
         return NO_LEADER if state is None else state.leader
 
     def runner_of(self, key: str) -> Runner[MachineType]:
@@ -196,7 +212,7 @@ class Coordinator(Generic[MachineType]):
         self._followed = topic
         led = set()
         for index, state in enumerate(topic.partitions if topic is not None else ()):
-            if state.leader == self._broker.node_id:
+            if state.leader == self._parts.node_id:
                 led.add(index)
                 self._gain(index, state.leader_epoch)
         for index in self._shards.keys() - led:
@@ -222,7 +238,7 @@ class Coordinator(Generic[MachineType]):
 
     def _gain(self, index: int, leader_epoch: int) -> None:
         try:
-            partition = self._broker.replicas.find(self.topic, index)
+            partition = self._parts.replicas.find(self.topic, index)
         except ApiError as error:
             logger.error("%s-%d cannot be loaded: %s", self.topic, index, error)
             return
@@ -240,7 +256,7 @@ class Coordinator(Generic[MachineType]):
         self._to_load.append(shard)
         if not self._is_loading:
             self._is_loading = True
-            self._broker.in_background(f"loading {self.topic}", self._load())
+            self._parts.in_background(f"loading {self.topic}", self._load())
 
     def _lose(self, index: int) -> None:
         self._shards.pop(index).stop()
@@ -254,8 +270,12 @@ class Coordinator(Generic[MachineType]):
             self._is_loading = False
 
     async def _load_one(self, shard: CoordinatorShard[MachineType]) -> None:
+        since_ms = self._parts.clock.steady_ms()
         try:
-            await shard.load(self._make_replay(shard.machine))
+            replay = self._make_replay(shard.machine)
+            await shard.load(replay)
+            took_s = (self._parts.clock.steady_ms() - since_ms) / 1000
+            logger.info("%s: %d records were loaded in %.1f s", shard.partition.name, replay.record_count, took_s)
             if self._shards.get(shard.partition.name.partition) is shard:
                 self._start(shard)
         except Exception as error:  # whatever it is, the partitions behind this one must not wait for ever
@@ -270,15 +290,15 @@ class Coordinator(Generic[MachineType]):
             )
 
     def _start(self, shard: CoordinatorShard[MachineType]) -> None:
-        broker = self._broker
+        parts = self._parts
         shard.runner = Runner(
             shard.machine,
             PartitionJournal(shard.partition, self._compression()),
-            broker.clock,
+            parts.clock,
             applied_offset=shard.partition.log.end_offset,
-            commit_timeout_ms=lambda: broker.config.offsets_commit_timeout_ms,
-            in_background=broker.in_background,
-            turns=broker.turns,
+            commit_timeout_ms=lambda: parts.config().offsets_commit_timeout_ms,
+            in_background=parts.in_background,
+            turns=parts.turns,
             performer=self._performer_of(shard),
         )
         shard.runner.start()

@@ -66,7 +66,7 @@ class DirectoryMoves:
     async def move(self, name: TopicPartition, path: str) -> None:
         """Moves a replica into the log directory `path`; returns once that has begun. ApiError says why it cannot be.
 
-        To where it is already: a move that is under way ends. One that is not here yet will be made there.
+        To where it is already: a move in progress ends. One that is not here yet will be made there.
         """
         directory = self._directory_at(path)
         if directory is None:
@@ -145,7 +145,7 @@ class DirectoryMoves:
         if partition is None or partition.is_gone or directory is None:
             return False
         copy = directory.future_logs[name]
-        if not await self._is_of(partition, copy):
+        if not await self._keep_if_of(partition, copy):
             return False
         source = partition.log
         try:
@@ -164,8 +164,8 @@ class DirectoryMoves:
                 self._replicas.take_offline(directory, error)
         return False
 
-    async def _is_of(self, partition: Partition, copy: Log) -> bool:
-        """Whether a copy that was found at the start is of this topic, and not of one that had the name before."""
+    async def _keep_if_of(self, partition: Partition, copy: Log) -> bool:
+        """Ends the move of a copy that is of an earlier topic with this name; whether the copy is kept."""
         if self._known.get(partition.name) is copy:
             return True
         if self._logs.read_owner(copy) != partition.topic_id:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.acl_store import AclStore
 from ottla.broker.api_rights import RIGHTS
+from ottla.broker.client_quotas import Charge, ClientQuotas, RequestQuota, free_of_charge
 from ottla.broker.rights import Asked, Rights
 from ottla.broker.serving import ServedApi
 from ottla.broker.session import Session
+from ottla.broker.slow_requests import SLOW_NS, WAITS_ARE_ASKED_FOR, SlowRequests
 from ottla.errors import ErrorCode, ProtocolError
 from ottla.net.connection import Connection, Parked, Part, Reply
 from ottla.protocol.codec import decode, decode_bounded, encode, encode_large, encode_parts
@@ -38,16 +40,20 @@ from ottla.protocol.versions import API_TABLE
 from ottla.protocol.wire import BYTES
 from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
-from ottla.runtime.stepping import resumed
+from ottla.runtime.stepping import Timed, resumed
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
-DECODED_AT_ONCE_BYTES_MAX = 16 * 1024  # a frame of so many bytes holds no more elements than a turn has time for
+DECODED_AT_ONCE_BYTES_MAX = 16 * 1024  # a frame of this size holds no more elements than a turn has time for
 ENCODED_AT_ONCE_MAX = 2000  # elements of an answer
 BYTES_LIKE_AN_ELEMENT = 1024  # of what clients wrote: as many are copied in the time that an element takes
+PRODUCE_KEY = 0
+# Between brokers: LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition,
+# AllocateProducerIds. A follower's Fetch says so itself.
+EXEMPT_FROM_QUOTAS = frozenset({4, 5, 6, 7, 27, 56, 67})
 
 
 @dataclass(slots=True)
@@ -62,7 +68,7 @@ class ApiMeter:
 class Context:
     """Who asks, over which connection, in which version. Made for every request, so it is a plain class."""
 
-    __slots__ = ("client_id", "connection", "frame", "rights", "session", "version")
+    __slots__ = ("client_id", "connection", "frame", "quota", "rights", "session", "version")
 
     def __init__(self, connection: Connection, frame: memoryview, version: int, client_id: str | None) -> None:
         self.connection = connection
@@ -71,6 +77,11 @@ class Context:
         self.version = version
         self.client_id = client_id
         self.rights: Rights | None = None  # of the peer; None: everybody may do everything
+        self.quota: RequestQuota | None = None  # None: nothing limits the peer
+
+    def charge(self, *, strict: bool) -> Charge:
+        """What changes of the cluster are charged with; `strict`: whoever has changed too much is refused."""
+        return free_of_charge if self.quota is None else self.quota.charge(strict=strict)
 
 
 @dataclass(slots=True)
@@ -85,8 +96,11 @@ class Dispatcher:
     # Several threads that compute would keep each other, and the loop, from the interpreter.
     _computing: asyncio.Lock = field(default_factory=asyncio.Lock)
     acls: AclStore | None = None  # None: everybody may do everything
+    quotas: ClientQuotas | None = None  # None: nobody is limited
+    _slow: SlowRequests = field(init=False)
 
     def __post_init__(self) -> None:
+        self._slow = SlowRequests(self.clock)
         missing = [served.api.name for key, served in self.handlers.items() if key not in RIGHTS]
         assert not missing, f"who may use {', '.join(missing)}? See broker/api_rights.py"
 
@@ -102,6 +116,8 @@ class Dispatcher:
                 meter.count += 1
                 meter.local_ns += spent_ns
                 meter.total_ns += spent_ns
+                if spent_ns > SLOW_NS:
+                    self._slow.note(API_TABLE[repeated.api_key].name, connection, None, spent_ns)
                 return [answer]
         header, position = decode_request_header(frame)
         key, version = header.request_api_key, header.request_api_version
@@ -110,6 +126,10 @@ class Dispatcher:
             return _unsupported(header)
         api = served.api
         context = Context(connection, frame, version, header.client_id)
+        if self.quotas is not None and session.login is None and key not in EXEMPT_FROM_QUOTAS:
+            limits = self.quotas.of(session.principal, header.client_id)
+            if limits is not None:
+                context.quota = RequestQuota(limits, len(frame))
         if key not in self.meters:
             self.meters[key] = ApiMeter()
         meter = self.meters[key]
@@ -121,7 +141,7 @@ class Dispatcher:
             meter.count += 1
             kept = connection.kept(frame)
             decoding = partial(decode_bounded, api.request, kept, version, position, served.elements_max)
-            later = self._later(self._handled(served, decoding, context), header, meter, started)
+            later = self._later(self._handled(served, decoding, context), header, meter, started, context)
             return Parked(later) if served.ends_with_peer else later
         if self.acls is None:
             handling = served.handle(self.broker, request, context)
@@ -133,12 +153,20 @@ class Dispatcher:
         except StopIteration as done:
             response = done.value
         else:
-            meter.local_ns += time.perf_counter_ns() - started
-            later = self._later(resumed(handling, awaited), header, meter, started)
+            spent_ns = time.perf_counter_ns() - started
+            meter.local_ns += spent_ns
+            if spent_ns > SLOW_NS and key in WAITS_ARE_ASKED_FOR:
+                self._slow.note(api.name, connection, header.client_id, spent_ns)
+            rest = resumed(handling, awaited)
+            later = self._later(rest, header, meter, started, context, spent_ns)
             return Parked(later) if served.ends_with_peer else later
         spent_ns = time.perf_counter_ns() - started
+        if context.quota is not None:
+            _throttle(context, context.quota, key, response, spent_ns)
         meter.local_ns += spent_ns
         meter.total_ns += spent_ns
+        if spent_ns > SLOW_NS:
+            self._slow.note(api.name, connection, header.client_id, spent_ns)
         if served.reports_bytes and is_large(response):
             return self._encoded_in_thread(header, response)
         return _encoded(header, response)
@@ -146,7 +174,9 @@ class Dispatcher:
     async def _handled(self, served: ServedApi, decoding: Callable[[], Any], context: Context) -> Any:
         """Decodes a large request in a thread and handles it."""
         async with self._computing:
-            request = await self.offload.computed(decoding)
+            request, spent_ns = await self.offload.computed(partial(_timed, decoding))
+        if context.quota is not None:
+            context.quota.thread_ns += spent_ns
         if self.acls is not None:
             return await self._authorized(self.acls, served, request, context)
         return await served.handle(self.broker, request, context)
@@ -172,9 +202,27 @@ class Dispatcher:
         response = await served.handle(self.broker, request, context)
         return None if response is None else outcome.finish(response)
 
-    async def _later(self, response: Awaitable[Any], header: RequestHeader, meter: ApiMeter, started: int) -> Reply:
-        message = await response
-        meter.total_ns += time.perf_counter_ns() - started
+    async def _later(
+        self,
+        response: Coroutine[Any, Any, Any],
+        header: RequestHeader,
+        meter: ApiMeter,
+        started: int,
+        context: Context,
+        spent_ns: int = 0,
+    ) -> Reply:
+        if context.quota is None:
+            message = await response
+        else:
+            timed = Timed(response)
+            message = await timed
+            if context.quota is not None:
+                _throttle(context, context.quota, header.request_api_key, message, spent_ns + timed.spent_ns)
+        total_ns = time.perf_counter_ns() - started
+        meter.total_ns += total_ns
+        key = header.request_api_key
+        if total_ns > SLOW_NS and key not in WAITS_ARE_ASKED_FOR:
+            self._slow.note(API_TABLE[key].name, context.connection, header.client_id, total_ns)
         if message is None or not is_large(message):
             return _encoded(header, message)
         return await self._encoded_in_thread(header, message)
@@ -182,6 +230,24 @@ class Dispatcher:
     async def _encoded_in_thread(self, header: RequestHeader, message: Any) -> Reply:
         async with self._computing:
             return await self.offload.computed(partial(_encoded_large, header, message))
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, int]:
+    """A result, and the processor's time that it took, of this thread alone."""
+    started = time.thread_time_ns()
+    return work(), time.thread_time_ns() - started
+
+
+def _throttle(context: Context, quota: RequestQuota, key: int, response: Any, spent_ns: int) -> None:
+    """Counts what a request has used; where that was too much, the response says so and the connection is muted."""
+    if key == PRODUCE_KEY:
+        quota.produced()
+    if response is not None:  # the time for records without a response is not counted, as in Kafka
+        quota.spent(spent_ns)
+    if quota.throttle_ms > 0:
+        if hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = quota.throttle_ms
+        context.connection.mute(quota.throttle_ms / 1000)
 
 
 def is_large(message: Any) -> bool:

@@ -3,7 +3,7 @@
 Records are appended as they come, in the order of the answers, and never decoded. What an answer means is decided by
 `replication.follower`; here it is done to the log. That is never done in a thread, though truncation waits for the
 disk: nobody can become leader of a log, or read it, while it is being cut. A partition that moves to another leader, or
-is stopped, leaves between two answers: what was asked before is not heard.
+is stopped, leaves between two answers: answers to earlier requests are ignored.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from ottla.replication.follower import (
     Stop,
     Truncate,
     find_restart_offset,
+    pause_s,
 )
 from ottla.runtime.clock import Clock
 from ottla.runtime.signal import Signal
@@ -62,7 +63,7 @@ FIRST_REPLICA_STATE_VERSION: Final = 15
 
 @dataclass(frozen=True, slots=True)
 class FetcherSettings:
-    """What the configuration tells a fetcher."""
+    """The settings of a fetcher."""
 
     fetch_bytes_max: int
     response_bytes_max: int
@@ -116,10 +117,13 @@ class Fetchers:
         self._quota = quota
         self._fetchers: dict[tuple[int, Address, int], _Fetcher] = {}
         self._places: dict[TopicPartition, _Fetcher] = {}
+        self._is_closed = False
 
     def follow(self, partition: FollowedPartition, leader_id: int, address: Address) -> None:
         """Fetches a partition from this leader from now on, and from no other."""
         self.leave(partition.name)
+        if self._is_closed:
+            return
         number = hash_of(partition.name) % max(1, self._fetcher_count())
         key = (leader_id, address, number)
         fetcher = self._fetchers.get(key)
@@ -157,6 +161,8 @@ class Fetchers:
             self._fetchers = {key: other for key, other in self._fetchers.items() if other is not fetcher}
 
     def close(self) -> None:
+        """For good: a broker that is about to stop must not become one that leaders wait for."""
+        self._is_closed = True
         for fetcher in self._fetchers.values():
             fetcher.close()
         self._fetchers.clear()
@@ -196,7 +202,7 @@ class _Fetcher:
         self._session = FetchSessionReader()
         self._connection: BrokerConnection | None = None
         self._changed = Signal()
-        self._has_failed = False
+        self._failures = 0  # of whole requests, in a row
         self.partitions: dict[TopicPartition, FollowedPartition] = {}
         self._task = self._loop.create_task(self._run(), name=f"fetcher from broker {leader_id}")
 
@@ -222,18 +228,20 @@ class _Fetcher:
                 continue
             try:
                 await self._fetch(wanted)
-                self._has_failed = False
+                self._failures = 0
             except ConnectionFailedError as error:
-                if not self._has_failed:
-                    self._has_failed = True
+                if not self._failures:
                     logger.info("cannot fetch from broker %d: %s", self._leader_id, error)
-                self._session.failed()
-                await asyncio.sleep(self._settings().backoff_ms / 1000)
+                await self._pause_all()
             except Exception as error:  # whatever it is: a fetcher that ends would be missed by nobody
                 known = isinstance(error, OttlaError)
                 logger.error("fetching from broker %d failed: %s", self._leader_id, error, exc_info=not known)
-                self._session.failed()
-                await asyncio.sleep(self._settings().backoff_ms / 1000)
+                await self._pause_all()
+
+    async def _pause_all(self) -> None:
+        self._failures += 1
+        self._session.failed()
+        await asyncio.sleep(pause_s(self._failures, self._backoff_s))
 
     def _wanted(self) -> dict[FetchKey, FollowedPartition]:
         now = self._loop.time()
@@ -343,7 +351,11 @@ class _Fetcher:
             self._pause(follower)
 
     def _pause(self, follower: Follower) -> None:
-        follower.paused_until = self._loop.time() + self._settings().backoff_ms / 1000
+        follower.pause(self._loop.time(), self._backoff_s)
+
+    @property
+    def _backoff_s(self) -> float:
+        return self._settings().backoff_ms / 1000
 
     async def _find_restart_offset(self, partition: FollowedPartition, follower: Follower) -> None:
         leader_end = await self._leader_offset(partition, follower, LATEST)

@@ -1,13 +1,13 @@
-"""The coordinator of groups: which topic keeps them, and what their machines hear of the cluster."""
+"""The coordinator of groups: which topic keeps them, and how changes of topics reach their machines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import random
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
-from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.coordinators import Coordinator, CoordinatorShard
+from ottla.broker.coordinators import Coordinator, CoordinatorParts, CoordinatorShard
 from ottla.broker.journal import Replay
 from ottla.broker.metadata_changes import RequestedTopic
 from ottla.cluster.image import ClusterImage, TopicState
@@ -18,37 +18,34 @@ from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import TopicInfo, TopicsView
 from ottla.records.layout import Compression
 
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
-
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class GroupCoordinator(Coordinator[GroupMachine]):
     """The groups that this broker coordinates."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, parts: CoordinatorParts, config_of: Callable[[str], GroupConfig], rng: random.Random) -> None:
+        """`config_of`: the settings of one group."""
         super().__init__(
-            broker,
+            parts,
             OFFSETS_TOPIC,
             make_machine=self._new_machine,
             make_replay=lambda machine: Replay(machine.replay, machine.complete_transaction),
             new_topic=offsets_topic,
-            compression=lambda: Compression(broker.config.offsets_topic_compression_codec),
+            compression=lambda: Compression(parts.config().offsets_topic_compression_codec),
         )
+        self._config_of = config_of
+        self._rng = rng
         self._image: ClusterImage | None = None
         # Of all brokers that were ever seen: a broker that goes for a while takes no rack away.
         self._racks: dict[int, str | None] = {}
         self._view = TopicsView()
 
     def _new_machine(self) -> GroupMachine:
-        return GroupMachine(GroupSettings.of(self._broker.config), self._view, self._new_id, self._config_of)
-
-    def _config_of(self, group: str) -> GroupConfig:
-        return self._broker.configs.group_config(group)
+        return GroupMachine(GroupSettings.of(self._parts.config()), self._view, self._new_id, self._config_of)
 
     def _new_id(self) -> str:
-        return str(UUID(int=self._broker.rng.getrandbits(128), version=4))
+        return str(UUID(int=self._rng.getrandbits(128), version=4))
 
     def update_image(self, image: ClusterImage) -> None:
         racks = {**self._racks, **{node.node_id: node.rack for node in image.brokers.values()}}
@@ -61,7 +58,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
             self._view = self._view.changed(topic_infos(changes.changed, racks), removed)
             for shard in self._shards.values():
                 if removed:  # offsets of a deleted topic go, thousands perhaps from each
-                    self._broker.turns.in_line(partial(self._report_topics, shard))
+                    self._parts.turns.in_line(partial(self._report_topics, shard))
                 else:
                     self._report_topics(shard)
         super().update_image(image)
@@ -91,7 +88,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
 
 
 def topic_infos(topics: Iterable[TopicState], racks: Mapping[int, str | None]) -> dict[str, TopicInfo]:
-    """What groups are told of these topics, and of where their replicas stand."""
+    """What groups need to know of these topics, with the racks of their replicas."""
 
     @cache
     def racks_of(replicas: tuple[int, ...]) -> tuple[str, ...]:

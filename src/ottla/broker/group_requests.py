@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.groups.group import Caller
+from ottla.security.acls import Operation, Resource
 
 if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
@@ -16,7 +18,9 @@ COMMITTED_AT_ONCE_MAX = 1000  # offsets that are decided in one turn
 
 def caller_of(context: Context) -> Caller:
     # The slash is Java's way to write an address; tools that show the hosts of members expect it.
-    return Caller(context.version, context.client_id or "", f"/{context.session.client_host}")
+    rights = context.rights
+    may_describe = None if rights is None else partial(rights.may, Operation.DESCRIBE, Resource.TOPIC, quietly=True)
+    return Caller(context.version, context.client_id or "", f"/{context.session.client_host}", may_describe)
 
 
 def partition_count(image: ClusterImage, topic: str) -> int:

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from ottla.broker.controller_client import ControllerClient
+from ottla.broker.partition import Partition
+from ottla.broker.replicas import Replicas
+from ottla.cluster.image import ClusterImage
+from ottla.config.broker import BrokerConfig
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.replication import (
@@ -23,7 +28,10 @@ from ottla.protocol.messages.replication import (
     BrokerState,
 )
 from ottla.replication.leader import IsrProposal, Leader
+from ottla.runtime.clock import Clock
+from ottla.runtime.listed import Listed
 from ottla.runtime.signal import Signal
+from ottla.runtime.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +63,16 @@ class LedPartition(Protocol):
     def current_leader(self) -> Leader | None: ...
 
     def isr_changed(self, leader: Leader, isr: tuple[int, ...], version: int) -> None: ...
+
+
+class NewIsr(NamedTuple):
+    """The in-sync replicas of a partition from now on."""
+
+    partition: TopicPartition
+    isr: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.partition} {list(self.isr)}"
 
 
 class IsrChanges:
@@ -91,12 +109,20 @@ class IsrChanges:
         answers = {
             (topic.topic_id, each.partition_index): each for topic in response.topics for each in topic.partitions
         }
+        fewer: list[NewIsr] = []
+        more: list[NewIsr] = []
         for partition, proposal in sent.items():
             answer = answers.get((partition.topic_id, partition.name.partition))
             if answer is None:
                 self._waiting.setdefault(partition, proposal)
-            else:
-                self._answered(partition, proposal, answer)
+                continue
+            count = 0 if partition.current_leader is None else len(partition.current_leader.isr)
+            if self._answered(partition, proposal, answer):
+                (fewer if len(answer.isr) < count else more).append(NewIsr(partition.name, tuple(answer.isr)))
+        if fewer:
+            logger.info("%d partitions have fewer in-sync replicas: %s", len(fewer), Listed(fewer))
+        if more:
+            logger.info("%d partitions have more in-sync replicas: %s", len(more), Listed(more))
 
     def _request(self, sent: dict[LedPartition, IsrProposal]) -> AlterPartitionRequest:
         topics: dict[UUID, AlterPartitionRequestTopicData] = {}
@@ -120,17 +146,61 @@ class IsrChanges:
 
     def _answered(
         self, partition: LedPartition, proposal: IsrProposal, answer: AlterPartitionResponsePartitionData
-    ) -> None:
+    ) -> bool:
+        """Takes over what the controller says; whether the proposal is in force now."""
         leader = partition.current_leader
         if leader is None or leader.proposal is not proposal:
-            return  # a new leader epoch came meanwhile
+            return False  # a new leader epoch came meanwhile
         code = ErrorCode(answer.error_code)
         if code is ErrorCode.NONE:
-            logger.info("%s: the in-sync replicas are %s", partition.name, answer.isr)
             partition.isr_changed(leader, tuple(answer.isr), answer.partition_epoch)
-        elif code in REFUSED:
+            return True
+        if code in REFUSED:
             leader.withdraw_proposal()
         elif code in OVERTAKEN:
             logger.info("%s: the controller has a newer state of the in-sync replicas: %s", partition.name, code.name)
         else:
             self._waiting.setdefault(partition, proposal)
+        return False
+
+
+class InSyncReplicas:
+    """Proposes changes of the in-sync replicas: who has caught up joins them, who is too far behind leaves."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        image: Callable[[], ClusterImage],
+        config: Callable[[], BrokerConfig],
+        changes: IsrChanges,
+        clock: Clock,
+        turns: Turns,
+    ) -> None:
+        self._replicas = replicas
+        self._image = image
+        self._config = config
+        self._changes = changes
+        self._clock = clock
+        self._turns = turns
+
+    def fetched(self, partition: Partition, node_id: int) -> None:
+        """A follower fetched: one that has caught up is proposed as in sync."""
+        leader = partition.leader
+        if node_id not in leader.isr and leader.proposal is None:
+            proposal = leader.propose_growth(node_id, self._image().brokers)
+            if proposal is not None:
+                self._changes.propose(partition, proposal)
+
+    async def propose_shrinks(self) -> None:
+        """Proposes to leave out followers that have been behind for longer than replica.lag.time.max.ms."""
+        lag_ms_max = self._config().replica_lag_time_max_ms
+        behind: Counter[int] = Counter()
+        async for partition in self._turns.over(list(self._replicas)):
+            leader = partition.current_leader
+            if leader is not None and len(leader.isr) > 1:
+                proposal = leader.propose_shrink(self._clock.steady_ms(), lag_ms_max)
+                if proposal is not None:
+                    behind.update({*leader.isr} - {*proposal.isr})
+                    self._changes.propose(partition, proposal)
+        for node_id, count in sorted(behind.items()):
+            logger.info("broker %d has been behind for %d ms, with %d partitions led here", node_id, lag_ms_max, count)

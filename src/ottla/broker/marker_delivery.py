@@ -1,7 +1,7 @@
 """How the ends of transactions reach their partitions: what the coordinator decided is performed here.
 
 Where every partition is on this broker and commits at once, its marker is written in the turn in which the end was
-decided, before the producer hears of it: its next transaction need not wait. What cannot be done at once goes on in a
+decided, before the producer is answered: its next transaction need not wait. What cannot be done at once goes on in a
 task until every partition has its marker.
 """
 
@@ -10,26 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from ottla.broker.commits import PendingCommit, committed
-from ottla.broker.coordinators import CoordinatorShard
+from ottla.broker.coordinators import CoordinatorParts, CoordinatorShard
+from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.markers import write_marker
+from ottla.broker.remote_markers import RemoteMarkers, RemoteOutcome
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
-from ottla.protocol.messages.transactions import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
 from ottla.records.control import EndTransactionMarker
 from ottla.transactions.coordinator import DueMarkers, TransactionShard
 from ottla.transactions.state import PREPARED
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
-    from ottla.broker.cluster_member import ClusterMember
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +35,19 @@ SETTLED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOC
 class MarkerDelivery:
     """Performs the ends that one shard has decided."""
 
-    def __init__(self, broker: Broker, shard: CoordinatorShard[TransactionShard]) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        shard: CoordinatorShard[TransactionShard],
+        parts: CoordinatorParts,
+        groups: GroupCoordinator,
+        remote: RemoteMarkers | None,
+    ) -> None:
         self._shard = shard
-        # The transactional ids whose markers a task is writing: one that has to wait holds up no other.
-        self._under_way: set[str] = set()
+        self._parts = parts
+        self._groups = groups
+        self._remote = remote  # None without a cluster
+        # The transactional ids that have a task which writes their markers: one that has to wait delays no other.
+        self._in_progress: set[str] = set()
 
     def perform(self, due: DueMarkers) -> None:
         """The end of a transaction is committed: writes its markers, at once if possible, or else in a task."""
@@ -62,45 +61,43 @@ class MarkerDelivery:
             self._write_in_background(due.transactional_id)
 
     def commits_unknown(self) -> None:
-        """Whether some ends are committed is not known yet: `_due` waits until it is."""
+        """Whether some ends are committed is not known yet: the runner replies once it is."""
         if self._shard.partition.is_leader:
-            self._broker.in_background(f"decisions of {self._shard.partition.name}", self._write_decided())
+            self._parts.in_background(f"decisions of {self._shard.partition.name}", self._write_decided())
 
     def _commits_at_once(self, name: TopicPartition) -> bool:
         try:
-            return self._broker.replicas.find(name.topic, name.partition).is_led_alone
+            return self._parts.replicas.find(name.topic, name.partition).is_led_alone
         except ApiError as error:
             # In a cluster a topic of which nothing is known yet may be there all the same.
-            return self._broker.cluster is None and error.code in SETTLED
+            return self._remote is None and error.code in SETTLED
 
     # -- in the background ---------------------------------------------------------------------------------------------
 
     def _write_in_background(self, transactional_id: str) -> None:
-        if transactional_id not in self._under_way:
-            self._under_way.add(transactional_id)
-            self._broker.in_background(f"markers of {transactional_id}", self._write_until_complete(transactional_id))
+        if transactional_id not in self._in_progress:
+            self._in_progress.add(transactional_id)
+            self._parts.in_background(f"markers of {transactional_id}", self._write_until_complete(transactional_id))
 
     async def _write_decided(self) -> None:
+        """Goes on with every end that turns out to be committed."""
+        runner = self._shard.runner
+        if runner is None:
+            return
         try:
-            for due in await self._due():
-                self._write_in_background(due.transactional_id)
+            due: list[DueMarkers] = await runner.ask(TransactionShard.due_markers)
+            for one in due:
+                self._write_in_background(one.transactional_id)
         except ApiError as error:
             name = self._shard.partition.name
             logger.warning("%s: the outcome of transactions is not known: %s", name, error)
-
-    async def _due(self) -> list[DueMarkers]:
-        """Every committed end of which markers are missing, once it is known to be committed."""
-        if self._shard.runner is None:
-            return []
-        due: list[DueMarkers] = await self._shard.runner.ask(TransactionShard.due_markers)
-        return due
 
     async def _write_until_complete(self, transactional_id: str) -> None:
         """Goes on until every partition of a transaction has its marker, or somebody else coordinates."""
         pause_s = RETRY_S
         try:
-            while self._shard.is_running:
-                due = next((one for one in await self._due() if one.transactional_id == transactional_id), None)
+            while (runner := self._shard.runner) is not None and not runner.is_over:
+                due: DueMarkers | None = await runner.ask(TransactionShard.due_markers_of, transactional_id)
                 if due is None:
                     return
                 if await self._write_all(due):
@@ -111,7 +108,7 @@ class MarkerDelivery:
         except ApiError as error:
             logger.info("the markers of %s are left to the next leader: %s", transactional_id, error)
         finally:
-            self._under_way.discard(transactional_id)
+            self._in_progress.discard(transactional_id)
 
     async def _write_all(self, due: DueMarkers) -> bool:
         """Tries every partition of one transaction; whether any has its marker by it."""
@@ -127,7 +124,7 @@ class MarkerDelivery:
             if ErrorCode.TRANSACTION_COORDINATOR_FENCED in unwritten.values():
                 # Trying again would not help: partitions listen to a coordinator of a later epoch.
                 raise ApiError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, "another coordinator has ended transactions")
-            deadline = self._broker.loop.time() + self._broker.config.request_timeout_ms / 1000
+            deadline = asyncio.get_running_loop().time() + self._parts.config().request_timeout_ms / 1000
             await committed(list(written.values()), deadline)
             here = (name for name in some if name not in elsewhere and name not in unwritten)
             marked.update(name for name in here if _is_settled(written.get(name)))
@@ -135,73 +132,13 @@ class MarkerDelivery:
             if done:
                 is_progress = True
                 self._report(due, done)
-            await self._broker.turns.yield_turn()
+            await self._parts.turns.yield_turn()
         return is_progress
 
-    async def _write_elsewhere(
-        self, due: DueMarkers, partitions: Collection[TopicPartition]
-    ) -> tuple[set[TopicPartition], set[TopicPartition]]:
-        """Partitions that other brokers of a cluster lead: all of them, and those that have their marker now."""
-        cluster = self._broker.cluster
-        if cluster is None:
-            return set(), set()
-        image = self._broker.image
-        elsewhere: set[TopicPartition] = set()
-        marked: set[TopicPartition] = set()
-        by_leader: dict[int, list[TopicPartition]] = {}
-        for name in partitions:
-            state = image.partition(name)
-            if state is None:
-                elsewhere.add(name)
-                if await cluster.is_topic_gone(name.topic):
-                    marked.add(name)  # nothing is left to do
-            elif state.leader != self._broker.node_id:
-                elsewhere.add(name)
-                by_leader.setdefault(state.leader, []).append(name)
-        for written in await asyncio.gather(
-            *(self._write_by_leader(cluster, due, leader, names) for leader, names in by_leader.items())
-        ):
-            marked |= written
-        return elsewhere, marked
-
-    async def _write_by_leader(
-        self,
-        cluster: ClusterMember,
-        due: DueMarkers,
-        leader: int,
-        names: Collection[TopicPartition],
-    ) -> set[TopicPartition]:
-        """WriteTxnMarkers to one broker; the partitions in which the marker is committed now."""
-        topics: dict[str, WritableTxnMarkerTopic] = {}
-        for name in names:
-            topic = topics.setdefault(name.topic, WritableTxnMarkerTopic(name=name.topic, partition_indexes=[]))
-            topic.partition_indexes.append(name.partition)
-        marker = WritableTxnMarker(
-            producer_id=due.producer.producer_id,
-            producer_epoch=due.producer.epoch,
-            transaction_result=due.is_commit,
-            topics=list(topics.values()),
-            coordinator_epoch=self._shard.partition.leader_epoch,
-            transaction_version=due.client_version,
-        )
-        try:
-            request = WriteTxnMarkersRequest(markers=[marker])
-            response = await cluster.others.ask(leader, request, WriteTxnMarkersResponse)
-        except ApiError as error:
-            logger.info("the markers of %s do not reach broker %d: %s", due.transactional_id, leader, error)
-            return set()
-        marked = set()
-        for result in response.markers:
-            for topic_result in result.topics:
-                for each in topic_result.partitions:
-                    name, code = TopicPartition(topic_result.name, each.partition_index), ErrorCode(each.error_code)
-                    if code in (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH):
-                        marked.add(name)
-                    elif code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
-                        raise ApiError(code, "another coordinator has ended transactions")
-                    else:
-                        logger.info("the marker of %s was not written to %s: %s", due.transactional_id, name, code.name)
-        return marked
+    async def _write_elsewhere(self, due: DueMarkers, partitions: Collection[TopicPartition]) -> RemoteOutcome:
+        if self._remote is None:
+            return RemoteOutcome(set(), set())
+        return await self._remote.write(due, self._shard.partition.leader_epoch, partitions)
 
     # -- one partition -------------------------------------------------------------------------------------------------
 
@@ -209,14 +146,14 @@ class MarkerDelivery:
         self, due: DueMarkers, partitions: Collection[TopicPartition]
     ) -> tuple[dict[TopicPartition, PendingCommit], dict[TopicPartition, ErrorCode]]:
         """The markers that stand in their logs now, and the partitions that could not take theirs, with the reason."""
-        broker, written, unwritten = self._broker, {}, {}
-        now_ms = broker.clock.now_ms()
+        parts, written, unwritten = self._parts, {}, {}
+        now_ms = parts.clock.now_ms()
         marker = EndTransactionMarker(due.is_commit, self._shard.partition.leader.epoch)
         for name in partitions:
             try:
                 written[name] = write_marker(
-                    broker.replicas,
-                    broker.groups,
+                    parts.replicas,
+                    self._groups,
                     name,
                     due.producer,
                     marker,
@@ -233,10 +170,10 @@ class MarkerDelivery:
         """Whether a later coordinator, or who spoke for one, has ended what was open there: then nothing is left."""
         if code != ErrorCode.TRANSACTION_COORDINATOR_FENCED:
             return False
-        return not self._broker.replicas.find(*name).log.producers.is_in_transaction(due.producer.producer_id)
+        return not self._parts.replicas.find(*name).log.producers.is_in_transaction(due.producer.producer_id)
 
     def _report(self, due: DueMarkers, partitions: Collection[TopicPartition]) -> None:
-        """The coordinator hears which partitions have their markers; with the last one the transaction is complete."""
+        """Reports to the shard which partitions have their markers; with the last one the transaction is complete."""
         runner = self._shard.runner
         if runner is not None:
             now_ms = runner.now_ms()

@@ -58,7 +58,7 @@ class Membership:
     async def known_epoch(self) -> int:
         """The epoch of this run, as soon as there is one; NOT_REGISTERED where there will be none.
 
-        Before that nobody can tell whether a controller means this run of the broker or one that has crashed and whose
+        Before that it is not known whether a controller means this run of the broker or one that has crashed and whose
         session is not over.
         """
         while self.epoch == NOT_REGISTERED and not self._has_given_up:

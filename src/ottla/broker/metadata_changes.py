@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 from uuid import UUID
 
+from ottla.broker.client_quotas import Charge, free_of_charge
 from ottla.cluster.image import ClusterImage, TopicState
 from ottla.cluster.topics import DEFAULT, Assignment, check_name, decide_topic, new_topic_id
 from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 
-ANSWER_S: Final = 30.0  # how long a change may take before whoever asked for it is told that it goes on
+ANSWER_S: Final = 30.0  # how long a change may take before the request times out; the change goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,17 @@ class MetadataChanges(Protocol):
     """Each change stands, and this broker knows of it, when the call returns; ApiError says why not."""
 
     async def create_topics(
-        self, all_requested: Iterable[RequestedTopic], *, validate_only: bool = False, wait_s: float = ANSWER_S
+        self,
+        all_requested: Iterable[RequestedTopic],
+        *,
+        validate_only: bool = False,
+        wait_s: float = ANSWER_S,
+        charge: Charge = free_of_charge,
     ) -> list[TopicState | ApiError]:
-        """Each topic, or why it is not created."""
+        """Each topic, or why it is not created. `charge` is called for each that can be, with its partitions."""
         ...
 
-    async def auto_create(self, names: Iterable[str]) -> dict[str, ApiError | None]:
+    async def auto_create(self, names: Iterable[str], *, charge: Charge = free_of_charge) -> dict[str, ApiError | None]:
         """Creates topics that a client named for the first time: name → why not, None where it is there now."""
         ...
 
@@ -57,10 +63,16 @@ class MetadataChanges(Protocol):
         *,
         validate_only: bool = False,
         wait_s: float = ANSWER_S,
+        charge: Charge = free_of_charge,
     ) -> TopicState: ...
 
     async def delete_topic(
-        self, name: str, topic_id: UUID | None = None, *, wait_s: float = ANSWER_S
+        self,
+        name: str,
+        topic_id: UUID | None = None,
+        *,
+        wait_s: float = ANSWER_S,
+        charge: Charge = free_of_charge,
     ) -> TopicState: ...
 
     async def change_config(
@@ -87,7 +99,7 @@ def decide_requested(
     requested: RequestedTopic, image: ClusterImage, configs: DynamicConfigs, rng: random.Random
 ) -> tuple[TopicState, dict[str, str]]:
     """The new topic and its settings, with what the broker has for what was left open; ApiError says why not."""
-    # Of several reasons against it Kafka tells the first in this order: name, settings, counts.
+    # Of several errors Kafka reports the first in this order: name, settings, counts.
     check_name(image, requested.name)
     config = configs.alter(ConfigScope(ConfigResourceType.TOPIC, requested.name), _without_null(requested.config))
     count, factor = requested.partition_count, requested.replication_factor

@@ -44,7 +44,7 @@ def check_isolation(level: int) -> None:
 
 
 class Watermarks(NamedTuple):
-    """The offsets that an answer tells along with the records."""
+    """The offsets that an answer has beside the records."""
 
     high_watermark: int
     last_stable_offset: int
@@ -87,7 +87,7 @@ class Partition:
         self._follower: Follower | None = None
         self._followed_high_watermark = 0
         self._truncate = truncate
-        self.leader_epoch = NO_EPOCH  # the latest that this broker was told, in whatever role
+        self.leader_epoch = NO_EPOCH  # the latest that this broker knows, in whatever role
         self.is_gone = False  # deleted or offline: waiting requests must not wait any longer
 
     # -- role ----------------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class Partition:
         return appended
 
     def append_admitted(self, admitted: Admitted, *, acks: int, now_ms: int) -> Appended:
-        """Appends a batch that the log's admission has let in; leadership is looked at anew."""
+        """Appends a batch that the log's admission has accepted; leadership is checked again."""
         leader = self.leader
         leader.check_append(acks, self.log.config.min_insync_replicas)
         try:
@@ -295,7 +295,7 @@ class Partition:
         self._cut(follower, max(0, truncation_offset(own_end, end_offset, log.end_offset)), now_ms)
 
     def restart_at(self, follower: Follower, offset: int, now_ms: int, *, is_new_start: bool) -> None:
-        """Goes on where the leader is: cut back to there, or begun anew there."""
+        """Goes on at the leader's offset: truncates to it, or, with `is_new_start`, starts an empty log there."""
         if not is_new_start:
             self._cut(follower, offset, now_ms)
             return
@@ -382,17 +382,18 @@ class Partition:
         return self.leader.low_watermark(self.log.log_start_offset, alive)
 
     def disk_failure(self, error: StorageError) -> ApiError:
-        """Records what takes the log's directory offline; clients hear enough to look elsewhere, nothing of our paths.
+        """Records what takes the log's directory offline; clients get an error that makes them look elsewhere, without
+        our paths.
 
-        A damaged file is no failing disk: the other partitions of the directory are as good as before. Nor is a full
+        A damaged file is not a failing disk: the other partitions of the directory are as good as before. Nor is a full
         table of open files: the client tries again.
         """
         if isinstance(error, OutOfDescriptorsError):
-            logger.warning("%s: %s", self.name, error)
+            logger.warning("%s: %s; the client tries again", self.name, error)
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the broker has too many files open; try again")
         if error.is_disk_failure:
             self._failures.record(self.log, error)
             self.leave()
         else:
-            logger.error("%s: %s", self.name, error)
+            logger.error("%s: %s; what is damaged is not served", self.name, error)
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the broker's disk failed; its log says how")

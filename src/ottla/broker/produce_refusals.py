@@ -29,9 +29,9 @@ _LENGTH = struct.Struct(">i")
 def refuse(
     answer: PartitionProduceResponse, error: ApiError, records: Buffer | None, log_start_offset: int = NO_OFFSET
 ) -> None:
-    """Makes `answer` tell the error; `records` are those that were to be appended.
+    """Puts the error into `answer`; `records` are those that were to be appended.
 
-    `log_start_offset` is known where they came as far as a log: it is told with what the log says of them.
+    `log_start_offset` is known where the records reached a log: the response has it beside the log's error.
     """
     code = error.code
     if code == ErrorCode.CORRUPT_MESSAGE and _is_cut(records):

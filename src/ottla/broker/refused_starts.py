@@ -1,11 +1,11 @@
 """Batches of producers that were refused on a connection for now, so that none behind them is taken in their place.
 
-A log that knows nothing of a producer takes any sequence from it (KIP-360). A producer that has several requests under
-way could so get its second batch into a log whose first was refused a moment before: by a broker that did not lead the
-partition yet, or while too few replicas were in sync, or with a leadership that ended before the batch was committed.
-The first, sent again, would be out of order: librdkafka gives up for good then, others write it behind the second. What
-is under way together comes on one connection, and in order, so that is where the refusal is remembered: until the batch
-comes again, or nothing that was sent with it can come.
+A log that knows nothing of a producer takes any sequence from it (KIP-360). A producer that has several requests in
+flight could so get its second batch into a log whose first was refused a moment before: by a broker that did not lead
+the partition yet, or while too few replicas were in sync, or with a leadership that ended before the batch was
+committed. The first, sent again, would be out of order: librdkafka gives up for good then, others write it behind the
+second. What is in flight together comes on one connection, and in order, so that is where the refusal is remembered:
+until the batch comes again, or nothing that was sent with it can come.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 STARTS_MAX: Final = 1_000  # of one connection; the oldest are forgotten
-REMEMBERED_MS: Final = 60_000  # longer than anything is under way
+REMEMBERED_MS: Final = 60_000  # longer than any request is in flight
 # Why a batch is refused that could be taken a moment later.
 FOR_NOW: Final = frozenset(
     {

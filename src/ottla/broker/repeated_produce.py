@@ -46,7 +46,7 @@ _OFFSETS = struct.Struct(">qqq")  # base offset, append time, log start offset: 
 _MARK = _OFFSETS.pack(0x1122334455667788, 0x2233445566778811, 0x3344556677881122)
 
 
-class Target:
+class RepeatedTarget:
     """Where a remembered request goes, and what its answer looks like."""
 
     __slots__ = ("acks", "answer", "head", "offsets_at", "partition")
@@ -69,7 +69,7 @@ class RepeatedProduce:
     api_key = PRODUCE_KEY
 
     def __init__(self) -> None:
-        self._targets: dict[int, dict[bytes, Target]] = {}  # by where the common bytes end, then by those bytes
+        self._targets: dict[int, dict[bytes, RepeatedTarget]] = {}  # by where the common bytes end, then by those bytes
         self._learned_count = 0
 
     def repeat(self, frame: memoryview, now_ms: int) -> bytes | None:
@@ -108,10 +108,10 @@ class RepeatedProduce:
         if frame[key_end : key_end + len(size)] != size or (is_flexible and frame[-len(NO_TAGS) :] != NO_TAGS):
             return  # tags, or bytes behind the request: legal, and too rare to remember
         before, after = _answer_around_offsets(response, version)
-        target = Target(bytes(frame[:4]), partition, request.acks, before, after)
+        target = RepeatedTarget(bytes(frame[:4]), partition, request.acks, before, after)
         self._remember(key_end, bytes(frame[KEY_START:key_end]), target)
 
-    def _remember(self, key_end: int, key: bytes, target: Target) -> None:
+    def _remember(self, key_end: int, key: bytes, target: RepeatedTarget) -> None:
         if self._learned_count >= LEARNED_MAX:
             return
         self._learned_count += 1
@@ -123,7 +123,9 @@ class RepeatedProduce:
         targets[key] = target
 
 
-def locate(frame: memoryview, targets: dict[int, dict[bytes, Target]]) -> tuple[Target, memoryview] | None:
+def locate(
+    frame: memoryview, targets: dict[int, dict[bytes, RepeatedTarget]]
+) -> tuple[RepeatedTarget, memoryview] | None:
     """The target that a frame repeats and its records; None where there is none."""
     for key_end, by_key in targets.items():
         target = by_key.get(bytes(frame[KEY_START:key_end]))
@@ -169,7 +171,7 @@ def fill(
     return bytes(filled)
 
 
-def _refused(target: Target, frame: memoryview, records: memoryview, error: ApiError) -> bytes:
+def _refused(target: RepeatedTarget, frame: memoryview, records: memoryview, error: ApiError) -> bytes:
     """The framed answer that says why nothing was appended, as the general way would."""
     (correlation_id,) = _INT32.unpack_from(frame, CORRELATION_ID_AT)
     version = target.head[VERSION_AT]

@@ -1,8 +1,8 @@
 """The partitions on this broker, by name and by topic id.
 
-One broker alone keeps them in step with its image (`prepare`, `apply`, `finish`). In a cluster the image is what others
-are told, and the controller says to each broker which partitions it holds, leads and follows (`hold`, `lead`, `follow`,
-`stop`).
+One broker alone keeps them in step with its image (`prepare`, `apply`, `finish`). In a cluster the image is what all
+brokers know, and the controller says to each broker which partitions it holds, leads and follows (`hold`, `lead`,
+`follow`, `stop`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Replicas:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._image: ClusterImage | None = None
         self._high_watermarks: dict[TopicPartition, int] = {}
-        # Ours by the image, with a log that cannot be had. Another log in its place would begin anew, as if all that
+        # Ours by the image, with a log that cannot be had. Another log in its place would be empty, as if all that
         # was acknowledged had never been.
         self._offline: dict[TopicPartition, UUID] = {}
         # Ours by the image, without a descriptor to open or to make the log: of which topic, and whether it is new.
@@ -274,7 +274,7 @@ class Replicas:
             elif self._offline.get(name) == topic_id:
                 held[index] = ErrorCode.KAFKA_STORAGE_ERROR
             else:
-                # A log of another topic of that name was left here while nobody could tell us to delete it.
+                # A log of another topic of that name was left here while the controller could not reach this broker.
                 if index in new or self._logs.owner_of(name) not in (None, topic_id):
                     await self._set_strays_aside(name, topic_id, offload)
                 if index in new:
@@ -326,6 +326,10 @@ class Replicas:
         """Logs on this broker that no topic of the image has."""
         return [log for log in self._logs if log.name not in self._partitions and log.name not in self._offline]
 
+    def owner_of(self, name: TopicPartition) -> UUID | None:
+        """The id of the topic that a log on this broker belongs to; None where its directory does not say."""
+        return self._logs.owner_of(name)
+
     def _drop_topic(self, topic: TopicState) -> None:
         """The partitions of a topic that is gone: nobody finds them from here on, and `finish` deletes their logs."""
         for index in range(len(topic.partitions)):
@@ -369,9 +373,9 @@ class Replicas:
             self.take_offline(directory, error)
 
     def take_offline(self, directory: LogDirectory, error: StorageError) -> None:
-        """After an error of its disk, a directory goes offline with its partitions; other errors are only told."""
+        """After an error of its disk, a directory goes offline with its partitions; other errors are only logged."""
         if not error.is_disk_failure:
-            logger.warning("%s", error)
+            logger.warning("%s; the log directory stays online", error)
             return
         lost = self._logs.fail(directory, error)
         for name in lost:

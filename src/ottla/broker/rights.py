@@ -234,7 +234,7 @@ def each_named(operation: Operation, resource: Resource, items: str, answers: st
 
 
 def only_visible(answers: str, name: str, operation: Operation, resource: Resource) -> Rule:
-    """Of a list of all only what may be seen; nothing tells that there is more."""
+    """Of a list of all only what may be seen; nothing shows that there is more."""
 
     def rule(asked: Asked) -> Outcome:
         def finish(response: Any) -> Any:

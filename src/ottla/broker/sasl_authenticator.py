@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.error_answers import error_answer
 from ottla.broker.login_state import LoginInProgress, State
-from ottla.broker.logins import Step, begin_login
-from ottla.broker.scram_users import ScramUsers
+from ottla.broker.logins import LoginSources, Step, begin_login
 from ottla.broker.session import Session
+from ottla.config.broker import BrokerConfig
 from ottla.config.listener_security import ListenerSecurity
 from ottla.errors import ErrorCode, ProtocolError
 from ottla.net.connection import Connection, Parked, Reply
@@ -37,7 +37,6 @@ from ottla.protocol.versions import API_TABLE
 from ottla.security.sasl.failure import LoginFailed
 
 if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Dispatcher
 
 logger = logging.getLogger(__name__)
@@ -54,15 +53,24 @@ _INT16 = struct.Struct(">h")
 class SaslAuthenticator:
     """The handler of a listener whose peers log in."""
 
-    def __init__(self, broker: Broker, listener_name: str, dispatcher: Dispatcher) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        listener_name: str,
+        dispatcher: Dispatcher,
+        config: Callable[[], BrokerConfig],
+        sources: LoginSources,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`now_ms` is monotonic: it measures the lifetime of logins."""
         self._listener_name = listener_name
         self._dispatcher = dispatcher
-        self._now_ms: Callable[[], int] = broker.clock.steady_ms
+        self._config = config
+        self._sources = sources
+        self._now_ms = now_ms
 
     @property
     def _security(self) -> ListenerSecurity:
-        return self._broker.config.security_of_listeners[self._listener_name]
+        return self._config().security_of_listeners[self._listener_name]
 
     def __call__(self, connection: Connection, frame: memoryview) -> Reply | Awaitable[Reply] | Parked:
         session: Session = connection.session
@@ -118,6 +126,8 @@ class SaslAuthenticator:
         security: ListenerSecurity,
     ) -> Reply | Awaitable[Reply]:
         mechanism = security.mechanisms.get(name)
+        if mechanism is not None and mechanism.oauth is not None and self._sources.keys is None:
+            mechanism = None  # enabled while the broker runs; the keys are fetched when it starts
         code = ErrorCode.NONE if mechanism is not None else ErrorCode.UNSUPPORTED_SASL_MECHANISM
         answer = _encoded(header, SaslHandshakeResponse(error_code=code, mechanisms=list(security.mechanisms)))
         if mechanism is None:
@@ -126,7 +136,7 @@ class SaslAuthenticator:
         progress.state = State.HANDSHAKE
         progress.mechanism = mechanism
         progress.is_raw = header.request_api_version == 0
-        progress.login = begin_login(mechanism, ScramUsers(self._broker.store))
+        progress.login = begin_login(mechanism, self._sources)
         return answer
 
     def _out_of_order(
@@ -165,8 +175,9 @@ class SaslAuthenticator:
         except LoginFailed as failure:
             logger.info("%s: login by %s failed: %s", connection, mechanism, failure)
             what = "re-authentication" if progress.is_again else "authentication"
-            told = failure.told or f"Authentication failed during {what} due to invalid credentials with SASL mechanism"
-            message = told if failure.told else f"{told} {mechanism}"
+            message = failure.public_reason or (
+                f"Authentication failed during {what} due to invalid credentials with SASL mechanism {mechanism}"
+            )
             refused = SaslAuthenticateResponse(
                 error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=message, auth_bytes=b""
             )
@@ -190,18 +201,21 @@ class SaslAuthenticator:
                 f"{session.principal} cannot become {principal}",
                 "Cannot change principals during re-authentication",
             )
-        lifetime_ms = progress.mechanism.reauth_ms
+        lifetime_ms = _lifetime_ms(progress.mechanism.reauth_ms, step.ends_ms, self._sources.now_ms())
         session.logged_in(
-            principal, progress.mechanism.name, None if lifetime_ms == 0 else self._now_ms() + lifetime_ms
+            principal,
+            progress.mechanism.name,
+            None if lifetime_ms is None else self._now_ms() + lifetime_ms,
+            is_by_token=step.is_by_token,
         )
         connection.login_bytes_max = None
         logger.debug("%s: %s logged in by %s", connection, principal, progress.mechanism.name)
-        return lifetime_ms
+        return lifetime_ms or 0
 
     async def _fail(self, connection: Connection, progress: LoginInProgress, answer: Reply) -> Reply:
         """The answer, if any, and the end of the connection; later, to slow down whoever tries passwords."""
         progress.state = State.FAILED
-        await asyncio.sleep(self._broker.config.connection_failed_authentication_delay_ms / 1000)
+        await asyncio.sleep(self._config().connection_failed_authentication_delay_ms / 1000)
         connection.stop()
         return answer
 
@@ -219,6 +233,17 @@ class SaslAuthenticator:
         if now_ms >= ends_ms and not is_handshake:
             raise ProtocolError(f"the login of {session.principal} has ended")
         return self._dispatcher(connection, frame)
+
+
+def _lifetime_ms(reauth_ms: int, ends_ms: int | None, now_ms: int) -> int | None:
+    """How long a login lasts: as long as the setting and the credential allow; None: without limit.
+
+    A credential that has just expired gives 0, which clients take for no limit, and closes with the next request.
+    """
+    limits = [reauth_ms] if reauth_ms else []
+    if ends_ms is not None:
+        limits.append(max(0, ends_ms - now_ms))
+    return min(limits, default=None)
 
 
 def _encoded(header: RequestHeader, response: Any) -> Reply:

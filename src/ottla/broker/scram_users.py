@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ottla.cluster import nodes
+from ottla.runtime.turns import Turns
 from ottla.security.scram import BY_SASL_NAME, ScramCredential, ScramMechanism
 from ottla.store.api import BadVersion, Create, NodeExists, NoNode, Operation, Put, Store
 
@@ -45,10 +46,16 @@ class ScramUsers:
             if name in config
         }
 
-    async def names(self) -> list[str]:
+    async def mechanisms(self, user: str) -> set[ScramMechanism]:
+        """Those that the user has a credential for, be it readable or not."""
+        config, _ = await self._config(user)
+        return {mechanism for name, mechanism in BY_SASL_NAME.items() if name in config}
+
+    async def names(self, turns: Turns) -> list[str]:
         """Everybody who has a credential."""
         found = []
-        for segment in await self._store.children(f"{nodes.CONFIGS}/{KIND}"):
+        segments = await self._store.children(f"{nodes.CONFIGS}/{KIND}")
+        async for segment in turns.over(segments):
             name = nodes.config_name(segment)
             if name != nodes.DEFAULT_ENTITY and await self.credentials(name):
                 found.append(name)

@@ -1,7 +1,7 @@
 """Who is at the other end of a connection, by which listener it came, and what of its requests is remembered.
 
 What is remembered was allowed to somebody, by the rules of that moment. It holds as long as the versions of both are
-the same: whoever becomes another principal, and whoever loses a right, is looked at anew.
+the same: whoever becomes another principal, or loses a right, is checked again.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Session:
         "_version_then",
         "client_host",
         "ends_ms",
+        "is_by_token",
         "listener_name",
         "login",
         "login_started_ms",
@@ -62,6 +63,7 @@ class Session:
         self.mechanism: str | None = None  # by which it logged in
         self.login: LoginInProgress | None = None  # where one is due, or in progress
         self.login_started_ms = 0
+        self.is_by_token = False  # by a delegation token, which cannot make others
         self.ends_ms: int | None = None  # when it must have logged in again, in steady time
         self.version = 0
         self._repeated: RepeatedProduce | None = None
@@ -75,9 +77,10 @@ class Session:
         self.principal = principal
         self.version += 1
 
-    def logged_in(self, principal: str, mechanism: str, ends_ms: int | None) -> None:
+    def logged_in(self, principal: str, mechanism: str, ends_ms: int | None, *, is_by_token: bool = False) -> None:
         """The peer has logged in, for the first time or again."""
         self.login = None
+        self.is_by_token = is_by_token
         self.mechanism = mechanism
         self.ends_ms = ends_ms
         self.become(principal)

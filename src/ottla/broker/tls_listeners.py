@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.session import Session
+from ottla.config.broker import BrokerConfig
 from ottla.config.listener_security import ListenerSecurity
 from ottla.config.tls import TlsConfig
 from ottla.errors import ConfigError, ProtocolError
 from ottla.net.connection import Connection, Parked, Reply
 from ottla.net.tls import Tls, server_context
+from ottla.net.transport import Plain, Transport
 from ottla.security.principals import ANONYMOUS, USER, distinguished_name, mapped_name, parse_mapping_rules
 
 if TYPE_CHECKING:
     from ottla.broker.dispatch import Dispatcher
+
+logger = logging.getLogger(__name__)
 
 BY_CERTIFICATE = "SSL"  # what stands for a mechanism where the certificate was the login
 
@@ -43,6 +48,36 @@ class TlsListener:
     def take(self, other: TlsListener) -> None:
         """Connections that exist keep what they have."""
         self._config, self._files, self._context = other._config, other._files, other._context
+
+
+class TlsListeners:
+    """The listeners of a broker that encrypt, by name."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[str, TlsListener] = {}
+
+    def open(self, config: BrokerConfig) -> None:
+        """ConfigError where a key or a certificate cannot be read."""
+        for name, security in config.security_of_listeners.items():
+            if security.tls is not None:
+                self._listeners[name] = TlsListener(security)
+
+    def transport_of(self, name: str) -> Callable[[socket.socket], Transport]:
+        """What carries the bytes of a new connection of a listener."""
+        return self._listeners[name].open_transport if name in self._listeners else Plain
+
+    def check(self, config: BrokerConfig) -> None:
+        """ConfigError if a listener could not be served with the key and the certificates of these settings."""
+        for name, listener in self._listeners.items():
+            listener.replacement(config.security_of_listeners[name])
+
+    def reload(self, config: BrokerConfig) -> None:
+        """New connections get what the settings say now; those that exist keep what they have."""
+        for name, listener in self._listeners.items():
+            new = listener.replacement(config.security_of_listeners[name])
+            if new is not None:
+                listener.take(new)
+                logger.info("listener %s has a new key and certificates", name)
 
 
 def _file_times(config: TlsConfig) -> tuple[int, ...]:

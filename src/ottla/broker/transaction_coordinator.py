@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
-from ottla.broker.coordinators import Coordinator, CoordinatorShard
+from ottla.broker.coordinators import Coordinator, CoordinatorParts, CoordinatorShard
+from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.journal import Replay, decoding
 from ottla.broker.marker_delivery import MarkerDelivery
 from ottla.broker.metadata_changes import RequestedTopic
+from ottla.broker.remote_markers import RemoteMarkers
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.coordinator_records import TRANSACTION_RECORDS
 from ottla.transactions.coordinator import TransactionShard
 from ottla.transactions.settings import TransactionSettings
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -25,22 +23,25 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 class TransactionCoordinator(Coordinator[TransactionShard]):
     """The transactions that this broker coordinates."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, parts: CoordinatorParts, groups: GroupCoordinator, remote_markers: RemoteMarkers | None) -> None:
+        """`groups` take part in transactions as the keepers of offsets. `remote_markers`: None without a cluster."""
         super().__init__(
-            broker,
+            parts,
             TRANSACTIONS_TOPIC,
             make_machine=lambda: TransactionShard(lambda: self._settings),
             make_replay=lambda machine: Replay(decoding(TRANSACTION_RECORDS, machine.apply), _no_transactions_here),
             new_topic=transactions_topic,
         )
-        self._settings = TransactionSettings.of(broker.config)
+        self._groups = groups
+        self._remote_markers = remote_markers
+        self._settings = TransactionSettings.of(parts.config())
 
     def configure(self, config: BrokerConfig) -> None:
         """Settings changed: machines take them at once."""
         self._settings = TransactionSettings.of(config)
 
     def _performer_of(self, shard: CoordinatorShard[TransactionShard]) -> MarkerDelivery:
-        return MarkerDelivery(self._broker, shard)
+        return MarkerDelivery(shard, self._parts, self._groups, self._remote_markers)
 
 
 def _no_transactions_here(producer_id: int, committed: bool) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.partition import Partition
-from ottla.broker.verification import code_for_writer, verify
+from ottla.broker.replicas import Replicas
+from ottla.broker.verification import TransactionVerifier, code_for_writer
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest
@@ -21,12 +22,10 @@ from ottla.transactions.state import ProducerIdAndEpoch
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from ottla.broker.broker import Broker
-
 FIRST_ABORTABLE_VERSION = 11
 FIRST_VERSION_2_VERSION = 12  # adds its partitions by itself
 
-# A producer does not know of coordinators: what it may only wait for is told in a code that it waits for.
+# A producer does not know of coordinators: what it can only wait for is reported as an error that it retries.
 _WAITED_FOR = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -49,7 +48,10 @@ class TransactionChecks:
     `asked` are the partitions in which the transaction is not known to be open, so that its coordinator must be asked.
     """
 
-    def __init__(self, broker: Broker, request: ProduceRequest, version: int) -> None:
+    def __init__(
+        self, replicas: Replicas, request: ProduceRequest, version: int, now_ms: int, *, verifies_added: bool
+    ) -> None:
+        """`verifies_added`: whether the coordinator is asked about partitions that an older producer has added."""
         # All by the identity of the entry for a partition.
         self.candidates: dict[int, Candidate] = {}
         self.refusals: dict[int, ApiError] = {}
@@ -62,19 +64,18 @@ class TransactionChecks:
         if len(producers) > 1:
             self._refuse_all(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "records of several producers")
             return
-        if not self._adds and not broker.config.transaction_partition_verification_enable:
+        if not self._adds and not verifies_added:
             return
         (self._producer,) = producers
-        self._collect(broker, request)
+        self._collect(replicas, request, now_ms)
 
     def _refuse_all(self, request: ProduceRequest, code: ErrorCode, why: str) -> None:
         for topic in request.topic_data:
             for entry in topic.partition_data:
                 self.refusals[id(entry)] = ApiError(code, f"the records of the transaction cannot be accepted: {why}")
 
-    def _collect(self, broker: Broker, request: ProduceRequest) -> None:
+    def _collect(self, replicas: Replicas, request: ProduceRequest, now_ms: int) -> None:
         """Notes every batch, and the partitions where its transaction is not open yet."""
-        now_ms = broker.clock.now_ms()
         producer = self._producer
         for topic in request.topic_data:
             for entry in topic.partition_data:
@@ -84,7 +85,7 @@ class TransactionChecks:
                 sequence = batch.read_header(records).base_sequence
                 verification = None
                 try:
-                    partition = broker.replicas.find_named_or_by_id(topic.name, topic.topic_id, entry.index)
+                    partition = replicas.find_named_or_by_id(topic.name, topic.topic_id, entry.index)
                     partition.check_leader()
                     states = partition.log.producers
                     if not states.has_open_transaction(*producer):
@@ -97,10 +98,10 @@ class TransactionChecks:
                     continue
                 self.candidates[id(entry)] = Candidate(partition, producer, sequence, verification)
 
-    async def ask_coordinator(self, broker: Broker) -> None:
+    async def ask_coordinator(self, verifier: TransactionVerifier) -> None:
         """Asks about what is not known to be open."""
         names = list(self.asked.values())
-        verdicts = await verify(broker, self._transactional_id, self._producer, names, adds=self._adds)
+        verdicts = await verifier.verify(self._transactional_id, self._producer, names, adds=self._adds)
         for key, name in self.asked.items():
             verdict = verdicts[name]
             if verdict:

@@ -1,17 +1,19 @@
 """Whether what is written for a transaction belongs to one: its coordinator is asked before the first batch (KIP-890).
 
-Producers of version 2 do not tell the coordinator beforehand which partitions they write to; asking adds the partition.
-Older ones did tell, and asking finds out whether they did. In both cases nothing is written that no end would reach.
+Producers of version 2 do not add their partitions to the transaction beforehand; asking the coordinator adds them.
+Older ones add them, and asking checks whether they did. In both cases every partition that is written to gets a marker.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeAlias
 
 from ottla.broker.broker_connections import BrokerConnections
+from ottla.broker.transaction_coordinator import TransactionCoordinator
 from ottla.cluster.image import NO_LEADER
+from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.transactions import (
@@ -23,33 +25,95 @@ from ottla.protocol.messages.transactions import (
 from ottla.transactions.coordinator import TransactionShard
 from ottla.transactions.state import FIRST_VERSION_WITH_BUMPS, ProducerIdAndEpoch
 
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
-
 # By partition; NONE where it may be written to.
 Verdicts: TypeAlias = Mapping[TopicPartition, ErrorCode]
 
 
-async def verify(
-    broker: Broker,
-    transactional_id: str,
-    producer: ProducerIdAndEpoch,
-    partitions: Collection[TopicPartition],
-    *,
-    adds: bool,
-) -> Verdicts:
-    """Asks the coordinator, in the codes of the coordinator. `adds`: the partitions take part from here on.
+class TransactionVerifier:
+    """Asks the coordinator of a transaction, here or on another broker of the cluster."""
 
-    The end of the transaction before is a matter of moments, so it is asked again.
-    """
-    verdicts = await _ask(broker, transactional_id, producer, partitions, adds)
-    if adds and _is_busy(verdicts):
-        deadline = broker.loop.time() + broker.config.add_partitions_to_txn_retry_backoff_max_ms / 1000
-        pause_s = broker.config.add_partitions_to_txn_retry_backoff_ms / 1000
-        while _is_busy(verdicts) and broker.loop.time() + pause_s <= deadline:
-            await asyncio.sleep(pause_s)
-            verdicts = await _ask(broker, transactional_id, producer, partitions, adds)
-    return verdicts
+    def __init__(
+        self,
+        transactions: TransactionCoordinator,
+        node_id: int,
+        config: Callable[[], BrokerConfig],
+        connections: BrokerConnections | None,
+    ) -> None:
+        """`connections`: to the other brokers of the cluster; None without one."""
+        self._transactions = transactions
+        self._node_id = node_id
+        self._config = config
+        self._connections = connections
+
+    async def verify(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        *,
+        adds: bool,
+    ) -> Verdicts:
+        """Asks the coordinator, in the codes of the coordinator. `adds`: the partitions take part from here on.
+
+        The end of the transaction before is a matter of moments, so it is asked again.
+        """
+        verdicts = await self._ask(transactional_id, producer, partitions, adds)
+        if adds and _is_busy(verdicts):
+            config, time = self._config(), asyncio.get_running_loop().time
+            deadline = time() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
+            pause_s = config.add_partitions_to_txn_retry_backoff_ms / 1000
+            while _is_busy(verdicts) and time() + pause_s <= deadline:
+                await asyncio.sleep(pause_s)
+                verdicts = await self._ask(transactional_id, producer, partitions, adds)
+        return verdicts
+
+    async def _ask(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition], adds: bool
+    ) -> Verdicts:
+        try:
+            runner = self._transactions.runner_of(transactional_id)
+            if adds:
+                await runner.ask(
+                    TransactionShard.add_partitions, transactional_id, producer, partitions, FIRST_VERSION_WITH_BUMPS
+                )
+                return dict.fromkeys(partitions, ErrorCode.NONE)
+            verdicts: Verdicts = await runner.ask(
+                TransactionShard.verify_partitions, transactional_id, producer, partitions
+            )
+        except ApiError as error:
+            if self._connections is not None and error.code == ErrorCode.NOT_COORDINATOR:
+                return await self._ask_elsewhere(self._connections, transactional_id, producer, partitions, adds)
+            return dict.fromkeys(partitions, error.code)
+        return verdicts
+
+    async def _ask_elsewhere(
+        self,
+        connections: BrokerConnections,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        adds: bool,
+    ) -> Verdicts:
+        """The coordinator is another broker: AddPartitionsToTxn, as brokers send it to each other."""
+        try:
+            node_id = self._transactions.node_of(transactional_id)
+            if node_id in (NO_LEADER, self._node_id):
+                raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"nobody coordinates {transactional_id} now")
+            request = _request(transactional_id, producer, partitions, adds)
+            response = await connections.ask(node_id, request, AddPartitionsToTxnResponse)
+            if response.error_code:
+                raise ApiError(ErrorCode(response.error_code))
+        except ApiError as error:
+            # The writer need not know how the request failed: it tries again.
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE if error.code == ErrorCode.NETWORK_EXCEPTION else error.code
+            return dict.fromkeys(partitions, code)
+        verdicts = {
+            TopicPartition(topic_result.name, each.partition_index): ErrorCode(each.partition_error_code)
+            for result in response.results_by_transaction
+            for topic_result in result.topic_results
+            for each in topic_result.results_by_partition
+        }
+        return {name: verdicts.get(name, ErrorCode.COORDINATOR_NOT_AVAILABLE) for name in partitions}
 
 
 def code_for_writer(code: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
@@ -67,66 +131,18 @@ def _is_busy(verdicts: Verdicts) -> bool:
     return ErrorCode.CONCURRENT_TRANSACTIONS in verdicts.values()
 
 
-async def _ask(
-    broker: Broker,
-    transactional_id: str,
-    producer: ProducerIdAndEpoch,
-    partitions: Collection[TopicPartition],
-    adds: bool,
-) -> Verdicts:
-    try:
-        runner = broker.transactions.runner_of(transactional_id)
-        if adds:
-            await runner.ask(
-                TransactionShard.add_partitions, transactional_id, producer, partitions, FIRST_VERSION_WITH_BUMPS
-            )
-            return dict.fromkeys(partitions, ErrorCode.NONE)
-        verdicts: Verdicts = await runner.ask(
-            TransactionShard.verify_partitions, transactional_id, producer, partitions
-        )
-    except ApiError as error:
-        if broker.cluster is not None and error.code == ErrorCode.NOT_COORDINATOR:
-            return await _ask_elsewhere(broker, broker.cluster.others, transactional_id, producer, partitions, adds)
-        return dict.fromkeys(partitions, error.code)
-    return verdicts
-
-
-async def _ask_elsewhere(
-    broker: Broker,
-    others: BrokerConnections,
-    transactional_id: str,
-    producer: ProducerIdAndEpoch,
-    partitions: Collection[TopicPartition],
-    adds: bool,
-) -> Verdicts:
-    """The coordinator is another broker: AddPartitionsToTxn, as brokers send it to each other."""
-    try:
-        node_id = broker.transactions.node_of(transactional_id)
-        if node_id in (NO_LEADER, broker.node_id):
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"nobody coordinates {transactional_id} now")
-        topics: dict[str, AddPartitionsToTxnTopic] = {}
-        for name in partitions:
-            topic = topics.setdefault(name.topic, AddPartitionsToTxnTopic(name=name.topic, partitions=[]))
-            topic.partitions.append(name.partition)
-        transaction = AddPartitionsToTxnTransaction(
-            transactional_id=transactional_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            verify_only=not adds,
-            topics=list(topics.values()),
-        )
-        request = AddPartitionsToTxnRequest(transactions=[transaction])
-        response = await others.ask(node_id, request, AddPartitionsToTxnResponse)
-        if response.error_code:
-            raise ApiError(ErrorCode(response.error_code))
-        verdicts = {
-            TopicPartition(topic_result.name, each.partition_index): ErrorCode(each.partition_error_code)
-            for result in response.results_by_transaction
-            for topic_result in result.topic_results
-            for each in topic_result.results_by_partition
-        }
-        return {name: verdicts.get(name, ErrorCode.COORDINATOR_NOT_AVAILABLE) for name in partitions}
-    except ApiError as error:
-        # Of what the way to it failed by, a writer need not know: it tries again.
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if error.code == ErrorCode.NETWORK_EXCEPTION else error.code
-        return dict.fromkeys(partitions, code)
+def _request(
+    transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition], adds: bool
+) -> AddPartitionsToTxnRequest:
+    topics: dict[str, AddPartitionsToTxnTopic] = {}
+    for name in partitions:
+        topic = topics.setdefault(name.topic, AddPartitionsToTxnTopic(name=name.topic, partitions=[]))
+        topic.partitions.append(name.partition)
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id=transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        verify_only=not adds,
+        topics=list(topics.values()),
+    )
+    return AddPartitionsToTxnRequest(transactions=[transaction])

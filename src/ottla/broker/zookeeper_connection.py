@@ -27,7 +27,7 @@ async def connect_zookeeper(config: BrokerConfig) -> Store:
         _check_pem(
             "zookeeper.ssl.truststore", config.zookeeper_ssl_truststore_location, config.zookeeper_ssl_truststore_type
         )
-        tls = zookeeper.Tls(
+        tls = zookeeper.ZooKeeperTls(
             config.zookeeper_ssl_truststore_location,
             config.zookeeper_ssl_keystore_location,
             config.zookeeper_ssl_keystore_location,
@@ -54,7 +54,7 @@ async def connect_zookeeper(config: BrokerConfig) -> Store:
 
 
 def _check_pem(prefix: str, location: str | None, kind: str | None) -> None:
-    """Kafka tells the format by the type, or else by how the file is called."""
+    """Kafka recognises the format by the type, or else by the name of the file."""
     is_pem = kind.upper() == PEM if kind else location is None or location.endswith(".pem")
     if not is_pem:
         raise ConfigError(

@@ -20,7 +20,7 @@ LISTED_PER_STEP: Final = 64
 
 
 def describe_classic(group_id: str, group: ClassicGroup | None, caller: Caller) -> DescribedGroup:
-    """A group that is unknown, or of another kind, is dead; newer clients are told that it is not there."""
+    """A group that is unknown, or of another kind, is dead; newer clients get an error."""
     if group is None:
         described = DescribedGroup(
             group_id=group_id, group_state=ClassicState.DEAD, protocol_type="", protocol_data="", members=[]
@@ -83,21 +83,26 @@ _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
 
+def refused_consumer(group_id: str, code: ErrorCode, message: str | None = None) -> consumer_groups.DescribedGroup:
+    """In place of a consumer group that cannot be described."""
+    return consumer_groups.DescribedGroup(
+        error_code=code,
+        error_message=message,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )
+
+
 def describe_consumer(
     group_id: str, group: Group | None, topics: TopicsView, default_assignor: str
 ) -> consumer_groups.DescribedGroup:
     if not isinstance(group, ConsumerGroup):
         reason = "not found" if group is None else "is not a consumer group"
-        return consumer_groups.DescribedGroup(
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} {reason}.",
-            group_id=group_id,
-            group_state="",
-            group_epoch=0,
-            assignment_epoch=0,
-            assignor_name="",
-            members=[],
-        )
+        return refused_consumer(group_id, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
     return consumer_groups.DescribedGroup(
         group_id=group_id,
         group_state=group.state_name,

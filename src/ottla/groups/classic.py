@@ -2,7 +2,7 @@
 
 The members choose a protocol by vote, one of them leads and assigns; what they subscribe to and are assigned is opaque
 bytes, so Connect workers and registries are groups like any other. Only what a finished rebalance agreed on is durable
-(the GroupMetadata record). Joining, waiting and the generation of a rebalance under way are volatile.
+(the GroupMetadata record). Joining, waiting and the generation of a rebalance in progress are volatile.
 
 State: members, generation, leader, chosen protocol, and the tickets of parked requests.
 """
@@ -141,7 +141,7 @@ class ClassicGroup(GroupOfMembers[ClassicMember]):
         self.pending_sync: set[str] = set()
         # What the members read; None if they do not say it in the consumers' way.
         self.subscribed_topics: frozenset[str] | None = None
-        # The rebalance under way is the first of a group that was empty: as long as members come it waits for more,
+        # The current rebalance is the first of a group that was empty: as long as members come it waits for more,
         # until then.
         self.initial_deadline_ms: int | None = None
         self.has_new_member = False

@@ -35,9 +35,9 @@ from ottla.protocol.messages.groups import (
 # as another new member, the first one must not stay for ever.
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60_000
 
-_NAMES_MEMBER_ID_FIRST: Final = 4  # JoinGroup: a new member is told its id and asked to come back with it
+_NAMES_MEMBER_ID_FIRST: Final = 4  # JoinGroup: a new member gets its id and has to join again with it
 _KNOWS_NULL_PROTOCOL: Final = 7  # JoinGroup
-_SKIPS_ASSIGNMENT: Final = 9  # JoinGroup: a static leader that returns is told that nothing is to be assigned
+_SKIPS_ASSIGNMENT: Final = 9  # JoinGroup: the response to a static leader that returns says that it need not assign
 _SYNC_NAMES_PROTOCOL: Final = 5
 _LEAVES_IN_BATCHES: Final = 3
 
@@ -45,7 +45,7 @@ _CAN_REBALANCE: Final = (ClassicState.EMPTY, ClassicState.STABLE, ClassicState.C
 
 
 class _Joining(NamedTuple):
-    """A JoinGroup under way, and the decision that it leads to."""
+    """A JoinGroup in progress, and the decision that it leads to."""
 
     request: JoinGroupRequest
     caller: Caller
@@ -151,7 +151,7 @@ class ClassicRequests:
     def _rejoin(self, group: ClassicGroup, joining: _Joining) -> None:
         member = group.check_member(joining.request.member_id, joining.request.group_instance_id)
         is_unchanged = member.protocols == joining.protocols
-        # A leader that joins again wants to assign anew: topics have changed, for example.
+        # A leader that joins again wants to assign again: topics have changed, for example.
         is_content = group.state == ClassicState.STABLE and not group.is_leader(member.member_id)
         if is_unchanged and (is_content or group.state == ClassicState.COMPLETING_REBALANCE):
             joining.decided.replies.append((joining.ticket, _joined(group, member)))
@@ -258,7 +258,7 @@ class ClassicRequests:
         return decided
 
     def _complete_join(self, group: ClassicGroup, now_ms: int, decided: Decision) -> None:
-        """The rebalance goes on with those who came. Static members stay: their sessions tell when they are gone."""
+        """The rebalance goes on with those who came. Static members stay until their sessions end."""
         timers = self._shard.timers
         timers.cancel(TimerKey(TimerKind.JOIN, group.group_id))
         for member in list(group.members.values()):
@@ -442,7 +442,7 @@ def check_group_id(group_id: str) -> None:
 
 
 def requires_member_id(request: JoinGroupRequest, caller: Caller) -> bool:
-    """Whether a new member is told its id first, so that a client that gives up leaves no member behind."""
+    """Whether a new member gets its id first, so that a client that gives up leaves no member behind."""
     is_new_and_dynamic = not request.member_id and request.group_instance_id is None
     return is_new_and_dynamic and caller.api_version >= _NAMES_MEMBER_ID_FIRST
 
@@ -461,10 +461,10 @@ def check_sync_protocol(
     request: SyncGroupRequest, caller: Caller, protocol_type: str | None, protocol_name: str | None
 ) -> None:
     """What a member believes the group to speak must be what it speaks."""
-    told = (request.protocol_type, request.protocol_name)
-    if caller.api_version >= _SYNC_NAMES_PROTOCOL and None in told:
+    given = (request.protocol_type, request.protocol_name)
+    if caller.api_version >= _SYNC_NAMES_PROTOCOL and None in given:
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the request has no protocol")
-    for named, actual in zip(told, (protocol_type, protocol_name), strict=True):
+    for named, actual in zip(given, (protocol_type, protocol_name), strict=True):
         if named is not None and actual is not None and named != actual:
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{named}: the group uses {actual}")
 
@@ -498,7 +498,7 @@ def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
 
 
 def _joined(group: ClassicGroup, member: ClassicMember) -> JoinGroupResponse:
-    """The generation; the leader hears of all members, to assign."""
+    """The generation; the leader gets all members, to assign."""
     members = []
     if group.is_leader(member.member_id):
         members = [

@@ -7,6 +7,7 @@ from what it has to what it is to have. All of it is one decision: state changes
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -51,7 +52,7 @@ from ottla.protocol.messages.consumer_groups import (
 JOIN_EPOCH: Final = 0
 # Since this version members make up their ids themselves, so that a repeated first heartbeat is known as such.
 _MEMBER_NAMES_ITSELF: Final = 1
-# Topics come and go by the dozen; patterns are held against them once in a while.
+# Topics come and go by the dozen; patterns are matched against them once in a while.
 REGEX_REFRESH_MIN_INTERVAL_MS: Final = 10_000
 
 
@@ -69,10 +70,11 @@ class MemberUpdate(NamedTuple):
     server_assignor: str | None = None
     owned: Partitions | None = None
     classic: ClassicDetails | None = None
+    may_describe: Callable[[str], bool] | None = None  # of whoever sends it
 
 
 @dataclass(slots=True)
-class Step:
+class HeartbeatStep:
     """What follows from an update: the member before and after, and the records."""
 
     before: ConsumerMember
@@ -145,6 +147,7 @@ class ConsumerRequests:
             request.subscribed_topic_regex,
             request.server_assignor,
             owned,
+            may_describe=caller.may_describe,
         )
         step = self.advance(group, member, update, records, now_ms)
         config = self._shard.consumer_config(group.group_id)
@@ -155,7 +158,7 @@ class ConsumerRequests:
         reply = self._reply(step, is_full, config.consumer_heartbeat_interval_ms, now_ms)
         return self.decision(group, step, (ticket, reply))
 
-    def decision(self, group: ConsumerGroup, step: Step, reply: tuple[Ticket, object]) -> GroupDecision:
+    def decision(self, group: ConsumerGroup, step: HeartbeatStep, reply: tuple[Ticket, object]) -> GroupDecision:
         undo = partial(self._take_back, group, [step.before])
         return GroupDecision(step.records, [reply], undo=undo)
 
@@ -168,8 +171,8 @@ class ConsumerRequests:
         return Decision()
 
     @staticmethod
-    def _reply(step: Step, is_full: bool, interval_ms: int, now_ms: int) -> ConsumerGroupHeartbeatResponse:
-        """The assignment is told if it changed, or if the member says everything: it may have missed something."""
+    def _reply(step: HeartbeatStep, is_full: bool, interval_ms: int, now_ms: int) -> ConsumerGroupHeartbeatResponse:
+        """The assignment is sent if it changed, or after a full heartbeat: the member may have missed something."""
         assignment = None
         if is_full or step.before.assigned != step.after.assigned:
             assignment = ConsumerGroupHeartbeatResponseAssignment(
@@ -250,7 +253,7 @@ class ConsumerRequests:
         now_ms: int,
         *,
         may_assign: bool = True,
-    ) -> Step:
+    ) -> HeartbeatStep:
         """Subscription, target assignment, reconciliation: what follows from what a member says.
 
         Without `may_assign` the group is about to be a classic one, whose leader assigns: if an assignment is due, the
@@ -261,16 +264,16 @@ class ConsumerRequests:
         replaced = group.static_member(update.instance_id)
         replaced_id = None if replaced is None else replaced.member_id
         after = _updated(member, update)
-        step = Step(before=member, after=after, records=records)
+        step = HeartbeatStep(before=member, after=after, records=records)
         if after is not member or (member.member_id not in group.members and not records):
             records.append(member_record(group_id, after))
-        # Whether a new member makes a difference is told by what it reads, as with any other.
+        # Whether a new member makes a difference depends on what it reads, as with any other.
         has_other_names, has_other_regex = after.topics != member.topics, after.regex != member.regex
         reads_others = has_other_names or has_other_regex
         epoch, regexes = group.epoch, group.regexes
         if reads_others or self._has_to_look(group, wall_ms):
             members = _with(group, after, replaced_id)
-            regexes = self._resolved(group, members, records, wall_ms)
+            regexes = self._resolved(group, members, records, wall_ms, after.regex, update.may_describe)
             known = metadata_hash(topics_of(members, regexes), self._shard.topics)
             uses_resolved = has_other_regex and (not after.regex or after.regex in group.regexes)
             match_others = uses_resolved or _match_other_topics(regexes, group.regexes)
@@ -324,17 +327,26 @@ class ConsumerRequests:
         members: dict[str, ConsumerMember],
         records: list[CoordinatorRecord],
         wall_ms: int,
+        own_regex: str,
+        may_describe: Callable[[str], bool] | None,
     ) -> dict[str, ResolvedRegex]:
-        """The patterns that members use and the topics they stand for: new ones at once, others once in a while."""
+        """The patterns that members use and the topics they stand for: new ones at once, others once in a while.
+
+        Where not everybody may see everything, a pattern stands for what the member that uses it may see, so it waits
+        for the next heartbeat of such a member.
+        """
         resolved: dict[str, ResolvedRegex] = {}
         is_put_off = False
         for regex in sorted({member.regex for member in members.values() if member.regex}):
             known = group.regexes.get(regex)
-            if known is not None and not self._is_due(group, known, wall_ms):
+            is_of_others = may_describe is not None and regex != own_regex
+            if known is not None and (is_of_others or not self._is_due(group, known, wall_ms)):
                 is_put_off = True
                 resolved[regex] = known
                 continue
             topics = self._matching(regex, known)
+            if may_describe is not None:
+                topics = frozenset() if is_of_others else frozenset(filter(may_describe, topics))
             resolved[regex] = ResolvedRegex(topics, wall_ms)
             records.append(regex_record(group.group_id, regex, topics, wall_ms))
         records.extend(regex_tombstone(group.group_id, regex) for regex in group.regexes if regex not in resolved)
@@ -384,7 +396,7 @@ class ConsumerRequests:
         )
         return assignment
 
-    def _watch_revocation(self, group: ConsumerGroup, step: Step, now_ms: int) -> None:
+    def _watch_revocation(self, group: ConsumerGroup, step: HeartbeatStep, now_ms: int) -> None:
         """A member that is to give up partitions has its rebalance timeout to do so."""
         key = TimerKey(TimerKind.REVOCATION, group.group_id, step.after.member_id)
         if step.after.state != MemberState.UNREVOKED_PARTITIONS:

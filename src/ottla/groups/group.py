@@ -20,6 +20,8 @@ class Caller:
     api_version: int
     client_id: str = ""
     client_host: str = ""
+    # Whether it may see the topic of a name; None: everybody may see all of them.
+    may_describe: Callable[[str], bool] | None = None
 
 
 @dataclass(slots=True)

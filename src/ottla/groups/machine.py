@@ -2,7 +2,7 @@
 
     machine = GroupMachine(settings, topics, new_id, config_of)
 
-`new_id()` makes the random part of member ids. `config_of(group_id)` tells the settings of a group; without it the
+`new_id()` makes the random part of member ids. `config_of(group_id)` returns the settings of a group; without it the
 broker's hold.
 
 Every method that decides has the ticket and the time last and returns a `Decision`. The time is steady (it only goes
@@ -98,7 +98,7 @@ from ottla.protocol.messages.transactions import TxnOffsetCommitRequest
 Records: TypeAlias = list[CoordinatorRecord]
 Parked: TypeAlias = list[tuple[Ticket, ErrorCode]]
 
-# A look for offsets that are to go gives others their turn after so many, whether they go or not.
+# How many offsets are looked at for expiry before other work gets a turn, whether they expire or not.
 OFFSETS_LOOKED_AT_MAX: Final = 1000
 FORGET_RETRY_MS: Final = 1000
 

@@ -177,7 +177,7 @@ class Migration:
     # --- consumer to classic
 
     def migrate(self, group_id: str, now_ms: int) -> Decision:
-        """The deadline of a migration: first the group is written anew, then its members are called to rejoin.
+        """The deadline of a migration: first the group is written again, then its members are called to rejoin.
 
         They are not if everybody has what it is to have: a static member has just changed the protocol, no more.
         """
@@ -234,7 +234,7 @@ class Migration:
             )
         classic.protocol_name = classic.select_protocol()
         if group.state != ConsumerState.STABLE:
-            # They must agree anew, also if another coordinator takes over before they were called: see `is_unled`.
+            # They must agree again, also if another coordinator takes over before they were called: see `is_unled`.
             classic.leader_id = None
         return classic
 
@@ -282,6 +282,7 @@ class Migration:
             regex="",
             owned=self._partitions(subscription.owned_partitions, set()),
             classic=ClassicDetails(request.session_timeout_ms, protocols),
+            may_describe=caller.may_describe,
         )
         is_downgrade = self._is_last_to_go_back(group, request.group_instance_id)
         step = self._consumer.advance(group, member, update, records, now_ms, may_assign=not is_downgrade)
@@ -370,7 +371,7 @@ class Migration:
         return decided
 
     def _set_timer(self, kind: TimerKind, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
-        """A classic member has its rebalance timeout to join or to sync; being told again does not prolong it."""
+        """A classic member has its rebalance timeout to join or to sync; being called again does not prolong it."""
         key = TimerKey(kind, group.group_id, member.member_id)
         if key not in self._shard.timers:
             self._shard.timers.set(key, now_ms + member.rebalance_timeout_ms)

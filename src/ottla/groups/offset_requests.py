@@ -47,7 +47,7 @@ NO_GENERATION: Final = -1
 # OffsetCommit tells an unknown group from a wrong generation since this version.
 _COMMIT_KNOWS_GROUP_ID_NOT_FOUND: Final = 9
 _COMMIT_WITH_TIMESTAMPS: Final = 1  # the only version in which a client says when it committed
-# More than so many offsets are answered in steps of so many.
+# More offsets than this are answered in steps of this size.
 FETCHED_AT_ONCE_MAX: Final = 1000
 STEP: Final = 100
 
@@ -100,17 +100,7 @@ class OffsetRequests:
                 return
             knows = caller.api_version >= _COMMIT_KNOWS_GROUP_ID_NOT_FOUND
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND if knows else ErrorCode.ILLEGAL_GENERATION)
-        partitions = partial(self._partitions, request)
-        group.check_commit(
-            Commit(
-                request.member_id,
-                request.group_instance_id,
-                epoch,
-                caller.api_version,
-                partitions,
-                is_transactional=False,
-            )
-        )
+        group.check_commit(self._commit_of(request, epoch, caller, is_transactional=False))
         # A commit shows that the member lives; while the leader assigns, only its own requests do.
         if isinstance(group, ClassicGroup) and group.state in (ClassicState.STABLE, ClassicState.PREPARING_REBALANCE):
             member = group.members.get(request.member_id)
@@ -145,23 +135,26 @@ class OffsetRequests:
             if epoch < 0:
                 return
             raise ApiError(ErrorCode.ILLEGAL_GENERATION)
-        partitions = partial(self._partitions, request)
         try:
-            group.check_commit(
-                Commit(
-                    request.member_id,
-                    request.group_instance_id,
-                    epoch,
-                    caller.api_version,
-                    partitions,
-                    is_transactional=True,
-                )
-            )
+            group.check_commit(self._commit_of(request, epoch, caller, is_transactional=True))
         except ApiError as refusal:
             # Producers know generations only.
             if refusal.code == ErrorCode.STALE_MEMBER_EPOCH:
                 raise ApiError(ErrorCode.ILLEGAL_GENERATION, refusal.message) from refusal
             raise
+
+    def _commit_of(
+        self,
+        request: OffsetCommitRequest | TxnOffsetCommitRequest,
+        epoch: int,
+        caller: Caller,
+        *,
+        is_transactional: bool,
+    ) -> Commit:
+        partitions = partial(self._partitions, request)
+        return Commit(
+            request.member_id, request.group_instance_id, epoch, caller.api_version, partitions, is_transactional
+        )
 
     def _partitions(self, request: OffsetCommitRequest | TxnOffsetCommitRequest) -> Iterator[tuple[UUID, int]]:
         """What would be committed: the rest is refused by itself, whoever asks."""
@@ -357,5 +350,5 @@ def _fetched(
 
 
 def _are_different(committed_id: UUID, wanted_id: UUID) -> bool:
-    """Whether an offset is of a topic that only had the same name. Who asks by name does not tell."""
+    """Whether an offset is of a topic that only had the same name. A request by name does not say."""
     return committed_id.int != wanted_id.int and committed_id.int != 0 and wanted_id.int != 0

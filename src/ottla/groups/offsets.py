@@ -109,7 +109,7 @@ def _tail(commit_timestamp_ms: int, topic_id: UUID) -> bytes:
 
 
 def unpack(value: bytes) -> CommittedOffset:
-    """The offset that a value in its stored form tells."""
+    """The offset in a value in its stored form."""
     if not value.startswith(_PREFIX):
         return _of_record(decode_value(GROUP_RECORDS[1], value))
     metadata, topic_id = "", ZERO_TOPIC_ID
@@ -133,7 +133,7 @@ def unpack(value: bytes) -> CommittedOffset:
 
 
 def _is_of_topic(value: bytes, topic_ids: Collection[UUID]) -> bool:
-    """Whether a stored value is of a topic with one of these ids, as far as it tells."""
+    """Whether a stored value is of a topic with one of these ids, where it has one."""
     topic_id = unpack(value).topic_id
     return topic_id == ZERO_TOPIC_ID or topic_id in topic_ids
 
@@ -164,7 +164,7 @@ def _is_usual(value: bytes) -> bool:
     """Whether it is whole and of version 4: short metadata in plain letters, no tagged field but the topic id."""
     if not value.startswith(_PREFIX) or len(value) < _BARE.size:
         return False
-    length = value[_METADATA_AT]  # one that does not fit in a byte is no plain letter
+    length = value[_METADATA_AT]  # one that does not fit in a byte is not a plain letter
     end = _METADATA_AT + length
     tags = value[end + _TAGS_IN_TAIL : end + _TAGS_IN_TAIL + len(_TAG)]
     is_whole = len(value) == end + _TAIL_WITH_ID.size if tags == _TAG else tags == b"\0"
@@ -312,7 +312,7 @@ class OffsetStore:
         self._last_keys: dict[int, TopicPartition] = {}
         self._last_offsets: dict[TopicPartition, bytes] = {}
 
-    # --- what there is
+    # --- what is stored
 
     def __len__(self) -> int:
         return sum(map(len, self._committed.values()))
@@ -400,7 +400,7 @@ class OffsetStore:
         return self._last_group, count
 
     def replay(self, key: bytes, value: bytes | None, producer_id: int) -> str:
-        """Applies a record of the log as its bytes, and tells whose it is. This is how a million offsets are loaded."""
+        """Applies a record of the log as its bytes and returns its key. This is how a million offsets are loaded."""
         if key[:-4] != self._last_head:
             self._turn_to(key)
         (index,) = _unpack_partition(key, len(key) - 4)

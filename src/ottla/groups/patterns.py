@@ -1,8 +1,8 @@
-"""Patterns of subscriptions, in the syntax of RE2, held against names of topics.
+"""Patterns of subscriptions, in the syntax of RE2, matched against names of topics.
 
-A pattern comes from any client and is held against every topic, so it must not be able to take long: Python's `re` goes
-back and tries again, and `(a+)+b` then costs seconds. Here a pattern becomes a machine that walks over a name once, all
-ways at the same time, and remembers the steps it has taken. Its size and its steps are limited.
+A pattern comes from any client and is matched against every topic, so it must not be able to take long: Python's `re`
+goes back and tries again, and `(a+)+b` then costs seconds. Here a pattern becomes a machine that walks over a name
+once, all ways at the same time, and remembers the steps it has taken. Its size and its steps are limited.
 
 Names of topics have 65 different characters, so a class of characters is the set of those that it takes; for other
 names `alphabet` says which characters they have. What RE2 does not have (look-around, references back) is refused. The
@@ -128,7 +128,7 @@ class TopicPattern:
     __slots__ = ("_dfa_states", "_end", "_pattern", "_start", "_visits")
 
     def __init__(self, pattern: str, alphabet: Chars = TOPIC_CHARS) -> None:
-        """`alphabet`: all characters that the names have which it is held against."""
+        """`alphabet`: all characters that the names have which it is matched against."""
         self._pattern = pattern
         whole = _Parser(pattern, alphabet).parse()
         self._start, self._end = frozenset((whole.start,)), whole.end

@@ -9,12 +9,14 @@ whatever the bytes are; encoding raises it for a value that the version cannot c
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ottla.protocol.compiler import Decoder, Encoder, compile_decoder, compile_encoder
 from ottla.protocol.wire import IN_MEMORY, FilePart
 
 Message = TypeVar("Message")
+
+LARGE_PIECE_BYTES: Final = 64 * 1024  # from here on a copy costs more than another call of the system
 
 _bytes_decoders: dict[tuple[type, int], Decoder] = {}
 _view_decoders: dict[tuple[type, int], Decoder] = {}
@@ -41,7 +43,7 @@ def decode_at(cls: type[Message], buffer: bytes | memoryview, version: int, posi
 
 
 def decode_bounded(cls: type[Message], view: memoryview, version: int, position: int, elements_max: int) -> Message:
-    """The same of a frame that is large; ProtocolError before more than so many elements are made of it.
+    """The same of a frame that is large; ProtocolError before more than `elements_max` elements are made of it.
 
     An element of a byte or two becomes an object of a hundred and an answer of as many. Counting them costs a little,
     so it is for frames that can hold too many.
@@ -71,6 +73,21 @@ def encode(message: object, version: int) -> bytes:
     parts: list[Any] = []
     _encoder(type(message), version)(message, parts)
     return b"".join(parts)
+
+
+def encode_pieces(start: bytes, message: object, version: int) -> list[bytes | memoryview]:
+    """`start` and the bytes of a message in a few pieces: small ones together, large records as they are, no copies."""
+    parts: list[Any] = [start]
+    _encoder(type(message), version)(message, parts)
+    pieces: list[bytes | memoryview] = []
+    small: list[bytes] = []
+    for part in parts:
+        if len(part) < LARGE_PIECE_BYTES:
+            small.append(part)
+        else:
+            pieces += (b"".join(small), memoryview(part))
+            small.clear()
+    return [*pieces, b"".join(small)] if small else pieces
 
 
 def encode_parts(message: object, version: int) -> list[bytes | FilePart]:

@@ -9,7 +9,7 @@ inline.
 
 Rules that every decoder keeps, whatever the bytes: it raises nothing but `ProtocolError`; it checks a length
 against what is left before it takes a slice, since a slice past the end is silent; it checks a count against
-the array limit and against the least number of bytes that so many elements need, so memory stays in
+the array limit and against the least number of bytes that its elements need, so memory stays in
 proportion to the frame. Tagged fields that the schema does not know are skipped.
 """
 

@@ -33,7 +33,7 @@ def frame_bytes(
 
 
 def frame_length(size_bytes: int) -> bytes:
-    """What stands before a frame of so many bytes."""
+    """What precedes a frame of this size."""
     return _pack_length(size_bytes)
 
 

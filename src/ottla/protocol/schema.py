@@ -115,7 +115,7 @@ class MessageSchema(StructSchema):
 
 @dataclass(frozen=True, slots=True)
 class _Wire:
-    """What `wire` was told, until the decorator of the class makes a `Field` of it."""
+    """The arguments of `wire`, until the decorator of the class makes a `Field` of them."""
 
     default: Any = REQUIRED
     factory: Callable[[], Any] | None = None

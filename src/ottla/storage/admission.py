@@ -47,7 +47,7 @@ _CODECS = {
 
 # What may be done at once, by somebody whom others wait for. Decompressing so much takes 1 to 7 ms, by codec.
 DECOMPRESSED_AT_ONCE_BYTES_MAX = 2 * 1024 * 1024
-# Of batches that are compressed anew or looked at record by record, which takes ten times as long.
+# Of batches that are recompressed or checked record by record, which takes ten times as long.
 REWRITTEN_AT_ONCE_BYTES_MAX = 16 * 1024
 # Each message of an old format becomes objects many times its size.
 LEGACY_DECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
@@ -154,7 +154,7 @@ class Admission:
         return Admitted(view, header, NO_TIMESTAMP)
 
     def _check_records(self, view: memoryview, checked: Checked, now_ms: int) -> None:
-        """What the topic asks of every record: a key, a time near the clock. All that break a rule are told."""
+        """What the topic asks of every record: a key, a time near the clock. Reports all that break a rule."""
         header = checked.header
         if header.is_log_append_time and (self._uses_append_time or header.max_timestamp == NO_TIMESTAMP):
             count = min(header.record_count, RECORD_ERRORS_MAX)
@@ -180,7 +180,7 @@ class Admission:
             raise _refusal(code, [(record.record_index, _reason(record, now_ms)) for record in refused])
 
     def _is_long_rewrite(self, view: memoryview) -> bool:
-        """Whether the topic asks that a batch is compressed anew or decompressed twice, and the batch is large."""
+        """Whether the topic requires that a large batch is recompressed, or decompressed twice."""
         if len(view) <= REWRITTEN_AT_ONCE_BYTES_MAX:
             return False
         codec = view[ATTRIBUTES_AT + 1] & COMPRESSION_MASK

@@ -17,5 +17,5 @@ class Appended(NamedTuple):
 
     @classmethod
     def again(cls, produced: ProducedBatch) -> Appended:
-        """Of what was sent once more. Its time is that of the first, whosever that is: Kafka does not tell either."""
+        """Of a batch that was sent again. Its time is that of the producer's first batch, as in Kafka."""
         return cls(produced.first_offset, produced.last_offset, produced.timestamp, is_duplicate=True)

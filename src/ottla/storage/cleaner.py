@@ -12,7 +12,7 @@ and the same time has passed. The last batch of a producer stays, empty if need 
 needed. Offsets never change.
 
 What is written reaches to where the next segment begins, with an empty batch at the last offset if need be: recovery
-then knows a gap between two segments for a loss without being told what was compacted.
+then knows that a gap between two segments is a loss, without knowing what was compacted.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ class _Run:
             file.close()
 
     def _throttle(self, bytes_read: int) -> None:
-        """Keeps to `log.cleaner.io.max.bytes.per.second`; this is no event loop, it may sleep."""
+        """Keeps to `log.cleaner.io.max.bytes.per.second`; this is not an event loop, it may sleep."""
         self.bytes_read += bytes_read
         ahead = self.bytes_read / self.job.bytes_per_second_max - (time.monotonic() - self.started)
         if ahead > 0.01:
@@ -492,7 +492,7 @@ def commit(log: Log, result: CleaningResult, now_ms: int, *, is_moving: bool = F
 def _drop_strays(log: Log, result: CleaningResult) -> None:
     """Removes what a job of a deleted log of the same name wrote here by path.
 
-    A `.cleaned` file in front of a `.swap` tells recovery that the swap is incomplete.
+    A `.cleaned` file before a `.swap` means for recovery that the swap is incomplete.
     """
     own = {file_name(new.base_offset, "") for group in result.groups for new in group.new}
     for name in log.disk.list_directory(log.directory):

@@ -29,7 +29,7 @@ def is_deleted(name: str) -> bool:
 
 
 def set_aside_name(partition: TopicPartition, rng: random.Random, kind: str) -> str:
-    """A name for a directory that is no partition's any more, unlike any other and as long as may be."""
+    """A name for a directory that no longer belongs to a partition, unlike any other and no longer than allowed."""
     suffix = f".{rng.getrandbits(128):032x}{kind}"
     return str(partition)[: _FILE_NAME_LENGTH_MAX - len(suffix)] + suffix
 

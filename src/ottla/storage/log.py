@@ -396,7 +396,7 @@ class Log:
     def drop_stray_snapshots(self) -> None:
         self.snapshots.drop_strays(self._segments.bases)
 
-    def rebuild_producers(self, *, aborted_anew: Sequence[Segment] = ()) -> None:
+    def rebuild_producers(self, *, rebuilt_aborted: Sequence[Segment] = ()) -> None:
         """Rebuilds the producer state from snapshots and batches; see `producer_replay`."""
         ProducerReplay(
             self.producers,
@@ -404,7 +404,7 @@ class Log:
             self.snapshots,
             end_offset=self.end_offset,
             is_compacted=self.config.is_compacted,
-        ).run(aborted_anew)
+        ).run(rebuilt_aborted)
 
     def moved_to(self, directory: str) -> None:
         """The directory of the log has another name: files are opened there from now on."""
@@ -428,7 +428,7 @@ class Log:
     def begin_deletion(self, now_ms: int, high_watermark: int, count_max: int | None = None) -> SnapshotSync | None:
         """What must be durable before `delete_expired`, asked the same, takes segments away; None where all of it is.
 
-        For whoever must not wait for the disk: it lets a thread run this and tells `snapshot_synced` of it.
+        For whoever must not wait for the disk: it runs this in a thread and calls `snapshot_synced` then.
         """
         count = self._expired_count(now_ms, high_watermark, count_max)
         return self.durability.unsynced.sync_of(self.snapshots.path(self._segments.bases[count])) if count else None

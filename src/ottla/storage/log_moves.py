@@ -71,7 +71,7 @@ class LogMoves:
     def found(
         self, directory: LogDirectory, partition: TopicPartition, path: str, open_copy: Callable[[], Log]
     ) -> None:
-        """The copy of a log that was being moved when the broker stopped; one that cannot be read is made anew."""
+        """The copy of a log that was being moved when the broker stopped; one that cannot be read is made again."""
         if partition in directory.future_logs:
             self._logs.remove_at(0, directory, path)
             return

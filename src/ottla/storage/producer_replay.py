@@ -1,4 +1,4 @@
-"""How what a log knows of its producers is made anew: from the newest sound snapshot, then batch by batch."""
+"""How the producer state of a log is rebuilt: from the newest sound snapshot, then batch by batch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def record_marker(
 
 
 class ProducerReplay:
-    """Makes the producer state of one log anew, up to `end_offset`."""
+    """Rebuilds the producer state of one log, up to `end_offset`."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ class ProducerReplay:
         self._end_offset = end_offset
         self._is_compacted = is_compacted
 
-    def run(self, aborted_anew: Sequence[Segment] = ()) -> None:
-        """`aborted_anew` are segments whose transaction index was lost: it is filled again on the way."""
+    def run(self, rebuilt_aborted: Sequence[Segment] = ()) -> None:
+        """`rebuilt_aborted` are segments whose transaction index was lost: it is filled again on the way."""
         self._producers.clear()
-        newest = min((segment.base_offset for segment in aborted_anew), default=self._end_offset)
+        newest = min((segment.base_offset for segment in rebuilt_aborted), default=self._end_offset)
         start_offset = self._load_snapshot(newest)
         for segment in self._segments.from_offset(start_offset):
             try:
-                self._replay_segment(segment, start_offset, segment if segment in aborted_anew else None)
+                self._replay_segment(segment, start_offset, segment if segment in rebuilt_aborted else None)
             except CorruptFileError as error:
                 logger.warning("%s; the state of its producers is not known from there on", error)
         self._producers.end_offset = self._end_offset

@@ -76,7 +76,7 @@ class Verification:
 
 
 @dataclass(slots=True)
-class Producer:
+class ProducerEntry:
     """What is known of one producer id."""
 
     producer_id: int
@@ -122,7 +122,7 @@ class ProducerStates:
     __slots__ = ("_ended", "_ongoing", "_verifications", "end_offset", "producers")
 
     def __init__(self) -> None:
-        self.producers: dict[int, Producer] = {}
+        self.producers: dict[int, ProducerEntry] = {}
         self.end_offset = 0
         # Open transactions, producer id by first offset. Offsets only rise, so the first key is the smallest.
         self._ongoing: dict[int, int] = {}
@@ -180,7 +180,7 @@ class ProducerStates:
             )
 
     @staticmethod
-    def _check_epoch(producer: Producer, epoch: int) -> None:
+    def _check_epoch(producer: ProducerEntry, epoch: int) -> None:
         if epoch < producer.epoch:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -188,7 +188,7 @@ class ProducerStates:
             )
 
     @staticmethod
-    def _check_sequence(producer: Producer, header: BatchHeader) -> None:
+    def _check_sequence(producer: ProducerEntry, header: BatchHeader) -> None:
         if header.producer_epoch != producer.epoch:
             if header.base_sequence != 0 and producer.epoch != NO_PRODUCER_EPOCH:
                 raise ApiError(
@@ -291,10 +291,10 @@ class ProducerStates:
             del self._ongoing[producer.transaction_first_offset]
             producer.transaction_first_offset = None
 
-    def _producer(self, header: BatchHeader) -> Producer:
+    def _producer(self, header: BatchHeader) -> ProducerEntry:
         producer = self.producers.get(header.producer_id)
         if producer is None:
-            producer = self.producers[header.producer_id] = Producer(header.producer_id)
+            producer = self.producers[header.producer_id] = ProducerEntry(header.producer_id)
         if producer.epoch != header.producer_epoch:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
@@ -377,7 +377,7 @@ class ProducerStates:
         self.end_offset = end_offset
 
 
-def read_snapshot(data: bytes, path: str) -> Iterator[Producer]:
+def read_snapshot(data: bytes, path: str) -> Iterator[ProducerEntry]:
     """The producers of a snapshot file, after its checksum was found right."""
     head = _SNAPSHOT_HEADER.size
     if len(data) < head + _SNAPSHOT_COUNT.size:
@@ -404,8 +404,8 @@ def _producer_of_snapshot(
     timestamp: int,
     coordinator_epoch: int,
     transaction_first_offset: int,
-) -> Producer:
-    producer = Producer(
+) -> ProducerEntry:
+    producer = ProducerEntry(
         producer_id,
         epoch=epoch,
         coordinator_epoch=coordinator_epoch,

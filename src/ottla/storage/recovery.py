@@ -3,10 +3,10 @@
 What holds after a crash, and is relied on here: everything below the recovery point was synced, files and names; where
 the recovery point is not known, nothing was. From the segment of the recovery point on nothing is trusted: every batch
 is checked, the log ends before the first one that does not hold, and indexes, producer state and leader epochs are made
-anew from the batches. What compaction or deletion had begun is finished or undone by the names of the files.
+again from the batches. What compaction or deletion had begun is finished or undone by the names of the files.
 
 Damage that no crash explains (a cut, zeroed or flipped file that had been synced) is mended where the data allows it:
-indexes, snapshots and checkpoints are made anew. A sealed segment that does not hold is reported and its damaged part
+indexes, snapshots and checkpoints are rebuilt. A sealed segment that does not hold is reported and its damaged part
 is refused to readers; the rest of the log is served.
 """
 
@@ -134,7 +134,7 @@ class _Opening:
         self.epochs_lost = False
         self.has_gaps = False  # records are missing inside of a segment that was checked
         self.transaction_indexes_lost: list[Segment] = []
-        self.mended: list[Segment] = []  # sealed segments with an index that was made anew
+        self.mended: list[Segment] = []  # sealed segments with an index that was rebuilt
 
     def run(self) -> Log:
         make_durable_directory(self.disk, self.directory)
@@ -147,7 +147,7 @@ class _Opening:
             self._check_sealed(segment, next_base_offset=segments[number + 1].base_offset)
         log = self._log_of(sealed, torn, epochs)
         self._learn_epochs(log, sealed)
-        log.rebuild_producers(aborted_anew=self.transaction_indexes_lost)
+        log.rebuild_producers(rebuilt_aborted=self.transaction_indexes_lost)
         if torn:
             self._take_in(log, torn)
         self._settle(log)

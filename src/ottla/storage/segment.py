@@ -482,7 +482,7 @@ class Segment:
         return self.offset_index.lookup(offset).position
 
     def rebuild_indexes(self) -> None:
-        """Makes offset and time index anew from the batch headers."""
+        """Rebuilds offset and time index from the batch headers."""
         self.offset_index.reset()
         self.time_index.reset()
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
@@ -499,7 +499,7 @@ class Segment:
         return self._max_timestamp
 
     def first_timestamp_on_disk(self) -> int:
-        """The largest timestamp of the first batch, which tells the age of the segment; -1 where it is empty."""
+        """The largest timestamp of the first batch, from which the age of the segment follows; -1 where it is empty."""
         if self.first_timestamp is None and self.size_bytes:
             self.first_timestamp = self.header_at(0).max_timestamp
         return NO_TIMESTAMP if self.first_timestamp is None else self.first_timestamp
@@ -537,7 +537,7 @@ class Segment:
         return self.time_index.lookup(timestamp)
 
     def _mend_indexes(self) -> None:
-        """A lookup met an index that does not fit: no crash explains that, so somebody should hear of it."""
+        """A lookup met an index that does not fit: no crash explains that, so it is logged."""
         logger.warning("%s: an index does not match its segment; rebuilt from the batches", self.path(LOG_SUFFIX))
         self.rebuild_indexes()
 

@@ -48,7 +48,7 @@ class Snapshots:
         try:
             file.write(0, data)
         except StorageError:
-            self._disk.unlink(path)  # what there is of it must not stand for the whole
+            self._disk.unlink(path)  # a part of it must not be taken for the whole
             raise
         finally:
             file.close()

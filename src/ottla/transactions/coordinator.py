@@ -1,6 +1,6 @@
 """The transactions of one partition of `__transaction_state`: a decide/apply machine.
 
-What is decided about a transaction is written before anybody hears of it, and then carried out: markers go to every
+What is decided about a transaction is written before it is answered, and then carried out: markers go to every
 partition that took part, and the last of them completes it. Which markers are still due follows from the state alone:
 a coordinator that crashed in between goes on where it stopped. The DueMarkers of an end are an effect of its decision,
 and again of the load.
@@ -66,14 +66,14 @@ class TransactionShard:
         """`settings` are asked for each time: some change while the broker runs."""
         self._settings = settings
         self._transactions: dict[str, Transaction] = {}
-        # Volatile, both made anew by a replay: what is still to be told to partitions, and when time is up.
+        # Volatile, both rebuilt by a replay: markers that partitions still lack, and when transactions time out.
         self._unmarked: dict[str, set[TopicPartition]] = {}
         self._timers: Timers[str] = Timers()
         # When the time of each id began to count, by steady time; as long as a replay lasts, none does.
         self._since: dict[str, int] = {}
         self._is_loaded = False
         self.wall_ahead_ms = 0
-        # What an InitProducerId under way is known by when it is asked again; taken over by `apply`.
+        # What an InitProducerId in progress is known by when it is asked again; taken over by `apply`.
         self._repeatable: dict[str, int] = {}
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -113,8 +113,8 @@ class TransactionShard:
     def loaded(self, now_ms: int) -> Decision:
         """Goes on with the ends that were decided and not carried out, and starts the deadlines.
 
-        How much of its time a transaction has used is told by the wall time in its record, this once; one that began in
-        the future, for the clock was set back, begins now.
+        How much of its time a transaction has used follows from the wall time in its record, this once; one that began
+        in the future, for the clock was set back, begins now.
         """
         wall_ms = self._wall_ms(now_ms)
         self._is_loaded = True
@@ -453,8 +453,14 @@ class TransactionShard:
         )
 
     def due_markers(self, ticket: Ticket, now_ms: int) -> Decision:
-        """The reply: what has been decided and is not yet told to every partition, a list of DueMarkers."""
+        """The reply: a list of DueMarkers, for every decided end of which markers are missing."""
         due = [_due(self._transactions[tid], partitions) for tid, partitions in self._unmarked.items()]
+        return Decision(replies=[(ticket, due)])
+
+    def due_markers_of(self, transactional_id: str, ticket: Ticket, now_ms: int) -> Decision:
+        """The reply: the DueMarkers of one transactional id; None where its last end is complete."""
+        partitions = self._unmarked.get(transactional_id)
+        due = None if partitions is None else _due(self._transactions[transactional_id], partitions)
         return Decision(replies=[(ticket, due)])
 
     def markers_written(self, due: DueMarkers, partitions: Collection[TopicPartition], now_ms: int) -> Decision:

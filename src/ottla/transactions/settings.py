@@ -1,4 +1,4 @@
-"""What the transaction coordinator is told by the configuration, as one small value."""
+"""The settings of the transaction coordinator, as one small value."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class Transaction:
         return ProducerIdAndEpoch(self.next_producer_id, max(self.next_producer_epoch, 0))
 
     def is_repeated_end(self, presented: ProducerIdAndEpoch) -> bool:
-        """Whether somebody who ended this transaction and heard no answer asks again."""
+        """Whether somebody who ended this transaction and got no answer asks again."""
         latest = self.latest
         if presented.producer_id == latest.producer_id:
             return presented.epoch + 1 == latest.epoch

@@ -56,7 +56,7 @@ class Begun:
         usual, self._turns = scene.broker.turns, ByHand()
         scene.broker.turns = self._turns
         session = scene.broker.sessions.open("PLAINTEXT", "host")
-        context = SimpleNamespace(version=version, client_id="c", session=session)
+        context = SimpleNamespace(version=version, client_id="c", session=session, rights=None)
         coroutine = handle(scene.broker, request, context)
         self._rest = resumed(coroutine, coroutine.send(None))
         scene.broker.turns = usual

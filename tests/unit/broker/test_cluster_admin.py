@@ -16,6 +16,12 @@ from ottla.protocol.messages.configs import (
     IncrementalAlterConfigsRequestAlterableConfig,
     IncrementalAlterConfigsRequestAlterConfigsResource,
 )
+from ottla.protocol.messages.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    EntityData,
+    OpData,
+)
 from ottla.protocol.messages.replication import AllocateProducerIdsRequest
 from ottla.protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
@@ -123,6 +129,7 @@ def test_the_preferred_leader_leads_again_when_it_is_asked_for() -> None:
         assert await elect() == ErrorCode.ELECTION_NOT_NEEDED
         await cluster.brokers[1].stop()
         await until(cluster, lambda: (known := state(cluster, 2)) is not None and known.leader == 2)
+        await until(cluster, lambda: controller(cluster) in cluster.running)
         assert await elect() == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         cluster.begin_start(1)
         await until(cluster, lambda: (known := state(cluster, 2)) is not None and sorted(known.isr) == [1, 2])
@@ -203,5 +210,50 @@ def test_a_controller_gives_out_blocks_of_producer_ids_to_brokers_that_it_knows(
         stranger = AllocateProducerIdsRequest(broker_id=2, broker_epoch=member.membership.epoch - 1)
         refused = await cluster.asked(controller(cluster), stranger, PRODUCER_IDS)
         assert refused.error_code == ErrorCode.STALE_BROKER_EPOCH
+
+    play(scenario)
+
+
+# -- quotas ------------------------------------------------------------------------------------------------------------
+
+
+def quota_request(rate: float | None) -> AlterClientQuotasRequest:
+    entity = [
+        EntityData(entity_type="user", entity_name="alice"),
+        EntityData(entity_type="client-id", entity_name=None),
+    ]
+    op = OpData(key="producer_byte_rate", value=rate or 0.0, remove=rate is None)
+    entry = AlterClientQuotasRequestEntryData(entity=entity, ops=[op])
+    return AlterClientQuotasRequest(entries=[entry], validate_only=False)
+
+
+def test_quotas_are_set_by_any_broker_followed_by_all_and_notified_as_kafka_does() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        def limits() -> set[float | None]:
+            found = (broker.broker.quotas.limits.limit_of("producer_byte_rate", "alice", "app") for broker in brokers)
+            return {None if limit is None else limit.value for limit in found}
+
+        brokers = list(cluster.brokers.values())
+        for asked, rate in ((1, 1024.0), (2, 2048.0), (3, None)):
+            answer = await cluster.asked(asked, quota_request(rate), 1)
+            assert answer.entries[0].error_code == ErrorCode.NONE, answer
+            await until(cluster, lambda: limits() == {rate})  # noqa: B023
+        store = brokers[0].broker.store
+        names = await store.children(nodes.CONFIG_CHANGES)
+        changes = [await store.get(f"{nodes.CONFIG_CHANGES}/{name}") for name in names]
+        assert [change.data for change in changes if change is not None][-3:] == [
+            b'{"version":2,"entity_path":"users/alice/clients/<default>"}'
+        ] * 3
+
+    play(scenario)
+
+
+def test_a_broker_that_was_away_has_the_quotas_when_it_is_back() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.brokers[3].stop()
+        answer = await cluster.asked(1, quota_request(10.0), 1)
+        assert answer.entries[0].error_code == ErrorCode.NONE, answer
+        await cluster.brokers[3].start()
+        assert cluster.brokers[3].broker.quotas.limits.quotas
 
     play(scenario)

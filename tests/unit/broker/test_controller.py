@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
 
 from ottla.broker import controller
-from ottla.broker.controller import Controller, begin_controller_epoch, finish_deletions, load_configs, load_topics
+from ottla.broker.controller import (
+    StandaloneController,
+    begin_controller_epoch,
+    finish_deletions,
+    load_configs,
+    load_topics,
+)
 from ottla.broker.metadata_changes import RequestedTopic
+from ottla.broker.stored_secrets import StoredSecrets
 from ottla.cluster import nodes
 from ottla.cluster.image import BrokerNode, ClusterImage
+from ottla.config.broker import BrokerConfig
 from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
 from ottla.runtime.turns import Turns
 from ottla.store.recipes import ensure_path
+from ottla.testing.inline import InlineOffload
 from ottla.testing.loop import run
 from ottla.testing.memory_store import MemoryStore
 
 PROPERTIES = {"num.partitions": "3"}
+
+
+def no_secrets() -> StoredSecrets:
+    return StoredSecrets(BrokerConfig(), InlineOffload())
 
 
 class World:
@@ -37,7 +51,7 @@ class World:
         async def prepare(image: ClusterImage) -> None:
             self.prepared.append(image)
 
-        self.controller = Controller(
+        self.controller = StandaloneController(
             self.store,
             image,
             prepare,
@@ -48,6 +62,7 @@ class World:
             epoch=4,
             configs=lambda: self.configs,
             change_configs=self._change,
+            secrets=no_secrets(),
         )
 
     def publish(self, image: ClusterImage) -> None:
@@ -76,7 +91,7 @@ def test_a_topic_is_durable_before_it_is_told_and_is_loaded_as_it_was() -> None:
         assert world.images[-1].topics == {"t": topic}
         loaded = await load_topics(world.store, ClusterImage("c"))
         assert loaded.topics == {"t": topic}
-        configs = await load_configs(world.store, DynamicConfigs(PROPERTIES, 1))
+        configs = await load_configs(world.store, DynamicConfigs(PROPERTIES, 1), no_secrets())
         assert configs.topic_config("t").retention_ms == 5
 
     scenario(play)
@@ -226,14 +241,20 @@ def test_partitions_are_added_in_the_store_too() -> None:
     scenario(play)
 
 
+def _retention(value: str, configs: DynamicConfigs) -> dict[str, str]:
+    return {"retention.ms": value}
+
+
+def _alter(resource: ConfigScope, settings: Mapping[str, str | None], configs: DynamicConfigs) -> dict[str, str]:
+    return configs.alter(resource, settings)
+
+
 def test_a_change_of_settings_is_written_and_announced_in_order() -> None:
     async def play(world: World) -> None:
         await world.controller.create_topic(RequestedTopic("t", 1, 1))
         resource = ConfigScope(ConfigResourceType.TOPIC, "t")
         for value in ("1", "2"):
-            await world.controller.change_config(
-                resource, lambda configs, value=value: {"retention.ms": value}, validate_only=False
-            )
+            await world.controller.change_config(resource, partial(_retention, value), validate_only=False)
         assert world.configs.topic_config("t").retention_ms == 2
         announced = await world.store.children(nodes.CONFIG_CHANGES)
         assert len(announced) == 2
@@ -252,7 +273,7 @@ def test_a_change_of_settings_is_written_and_announced_in_order() -> None:
             with pytest.raises(ApiError) as caught:
                 await world.controller.change_config(
                     other,
-                    lambda configs, other=other, settings=settings: configs.alter(other, settings),
+                    partial(_alter, other, settings),
                     validate_only=False,
                 )
             assert caught.value.code == code

@@ -8,7 +8,7 @@ from ottla.broker import refused_starts
 from ottla.broker.refused_starts import REMEMBERED_MS, BatchStart, Place, RefusedStarts, start_of
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.wire import ZERO_UUID
-from ottla.storage.producer_state import Producer, ProducerStates
+from ottla.storage.producer_state import ProducerEntry, ProducerStates
 from ottla.testing.raw_requests import one_batch
 
 HERE = Place("t", ZERO_UUID, 0)
@@ -66,7 +66,7 @@ def test_where_a_batch_starts_stands_in_its_header() -> None:
 
 def test_a_log_that_knows_the_producer_decides_by_itself(starts: RefusedStarts) -> None:
     known = ProducerStates()
-    known.producers[PRODUCER] = Producer(PRODUCER)
+    known.producers[PRODUCER] = ProducerEntry(PRODUCER)
     starts.check(HERE, start(4), known, 1)
 
 

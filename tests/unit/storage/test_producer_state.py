@@ -12,7 +12,7 @@ from ottla.storage.producer_state import (
     BATCHES_REMEMBERED,
     SEQUENCE_MAX,
     EndedTransaction,
-    Producer,
+    ProducerEntry,
     ProducerStates,
     Verification,
     follows,
@@ -410,7 +410,7 @@ def test_a_snapshot_has_kafkas_bytes() -> None:
 
 def test_a_snapshot_of_kafka_is_understood() -> None:
     (producer,) = read_snapshot(SNAPSHOT, "path")
-    assert isinstance(producer, Producer)
+    assert isinstance(producer, ProducerEntry)
     assert (producer.producer_id, producer.epoch, producer.last_sequence) == (4000, 2, 7)
     assert (producer.coordinator_epoch, producer.last_timestamp) == (0, NOW)
     assert producer.transaction_first_offset == 10

@@ -9,11 +9,13 @@ from ottla.broker.handlers import (
     alter_configs,
     alter_replica_log_dirs,
     api_versions,
+    client_quotas,
     consumer_group_describe,
     consumer_group_heartbeat,
     control,
     create_partitions,
     create_topics,
+    delegation_tokens,
     delete_groups,
     delete_records,
     delete_topics,
@@ -26,6 +28,7 @@ from ottla.broker.handlers import (
     describe_transactions,
     elect_leaders,
     end_txn,
+    features,
     fetch,
     find_coordinator,
     heartbeat,
@@ -53,7 +56,7 @@ from ottla.broker.handlers import (
 from ottla.broker.serving import by_key, serve
 from ottla.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.cluster import DescribeClusterRequest
+from ottla.protocol.messages.cluster import DescribeClusterRequest, UnregisterBrokerRequest, UpdateFeaturesRequest
 from ottla.protocol.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
@@ -77,6 +80,7 @@ from ottla.protocol.messages.log_dirs import AlterReplicaLogDirsRequest, Describ
 from ottla.protocol.messages.metadata import DescribeProducersRequest, DescribeTopicPartitionsRequest, MetadataRequest
 from ottla.protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from ottla.protocol.messages.replication import (
     AllocateProducerIdsRequest,
     AlterPartitionRequest,
@@ -87,6 +91,12 @@ from ottla.protocol.messages.replication import (
 )
 from ottla.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.protocol.messages.scram import AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest
+from ottla.protocol.messages.tokens import (
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
 from ottla.protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
     CreatePartitionsRequest,
@@ -135,20 +145,28 @@ HANDLERS = by_key(
     serve(TxnOffsetCommitRequest, txn_offset_commit.handle),
     serve(DescribeAclsRequest, acls.handle_describe, ends_with_peer=True),
     serve(CreateAclsRequest, acls.handle_create),
-    serve(DeleteAclsRequest, acls.handle_delete),
+    serve(DeleteAclsRequest, acls.handle_delete, elements_max=20_000),
     serve(DescribeConfigsRequest, describe_configs.handle, ends_with_peer=True),
     serve(AlterConfigsRequest, alter_configs.handle, elements_max=50_000),
     serve(AlterReplicaLogDirsRequest, alter_replica_log_dirs.handle, elements_max=50_000),
     serve(DescribeLogDirsRequest, describe_log_dirs.handle, ends_with_peer=True),
     serve(SaslAuthenticateRequest, sasl.handle_authenticate),
+    serve(CreateDelegationTokenRequest, delegation_tokens.handle_create),
+    serve(RenewDelegationTokenRequest, delegation_tokens.handle_renew),
+    serve(ExpireDelegationTokenRequest, delegation_tokens.handle_expire),
+    serve(DescribeDelegationTokenRequest, delegation_tokens.handle_describe, ends_with_peer=True),
     serve(CreatePartitionsRequest, create_partitions.handle, elements_max=50_000),
     serve(DeleteGroupsRequest, delete_groups.handle),
     serve(IncrementalAlterConfigsRequest, alter_configs.handle_incremental, elements_max=50_000),
     serve(OffsetDeleteRequest, offset_delete.handle, elements_max=20_000),
+    serve(DescribeClientQuotasRequest, client_quotas.handle_describe, ends_with_peer=True),
+    serve(AlterClientQuotasRequest, client_quotas.handle_alter, elements_max=50_000),
     serve(DescribeUserScramCredentialsRequest, scram_credentials.handle_describe, ends_with_peer=True),
     serve(AlterUserScramCredentialsRequest, scram_credentials.handle_alter, elements_max=20_000),
+    serve(UpdateFeaturesRequest, features.handle_update, ends_with_peer=True),
     serve(DescribeClusterRequest, describe_cluster.handle, ends_with_peer=True),
     serve(DescribeProducersRequest, describe_producers.handle, ends_with_peer=True),
+    serve(UnregisterBrokerRequest, features.handle_unregister, ends_with_peer=True),
     serve(DescribeTransactionsRequest, describe_transactions.handle, ends_with_peer=True),
     serve(ListTransactionsRequest, list_transactions.handle, ends_with_peer=True),
     serve(ConsumerGroupHeartbeatRequest, consumer_group_heartbeat.handle, elements_max=20_000),
@@ -157,7 +175,7 @@ HANDLERS = by_key(
     serve(DescribeTopicPartitionsRequest, describe_topic_partitions.handle, ends_with_peer=True),
 )
 
-CLUSTER_ELEMENTS_MAX = 10_000_000  # of what a controller tells: everything about every partition
+CLUSTER_ELEMENTS_MAX = 10_000_000  # of what a controller sends: everything about every partition
 
 # What brokers of a cluster say to each other, and what only a cluster can do.
 CLUSTER_HANDLERS = by_key(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from ottla.broker.acl_store import AclStore
+from ottla.broker.response_budget import ResponseBudget
 from ottla.errors import ApiError, ErrorCode, ProtocolError
 from ottla.protocol.messages.acls import (
     AclCreation,
@@ -39,7 +39,7 @@ async def handle_describe(broker: Broker, request: DescribeAclsRequest, context:
     if acls is None:
         return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[])
     found: dict[tuple[Resource, str, Pattern], list[AclDescription]] = defaultdict(list)
-    for acl in sorted(filter(wanted.matches, acls.authorizer.acls)):
+    async for acl in broker.turns.over(await acls.matching(wanted)):
         found[acl.resource, acl.name, acl.pattern].append(
             AclDescription(
                 principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
@@ -48,24 +48,26 @@ async def handle_describe(broker: Broker, request: DescribeAclsRequest, context:
     return DescribeAclsResponse(
         resources=[
             DescribeAclsResource(resource_type=resource, resource_name=name, pattern_type=pattern, acls=entries)
-            for (resource, name, pattern), entries in found.items()
+            async for (resource, name, pattern), entries in broker.turns.over(found.items())
         ]
     )
 
 
 async def handle_create(broker: Broker, request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
-    for one in request.creations:
+    turns = broker.turns
+    async for one in turns.over(request.creations):
         _check_known(one.resource_type, one.resource_pattern_type, one.operation, one.permission_type)
     acls = broker.dispatcher.acls
+    outcomes: list[ApiError | None]
     if acls is None:
-        disabled = ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-        return CreateAclsResponse(results=[_created(disabled) for _ in request.creations])
-    try:
-        outcomes = await acls.create([_acl(one) for one in request.creations])
-    except (StoreError, DamagedAclError) as error:
-        failed = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the ACLs cannot be changed now: {error}")
-        outcomes = [failed for _ in request.creations]
-    return CreateAclsResponse(results=[_created(outcome) for outcome in outcomes])
+        outcomes = [ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)] * len(request.creations)
+    else:
+        try:
+            outcomes = await acls.create([_acl(one) async for one in turns.over(request.creations)])
+        except (StoreError, DamagedAclError) as error:
+            failed = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the ACLs cannot be changed now: {error}")
+            outcomes = [failed] * len(request.creations)
+    return CreateAclsResponse(results=[_created(outcome) async for outcome in turns.over(outcomes)])
 
 
 def _created(error: ApiError | None) -> AclCreationResult:
@@ -75,44 +77,39 @@ def _created(error: ApiError | None) -> AclCreationResult:
 
 
 async def handle_delete(broker: Broker, request: DeleteAclsRequest, context: Context) -> DeleteAclsResponse:
-    filters = [_filter(one) for one in request.filters]
+    filters = [_filter(one) async for one in broker.turns.over(request.filters)]
     acls = broker.dispatcher.acls
     if acls is None:
-        return _all_failed(request, ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER))
+        return await _all_failed(broker, request, ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER))
     try:
-        return await _deleted(acls, filters)
+        deleted = await acls.delete(filters)
     except (StoreError, DamagedAclError) as error:
         failed = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the ACLs cannot be changed now: {error}")
-        return _all_failed(request, failed)
+        return await _all_failed(broker, request, failed)
+    results, budget = [], ResponseBudget()
+    for found in deleted:
+        budget.spend(len(found))
+        results.append(DeleteAclsFilterResult(matching_acls=[_gone(acl) async for acl in broker.turns.over(found)]))
+    return DeleteAclsResponse(filter_results=results)
 
 
-async def _deleted(acls: AclStore, filters: list[AclFilter]) -> DeleteAclsResponse:
-    return DeleteAclsResponse(
-        filter_results=[
-            DeleteAclsFilterResult(
-                matching_acls=[
-                    DeleteAclsMatchingAcl(
-                        resource_type=acl.resource,
-                        resource_name=acl.name,
-                        pattern_type=acl.pattern,
-                        principal=acl.principal,
-                        host=acl.host,
-                        operation=acl.operation,
-                        permission_type=acl.permission,
-                    )
-                    for acl in found
-                ]
-            )
-            for found in await acls.delete(filters)
-        ]
+def _gone(acl: Acl) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        resource_type=acl.resource,
+        resource_name=acl.name,
+        pattern_type=acl.pattern,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
     )
 
 
-def _all_failed(request: DeleteAclsRequest, error: ApiError) -> DeleteAclsResponse:
+async def _all_failed(broker: Broker, request: DeleteAclsRequest, error: ApiError) -> DeleteAclsResponse:
     return DeleteAclsResponse(
         filter_results=[
             DeleteAclsFilterResult(error_code=error.code, error_message=error.message, matching_acls=[])
-            for _ in request.filters
+            async for _ in broker.turns.over(request.filters)
         ]
     )
 

@@ -65,7 +65,7 @@ def _servable(broker: Broker, resource: ConfigScope, decide: Decide, configs: Dy
     overrides = decide(configs)
     if resource.type == ConfigResourceType.BROKER:
         try:
-            broker.check_tls(configs.replaced(resource, overrides))
+            broker.tls_listeners.check(configs.replaced(resource, overrides).broker_config())
         except ConfigError as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
     return overrides

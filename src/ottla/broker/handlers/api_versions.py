@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ottla.cluster.features import FINALIZED_FEATURES, SUPPORTED_FEATURES
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.api_versions import (
     ApiVersion,
@@ -23,10 +24,7 @@ SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 FIRST_NAMED_VERSION = 3
 FIRST_ZERO_MINIMUM_VERSION = 4  # earlier clients choke on a feature whose lowest version is 0 (KIP-1022)
 
-# Only what is announced here may be used by clients; the rest of Kafka's features comes with what they stand for.
-SUPPORTED_FEATURES = {"metadata.version": (7, 30), "group.version": (0, 1), "transaction.version": (0, 2)}
-FINALIZED_FEATURES = {"metadata.version": 30, "group.version": 1, "transaction.version": 2}
-FINALIZED_EPOCH = 1
+FINALIZED_EPOCH = 1  # of a single broker, whose features do not change
 
 
 async def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
@@ -40,15 +38,17 @@ async def handle(broker: Broker, request: ApiVersionsRequest, context: Context) 
         for name, (lowest, highest) in SUPPORTED_FEATURES.items()
         if lowest > 0 or context.version >= FIRST_ZERO_MINIMUM_VERSION
     ]
+    cluster = broker.cluster
+    levels = FINALIZED_FEATURES if cluster is None else cluster.features.finalized
     finalized = [
         FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-        for name, level in FINALIZED_FEATURES.items()
+        for name, level in levels.items()
     ]
     return ApiVersionsResponse(
         api_keys=broker.advertised,
         supported_features=supported,
         finalized_features=finalized,
-        finalized_features_epoch=FINALIZED_EPOCH,
+        finalized_features_epoch=FINALIZED_EPOCH if cluster is None else cluster.features.epoch,
     )
 
 
@@ -58,7 +58,7 @@ def advertised(keys: list[int], *, has_two_phase_commit: bool = False) -> list[A
     Wider than a Kafka 4 broker, on purpose: librdkafka drops codecs silently where Produce does not start at 0, and
     sarama before 1.41 always sends OffsetCommit 1.
     """
-    # InitProducerId 6 (two-phase commit) is not final yet: it is for those who were told that this broker has it.
+    # InitProducerId 6 (two-phase commit) is not final yet: it is served where it is enabled.
     last = {} if has_two_phase_commit else {22: 5}
     return [
         ApiVersion(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.authorized import GROUP_OPERATIONS
 from ottla.broker.response_budget import ResponseBudget
 from ottla.errors import ErrorCode
+from ottla.groups.admin import refused_consumer
 from ottla.groups.machine import GroupMachine
 from ottla.protocol.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
@@ -35,28 +36,16 @@ async def handle(
 
 
 def _element_count(member: Member) -> int:
-    told = (member.assignment, member.target_assignment)
-    partition_count = sum(len(topic.partitions) for each in told for topic in each.topic_partitions)
+    assignments = (member.assignment, member.target_assignment)
+    partition_count = sum(len(topic.partitions) for each in assignments for topic in each.topic_partitions)
     return 1 + len(member.subscribed_topic_names) + partition_count
 
 
 async def _describe(broker: Broker, group_id: str) -> DescribedGroup:
-    refuse = partial(_refused, group_id)
+    refuse = partial(refused_consumer, group_id)
     if not group_id:
         return refuse(ErrorCode.INVALID_GROUP_ID)
     return await broker.groups.ask(group_id, refuse, GroupMachine.consumer_describe, group_id)
-
-
-def _refused(group_id: str, code: ErrorCode) -> DescribedGroup:
-    return DescribedGroup(
-        error_code=code,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=[],
-    )
 
 
 def _response(includes_operations: bool, groups: list[DescribedGroup]) -> ConsumerGroupDescribeResponse:

@@ -1,4 +1,4 @@
-"""LeaderAndIsr, UpdateMetadata and StopReplica: what the controller tells this broker."""
+"""LeaderAndIsr, UpdateMetadata and StopReplica: the controller's requests to this broker."""
 
 from __future__ import annotations
 

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
+FIRST_STRICT_VERSION = 3  # from here on whoever creates too much is refused (KIP-599)
+
 
 async def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
+    charge = context.charge(strict=context.version >= FIRST_STRICT_VERSION)
     counts = Counter(topic.name for topic in request.topics)
     results = []
     async for name, entry in broker.turns.over({topic.name: topic for topic in request.topics}.items()):
@@ -33,6 +36,7 @@ async def handle(broker: Broker, request: CreatePartitionsRequest, context: Cont
                     assignments,
                     validate_only=request.validate_only,
                     wait_s=request.timeout_ms / 1000,
+                    charge=charge,
                 )
             )
             results.append(CreatePartitionsTopicResult(name=name))

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ottla.broker.client_quotas import Charge
 from ottla.broker.metadata_changes import RequestedTopic
 from ottla.cluster.image import TopicState
 from ottla.cluster.topics import DEFAULT, Assignment
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
 
 
 PARTITIONS_MAX = 10_000  # of all topics of one request
+FIRST_STRICT_VERSION = 6  # from here on whoever creates too much is refused (KIP-599)
 
 
 async def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
+    charge = context.charge(strict=context.version >= FIRST_STRICT_VERSION)
     counts = Counter(topic.name for topic in request.topics)
     too_many = _partition_count(broker, request) > PARTITIONS_MAX
     outcomes: dict[str, TopicState | ApiError] = {}
@@ -43,7 +46,7 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: Context)
             new.append(_new_topic(requested))
         except ApiError as error:
             outcomes[requested.name] = error
-    outcomes.update(zip((topic.name for topic in new), await _create(broker, new, request), strict=True))
+    outcomes.update(zip((topic.name for topic in new), await _create(broker, new, request, charge), strict=True))
     results = [
         _result(broker, outcomes[requested.name], requested) async for requested in broker.turns.over(all_requested)
     ]
@@ -66,11 +69,12 @@ def _partition_count(broker: Broker, request: CreateTopicsRequest) -> int:
 
 
 async def _create(
-    broker: Broker, new: list[RequestedTopic], request: CreateTopicsRequest
+    broker: Broker, new: list[RequestedTopic], request: CreateTopicsRequest, charge: Charge
 ) -> list[TopicState | ApiError]:
     if request.timeout_ms <= 0 and not request.validate_only:
         # The caller does not wait; what it started goes on all the same, unless it cannot be.
         outcomes = await broker.controller.create_topics(new, validate_only=True)
+        outcomes = [_charged(outcome, charge) for outcome in outcomes]
         possible = [
             requested for requested, outcome in zip(new, outcomes, strict=True) if isinstance(outcome, TopicState)
         ]
@@ -78,9 +82,20 @@ async def _create(
         late = ApiError(ErrorCode.REQUEST_TIMED_OUT, "the topic is being created")
         return [late if isinstance(outcome, TopicState) else outcome for outcome in outcomes]
     creation = broker.controller.create_topics(
-        new, validate_only=request.validate_only, wait_s=request.timeout_ms / 1000
+        new, validate_only=request.validate_only, wait_s=request.timeout_ms / 1000, charge=charge
     )
     return await asyncio.shield(creation)
+
+
+def _charged(outcome: TopicState | ApiError, charge: Charge) -> TopicState | ApiError:
+    """A topic that can be created, unless that would be too many."""
+    if isinstance(outcome, ApiError):
+        return outcome
+    try:
+        charge(len(outcome.partitions))
+    except ApiError as error:
+        return error
+    return outcome
 
 
 async def _in_background(broker: Broker, new: list[RequestedTopic]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from ottla.broker.client_quotas import Charge
 from ottla.cluster.image import ClusterImage
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
@@ -14,6 +16,8 @@ from ottla.protocol.wire import ZERO_UUID
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
+
+FIRST_STRICT_VERSION = 5  # from here on whoever deletes too much is refused (KIP-599)
 
 
 class TopicToDelete(NamedTuple):
@@ -24,15 +28,20 @@ class TopicToDelete(NamedTuple):
 
 
 async def handle(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
-    entries = [TopicToDelete(topic.name, topic.topic_id) for topic in request.topics]
-    entries += [TopicToDelete(name, ZERO_UUID) for name in request.topic_names]
+    charge = context.charge(strict=context.version >= FIRST_STRICT_VERSION)
     by_topic: dict[object, list[TopicToDelete]] = {}
-    async for entry in broker.turns.over(entries):
+    async for entry in broker.turns.over(_entries(request)):
         by_topic.setdefault(_topic_of(broker.image, entry), []).append(entry)
     responses = [
-        await _delete(broker, same, request.timeout_ms / 1000) async for same in broker.turns.over(by_topic.values())
+        await _delete(broker, same, request.timeout_ms / 1000, charge)
+        async for same in broker.turns.over(by_topic.values())
     ]
     return DeleteTopicsResponse(responses=responses)
+
+
+def _entries(request: DeleteTopicsRequest) -> Iterator[TopicToDelete]:
+    yield from (TopicToDelete(topic.name, topic.topic_id) for topic in request.topics)
+    yield from (TopicToDelete(name, ZERO_UUID) for name in request.topic_names)
 
 
 def _topic_of(image: ClusterImage, entry: TopicToDelete) -> object:
@@ -42,7 +51,7 @@ def _topic_of(image: ClusterImage, entry: TopicToDelete) -> object:
     return entry.name if entry.topic_id == ZERO_UUID else image.names_by_id.get(entry.topic_id, entry.topic_id)
 
 
-async def _delete(broker: Broker, entries: list[TopicToDelete], wait_s: float) -> DeletableTopicResult:
+async def _delete(broker: Broker, entries: list[TopicToDelete], wait_s: float, charge: Charge) -> DeletableTopicResult:
     """The one answer to all entries that mean a topic; if there are several, it stays."""
     name = next((entry.name for entry in entries if entry.name is not None), None)
     topic_id = next((entry.topic_id for entry in entries if entry.topic_id != ZERO_UUID), ZERO_UUID)
@@ -53,7 +62,7 @@ async def _delete(broker: Broker, entries: list[TopicToDelete], wait_s: float) -
         if not broker.config.delete_topic_enable:
             raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted: delete.topic.enable is false")
         deletion = broker.controller.delete_topic(
-            name, None if topic_id == ZERO_UUID else topic_id, wait_s=max(0.0, wait_s)
+            name, None if topic_id == ZERO_UUID else topic_id, wait_s=max(0.0, wait_s), charge=charge
         )
         topic = await asyncio.shield(deletion)
     except ApiError as error:

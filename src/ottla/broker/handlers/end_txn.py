@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.transaction_requests import without_fenced
@@ -22,20 +21,16 @@ FIRST_VERSION_2_VERSION = 5
 async def handle(broker: Broker, request: EndTxnRequest, context: Context) -> EndTxnResponse:
     if not request.transactional_id:
         return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
-    refuse = partial(_refused, context)
     client_version = FIRST_VERSION_WITH_BUMPS if context.version >= FIRST_VERSION_2_VERSION else 0
     new_producer_id = None
     try:
-        machine = broker.transactions.runner_of(request.transactional_id).machine
-        if client_version and machine.is_exhausted(request.transactional_id):
+        runner = broker.transactions.runner_of(request.transactional_id)
+        if client_version and runner.machine.is_exhausted(request.transactional_id):
             # The producer's epochs are used up: it goes on under another id.
             new_producer_id = await broker.producer_ids.next()
+        response: EndTxnResponse = await runner.ask(
+            TransactionShard.end_transaction, request, client_version, new_producer_id
+        )
     except ApiError as error:
-        return refuse(error.code)
-    return await broker.transactions.ask(
-        request.transactional_id, refuse, TransactionShard.end_transaction, request, client_version, new_producer_id
-    )
-
-
-def _refused(context: Context, code: ErrorCode) -> EndTxnResponse:
-    return EndTxnResponse(error_code=without_fenced(code, context.version, FIRST_FENCED_VERSION))
+        return EndTxnResponse(error_code=without_fenced(error.code, context.version, FIRST_FENCED_VERSION))
+    return response

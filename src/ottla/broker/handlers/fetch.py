@@ -34,8 +34,9 @@ FIRST_AT_LEAST_ONE_VERSION = 3
 FIRST_SESSION_VERSION = 7
 FIRST_RACK_VERSION = 11  # from here on followers serve consumers (KIP-392)
 FIRST_TOPIC_ID_VERSION = 13
-FIRST_LEADER_VERSION = 16  # whoever asks the wrong broker is told the right one (KIP-951)
+FIRST_LEADER_VERSION = 16  # the answer of a broker that does not lead names the one that does (KIP-951)
 NO_OFFSET = -1
+RESPONSE_BYTES, PARTITION_BYTES = 32, 48  # of a response, and of each partition in it, without records
 HUNG_UP = -1  # among the places of partitions that moved: the reader did
 UNKNOWN_CODES = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -85,6 +86,7 @@ class _Reading:
         "_at_least_one",
         "_broker",
         "_bytes_max",
+        "_bytes_min",
         "_bytes_read",
         "_context",
         "_follower_id",
@@ -115,6 +117,12 @@ class _Reading:
         self._results: list[PartitionData] = []  # in the order of what is wanted
         self._read_from: list[tuple[Partition, int]] = []  # with how often it had moved by then
         self._bytes_max = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._bytes_min = request.min_bytes
+        if self._follower_id is not None:
+            context.quota = None  # that of replication holds
+        if context.quota is not None:
+            self._bytes_max = int(min(self._bytes_max, context.quota.fetch_bytes_max))
+            self._bytes_min = min(self._bytes_min, self._bytes_max)
         self._bytes_read = 0
         self._is_complete = False
 
@@ -128,12 +136,19 @@ class _Reading:
                 await pace.yield_turn()
         if not self._is_enough() and self._request.max_wait_ms > 0:
             await self._wait()
+        if self._context.quota is not None and not self._context.quota.may_fetch(self._response_bytes):
+            return FetchResponse(session_id=self._broker.fetch_sessions.give_up(self._plan), responses=[])
         return await self._response(pace)
+
+    @property
+    def _response_bytes(self) -> int:
+        """About how large the response will be."""
+        return self._bytes_read + RESPONSE_BYTES + PARTITION_BYTES * len(self._results)
 
     async def _wait(self) -> None:
         """Looks again at partitions that move, until there is enough or the time is up.
 
-        A reader that hung up gets what there is: if it is gone, nothing is held for it any longer.
+        A reader that hung up is answered with what is available: if it is gone, nothing is held for it any longer.
         """
         deadline = self._broker.loop.time() + self._request.max_wait_ms / 1000
         connection, hung_up = self._context.connection, Signal()
@@ -158,16 +173,16 @@ class _Reading:
             before, _ = self._read_from[place]
             self._results[place] = self._look(*self._plan.wanted[place], place)
             partition, seen_count = self._read_from[place]
-            if partition is not before:  # deleted, and made anew under the same name
+            if partition is not before:  # deleted, and recreated under the same name
                 watch.add(place, partition.moved, seen_count)
             yield
 
     def _is_enough(self) -> bool:
         """Whether what was read is worth answering: enough bytes, or an error."""
-        return self._is_complete or not self._plan.wanted or self._bytes_read >= self._request.min_bytes
+        return self._is_complete or not self._plan.wanted or self._bytes_read >= self._bytes_min
 
     def _look(self, key: WantedKey, entry: FetchPartition, place: int | None = None) -> PartitionData:
-        """Reads what there is of one partition, and notes what the answer holds then."""
+        """Reads what is available in one partition, and notes what the answer holds then."""
         try:
             partition = self._find(key)
             read_from = (partition, partition.moved.count)
@@ -194,7 +209,7 @@ class _Reading:
         return self._of_topic_that_went(key) if error.code == ErrorCode.UNKNOWN_TOPIC_ID else error.code
 
     def _is_watermark_news(self, key: WantedKey, data: PartitionData) -> bool:
-        """Consumers read from followers, up to the high watermark that these were told: they hear of it at once."""
+        """Consumers read from followers, up to the high watermark that the leader sent them: so it is sent at once."""
         reported = self._plan.reported_of(key)
         return reported is not None and data.high_watermark > reported.high_watermark
 
@@ -209,7 +224,7 @@ class _Reading:
         return self._broker.replicas.find(key.topic, key.partition)
 
     def _of_topic_that_went(self, key: WantedKey) -> ErrorCode:
-        """A topic id that nobody has now, and somebody had when the reader named it: gone, or made anew."""
+        """A topic id that existed when the reader named it and does not now: the topic was deleted, or recreated."""
         name = self._plan.name_of(key)
         if name is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
@@ -303,10 +318,10 @@ class _Reading:
             return
         partition.record_fetch(node_id, entry.fetch_offset, entry.log_start_offset, self._broker.clock.steady_ms())
         if self._broker.cluster is not None:
-            self._broker.cluster.fetched(partition, node_id)
+            self._broker.cluster.in_sync.fetched(partition, node_id)
 
     def _check_format(self) -> None:
-        """Readers of the oldest versions cannot know what is in the log; they are told so instead of being given it.
+        """Readers of the oldest versions cannot decode what is in the log; they get an error instead.
 
         zstd is not held back, though a version came with it: clients that ask with an older one read it, and Kafka 4
         gives it to them.

@@ -1,4 +1,4 @@
-"""Heartbeat: a member of a classic group lives, and hears whether its generation still stands."""
+"""Heartbeat: a member of a classic group is alive, and learns whether its generation is still current."""
 
 from __future__ import annotations
 

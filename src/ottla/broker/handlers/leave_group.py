@@ -23,7 +23,7 @@ async def handle(broker: Broker, request: LeaveGroupRequest, context: Context) -
 
 
 def _refused(request: LeaveGroupRequest, version: int, code: ErrorCode) -> LeaveGroupResponse:
-    """From version 3 on a group that is not there is told of each member."""
+    """From version 3 on, a group that does not exist is reported for each member."""
     if version < FIRST_BATCHED_VERSION or code != ErrorCode.UNKNOWN_MEMBER_ID:
         return LeaveGroupResponse(error_code=code)
     return LeaveGroupResponse(

@@ -27,7 +27,7 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
-# The first version that knows a special timestamp; an earlier client that sends it is told so.
+# The first version that knows a special timestamp; an earlier client that sends it gets an error.
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
@@ -123,7 +123,7 @@ def _answer(index: int, found: Found, version: int) -> ListOffsetsPartitionRespo
 
 
 def _fill(answer: ListOffsetsPartitionResponse, found: Found, version: int) -> None:
-    if version == 0:  # asked for a list of at most so many offsets; the one that fits best is in it
+    if version == 0:  # asks for a list with a limit; the offset that fits best is in it
         answer.old_style_offsets = [found.offset] if found.offset >= 0 else []
         return
     answer.offset = found.offset
@@ -159,7 +159,7 @@ def _find(partition: Partition, entry: ListOffsetsPartition, request: ListOffset
 def _check_watermark(partition: Partition, request: ListOffsetsRequest) -> None:
     """OFFSET_NOT_AVAILABLE where a new leader does not know yet that all from before its epoch is committed.
 
-    A client that heard of a later high watermark from the leader before would see it go back (KIP-207).
+    A client that got a later high watermark from the previous leader would see it go back (KIP-207).
     """
     leader = partition.leader
     if request.replica_id < 0 and leader.high_watermark < leader.epoch_start_offset:

@@ -36,13 +36,13 @@ async def handle(broker: Broker, request: MetadataRequest, context: Context) -> 
     topics = request.topics
     if topics is None or (not topics and context.version == 0):
         return _response(broker, request, context, await broker.turns.finish(_all_known(image)))
-    if not _can_be_asked(topics, context.version):
+    if not await broker.turns.finish(_can_be_asked(topics, context.version)):
         return _refused(topics, context.version, ErrorCode.INVALID_REQUEST)
     wanted, missing = await broker.turns.finish(_named_once(image, topics))
     created: Mapping[str, ApiError | None] = {}
     if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
         # A client that hangs up must not leave a topic half made.
-        created = await asyncio.shield(broker.controller.auto_create(missing))
+        created = await asyncio.shield(broker.controller.auto_create(missing, charge=context.charge(strict=False)))
         image = broker.image
     return _response(broker, request, context, await broker.turns.finish(_answers(image, wanted, created)))
 
@@ -60,22 +60,27 @@ def _named_once(
     image: ClusterImage, topics: list[MetadataRequestTopic]
 ) -> Steps[tuple[list[MetadataRequestTopic], list[str]]]:
     """Each topic once, and where some are named by id, only those; and the names of those that are not there."""
-    by_id = [topic for topic in topics if topic.topic_id != ZERO_UUID]
-    wanted: dict[str | UUID | None, MetadataRequestTopic] = {}
+    by_id: dict[UUID, MetadataRequestTopic] = {}
+    by_name: dict[str | None, MetadataRequestTopic] = {}
     missing: dict[str, None] = {}
-    for topic in by_id or topics:
-        wanted[topic.topic_id if by_id else topic.name] = topic
-        if topic.name is not None and topic.topic_id == ZERO_UUID and topic.name not in image.topics:
-            missing[topic.name] = None
-        if len(wanted) % STEP == 0:
+    for number, topic in enumerate(topics, 1):
+        if topic.topic_id != ZERO_UUID:
+            by_id[topic.topic_id] = topic
+        else:
+            by_name[topic.name] = topic
+            if topic.name is not None and topic.name not in image.topics:
+                missing[topic.name] = None
+        if number % STEP == 0:
             yield
-    return list(wanted.values()), list(missing)
+    if by_id:
+        return list(by_id.values()), []
+    return list(by_name.values()), list(missing)
 
 
 def _answers(
     image: ClusterImage, topics: list[MetadataRequestTopic], created: Mapping[str, ApiError | None]
 ) -> Steps[list[MetadataResponseTopic]]:
-    """A client that asks again finds what was just created, so for now it is told to do just that."""
+    """A client that asks again finds the topic that was just created, so it gets a retriable error for now."""
     answers = []
     for topic in topics:
         if topic.name is not None and topic.name in created:
@@ -89,12 +94,17 @@ def _answers(
     return answers
 
 
-def _can_be_asked(topics: list[MetadataRequestTopic], version: int) -> bool:
+def _can_be_asked(topics: list[MetadataRequestTopic], version: int) -> Steps[bool]:
     """Whether every topic is named in a way that the version knows: ids came before they could be asked for."""
+    has_id = has_nameless = False
+    for number, topic in enumerate(topics, 1):
+        has_id = has_id or topic.topic_id != ZERO_UUID
+        has_nameless = has_nameless or topic.name is None
+        if number % STEP == 0:
+            yield
     if version < FIRST_TOPIC_ID_VERSION:
-        return all(topic.name is not None and topic.topic_id == ZERO_UUID for topic in topics)
-    # Where some are named by id, the others are not looked at.
-    return any(topic.topic_id != ZERO_UUID for topic in topics) or all(topic.name is not None for topic in topics)
+        return not has_id and not has_nameless
+    return has_id or not has_nameless  # where some are named by id, the others are not looked at
 
 
 def _refused(topics: list[MetadataRequestTopic], version: int, code: ErrorCode) -> MetadataResponse:

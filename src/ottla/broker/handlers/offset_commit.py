@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.cluster.image import ClusterImage
 
 FIRST_TOPIC_ID_VERSION = 10
+PARTITIONS_PER_STEP = 1000  # that are answered with an error
 
 
 async def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
@@ -64,7 +65,7 @@ def _refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitRespo
 def _take_unknown_out(
     image: ClusterImage, request: OffsetCommitRequest, version: int
 ) -> Steps[list[OffsetCommitResponseTopic]]:
-    """Leaves in the request what there is, by name and id; what is said about the rest.
+    """Leaves in the request the topics that exist, by name and id; returns the answers for the others.
 
     The machine does not ask whether a topic is there.
     """
@@ -76,7 +77,7 @@ def _take_unknown_out(
         if version >= FIRST_TOPIC_ID_VERSION:
             name = image.names_by_id.get(topic.topic_id)
             if name is None:
-                _refuse(refused, topic, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID)
+                yield from _refuse(refused, topic, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID)
                 continue
             topic.name = name
         state = image.topics.get(topic.name)
@@ -85,7 +86,7 @@ def _take_unknown_out(
             count, topic.topic_id = len(state.partitions), state.topic_id
         missing = [each for each in topic.partitions if not 0 <= each.partition_index < count]
         if missing:
-            _refuse(refused, topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            yield from _refuse(refused, topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             topic.partitions = [each for each in topic.partitions if 0 <= each.partition_index < count]
         if topic.partitions:
             known.append(topic)
@@ -108,12 +109,12 @@ def _refuse(
     topic: OffsetCommitRequestTopic,
     partitions: list[Any],
     code: ErrorCode,
-) -> None:
+) -> Steps[None]:
     """Adds what is said about partitions to what was said about their topic before."""
-    failed = _failed(topic, partitions, code)
-    told = refused.setdefault((topic.name, topic.topic_id), failed)
-    if told is not failed:
-        told.partitions += failed.partitions
+    known = refused.setdefault((topic.name, topic.topic_id), _failed(topic, [], code))
+    for start in range(0, len(partitions), PARTITIONS_PER_STEP):
+        known.partitions += _failed(topic, partitions[start : start + PARTITIONS_PER_STEP], code).partitions
+        yield
 
 
 def _failed(topic: OffsetCommitRequestTopic, partitions: list[Any], code: ErrorCode) -> OffsetCommitResponseTopic:

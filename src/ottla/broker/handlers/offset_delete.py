@@ -32,7 +32,7 @@ def _refused(code: ErrorCode) -> OffsetDeleteResponse:
 
 
 def _take_unknown_out(broker: Broker, request: OffsetDeleteRequest) -> list[OffsetDeleteResponseTopic]:
-    """Leaves in the request what there is; what is said about the rest."""
+    """Leaves in the request the partitions that exist; returns the answers for the others."""
     refused = []
     for topic in request.topics:
         count = partition_count(broker.image, topic.name)

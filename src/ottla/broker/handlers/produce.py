@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 FIRST_BATCH_VERSION = 3  # from here on only batches of format 2 are sent
 FIRST_ZSTD_VERSION = 7
-FIRST_LEADER_VERSION = 10  # whoever asks the wrong broker is told the right one (KIP-951)
+FIRST_LEADER_VERSION = 10  # the answer of a broker that does not lead names the one that does (KIP-951)
 FIRST_TOPIC_ID_VERSION = 13
 NO_OFFSET = -1
 APPENDED_AT_ONCE_MAX = 100  # partitions: a millisecond or two
@@ -86,10 +86,16 @@ async def handle(broker: Broker, request: ProduceRequest, context: Context) -> P
     checks = None
     # Looked at again: where a partition stood twice, the entry with such a batch may have gone.
     if not names_no_transaction and has_transactional_batches(request):
-        checks = TransactionChecks(broker, request, context.version)
+        checks = TransactionChecks(
+            broker.replicas,
+            request,
+            context.version,
+            broker.clock.now_ms(),
+            verifies_added=broker.config.transaction_partition_verification_enable,
+        )
         if checks.asked:
             _keep_records(request, context)
-            await checks.ask_coordinator(broker)
+            await checks.ask_coordinator(broker.verifier)
     unchecked: list[Unchecked] = []
     uncommitted: list[Waiting] = []
     response = await _append_all(broker, request, context, checks, unchecked, uncommitted)
@@ -110,6 +116,8 @@ def _remember(broker: Broker, request: ProduceRequest, response: ProduceResponse
     topics = response.responses
     if not context.frame:
         return  # some of it was forbidden: what came is not what was handled
+    if context.quota is not None:
+        return  # whoever is limited is measured, on the general way
     if len(topics) != 1 or len(topics[0].partition_responses) != 1 or topics[0].partition_responses[0].error_code:
         return
     index = topics[0].partition_responses[0].index
@@ -295,7 +303,7 @@ async def _append_checked(
 
 
 def _accept(answer: PartitionProduceResponse, partition: Partition, appended: Appended, acks: int) -> bool:
-    """Tells where the records are; whether that is right only once they are committed."""
+    """Sets the offsets in the answer; returns whether they are right only once the records are committed."""
     answer.base_offset = appended.first_offset
     answer.log_append_time_ms = appended.append_time_ms
     answer.log_start_offset = partition.log.log_start_offset
@@ -330,7 +338,7 @@ async def _wait_until_committed(
 
 
 def _with_leaders(broker: Broker, context: Context, response: ProduceResponse) -> ProduceResponse:
-    """From version 10 on, whoever asked the wrong broker is told the right one in the same answer (KIP-951)."""
+    """From version 10 on, the answer of a broker that does not lead names the leader (KIP-951)."""
     leaders: set[int] = set()
     for topic in response.responses:
         for answer in topic.partition_responses:

@@ -1,6 +1,6 @@
 """SaslHandshake and SaslAuthenticate: no listener asks for either, so whoever comes with them is in the wrong state.
 
-The connection stays: a client that was told to authenticate where it need not is told so in its answer.
+The connection stays open: a client that authenticates where it need not gets an error that says so.
 """
 
 from __future__ import annotations

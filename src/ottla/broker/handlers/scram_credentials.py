@@ -1,8 +1,9 @@
-"""DescribeUserScramCredentials and AlterUserScramCredentials: who has a password, and new ones. None is ever told."""
+"""DescribeUserScramCredentials and AlterUserScramCredentials: who has a password, and new ones, never a password."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ottla.broker.scram_users import ScramChange, ScramUsers
@@ -31,9 +32,9 @@ async def handle_describe(
 ) -> DescribeUserScramCredentialsResponse:
     users = ScramUsers(broker.store)
     try:
-        names = [one.name for one in request.users] if request.users else await users.names()
+        names = [one.name for one in request.users] if request.users else await users.names(broker.turns)
         asked = Counter(names)
-        results = [await _described(users, name, asked[name]) for name in asked]
+        results = [await _described(users, name, asked[name]) async for name in broker.turns.over(asked)]
     except StoreError as error:
         return DescribeUserScramCredentialsResponse(
             error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message=str(error), results=[]
@@ -62,13 +63,13 @@ async def handle_alter(
     broker: Broker, request: AlterUserScramCredentialsRequest, context: Context
 ) -> AlterUserScramCredentialsResponse:
     changes: dict[str, list[ScramCredentialDeletion | ScramCredentialUpsertion]] = defaultdict(list)
-    for deletion in request.deletions:
+    async for deletion in broker.turns.over(request.deletions):
         changes[deletion.name].append(deletion)
-    for upsertion in request.upsertions:
+    async for upsertion in broker.turns.over(request.upsertions):
         changes[upsertion.name].append(upsertion)
     users = ScramUsers(broker.store)
     return AlterUserScramCredentialsResponse(
-        results=[await _altered(users, name, wanted) for name, wanted in changes.items()]
+        results=[await _altered(users, name, wanted) async for name, wanted in broker.turns.over(changes.items())]
     )
 
 
@@ -79,10 +80,9 @@ async def _altered(
     try:
         if not name:
             raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user must have a name")
-        if len({one.mechanism for one in wanted}) < len(wanted):
-            raise ApiError(ErrorCode.DUPLICATE_RESOURCE, f"a credential of user {name} is changed twice")
-        if not await users.change(name, [_change(one) for one in wanted]):
-            raise ApiError(ErrorCode.RESOURCE_NOT_FOUND, f"user {name} does not have the credential to be deleted")
+        changes = _changes(name, wanted, await users.mechanisms(name))
+        if not await users.change(name, changes):
+            raise _nothing_to_delete(name)  # any more
     except ApiError as error:
         return AlterUserScramCredentialsResult(user=name, error_code=error.code, error_message=error.message)
     except StoreError as error:
@@ -90,6 +90,25 @@ async def _altered(
             user=name, error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message=str(error)
         )
     return AlterUserScramCredentialsResult(user=name)
+
+
+def _changes(
+    name: str, wanted: list[ScramCredentialDeletion | ScramCredentialUpsertion], present: Collection[ScramMechanism]
+) -> list[ScramChange]:
+    """The changes, or the first of them that cannot be: deletions come before what is set."""
+    changes: dict[ScramMechanism, ScramChange] = {}
+    for one in wanted:
+        change = _change(one)
+        if change.mechanism in changes:
+            raise ApiError(ErrorCode.DUPLICATE_RESOURCE, f"a credential of user {name} is changed twice")
+        if change.credential is None and change.mechanism not in present:
+            raise _nothing_to_delete(name)
+        changes[change.mechanism] = change
+    return list(changes.values())
+
+
+def _nothing_to_delete(name: str) -> ApiError:
+    return ApiError(ErrorCode.RESOURCE_NOT_FOUND, f"user {name} does not have the credential to be deleted")
 
 
 def _change(wanted: ScramCredentialDeletion | ScramCredentialUpsertion) -> ScramChange:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.group_requests import caller_of, commits_in_pieces, partition_count, topics_of_pieces
-from ottla.broker.verification import code_for_writer, verify
+from ottla.broker.verification import code_for_writer
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.machine import GroupMachine
 from ottla.ids import NO_SEQUENCE, TopicPartition
@@ -72,7 +72,7 @@ async def _commit(
             verification = producers.begin_verification(
                 *producer, NO_SEQUENCE, starts_at_zero=False, now_ms=broker.clock.now_ms()
             )
-            verdicts = await verify(broker, request.transactional_id, producer, [name], adds=adds)
+            verdicts = await broker.verifier.verify(request.transactional_id, producer, [name], adds=adds)
             code = code_for_writer(verdicts[name], knows_abortable=context.version >= FIRST_ABORTABLE_VERSION)
             if code:
                 return _refused(request, code)
@@ -127,7 +127,7 @@ def _is_open(asked: _Asked, piece: TxnOffsetCommitRequest) -> bool:
 def _take_unknown_out(
     image: ClusterImage, request: TxnOffsetCommitRequest
 ) -> Steps[list[TxnOffsetCommitResponseTopic]]:
-    """Leaves in the request what there is; what is said about the rest."""
+    """Leaves in the request the partitions that exist; returns the answers for the others."""
     unknown, known = [], []
     for number, topic in enumerate(request.topics, 1):
         if number % STEP == 0:

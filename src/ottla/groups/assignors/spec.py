@@ -1,4 +1,4 @@
-"""What an assignor is told, and what it answers."""
+"""What an assignor is given, and what it returns."""
 
 from __future__ import annotations
 

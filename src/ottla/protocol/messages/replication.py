@@ -191,7 +191,7 @@ class UpdateMetadataBroker:
 
 @message(key=6, versions=(0, 8), flexible=6, listeners=("zkBroker",))
 class UpdateMetadataRequest:
-    """The controller tells a broker what the whole cluster looks like."""
+    """The controller sends a broker the state of the whole cluster."""
 
     controller_id: Int32
     is_kraft_controller: Bool = wire(since=8, default=False)

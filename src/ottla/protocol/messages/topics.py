@@ -239,7 +239,7 @@ class OngoingTopicReassignment:
 
 @message(key=46, versions=(0, 0), flexible=0)
 class ListPartitionReassignmentsResponse:
-    """The moves under way."""
+    """The moves in progress."""
 
     throttle_time_ms: Int32 = wire(default=0)
     error_code: Int16 = wire(default=0)
