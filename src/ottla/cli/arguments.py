@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable
+from pathlib import Path
 
 from ottla.cli.command import CommandError, ExitCode
 
@@ -49,6 +51,28 @@ def parse_assignment(text: str) -> list[list[int]]:
                 "give every partition the same number",
             )
     return assignment
+
+
+def positive_number(text: str) -> int:
+    """1 or more: the `type` of an argument."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 on, not {text!r}")
+    return value
+
+
+def directory(text: str) -> Path:
+    """A directory, which need not exist yet: the `type` of an argument."""
+    path = Path(text)
+    for place in (path, *path.parents):
+        if place.exists():
+            if not place.is_dir():
+                raise argparse.ArgumentTypeError(f"{place} is not a directory")
+            break
+    return path
 
 
 def _broker_id(text: str) -> int:

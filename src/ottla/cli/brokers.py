@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from typing import Final
 
 from ottla.cli import remote
 from ottla.cli.command import Command, ExitCode
-from ottla.cli.render import Json, count_text, json_line
+from ottla.cli.render import Json, json_line
+from ottla.cli.table import Cell, Value, print_table
+from ottla.cli.terminal import Style
 from ottla.client.admin.admin import Admin
 from ottla.client.health import BrokerLoad, loads_of
 from ottla.client.metadata import ClusterView
@@ -22,11 +23,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> ExitCode:
     async def work(admin: Admin) -> ExitCode:
         view = await admin.metadata(None)
-        for node_id, load in loads_of(view).items():
-            if options.json:
+        loads = loads_of(view)
+        if options.json:
+            for node_id, load in loads.items():
                 print(json_line(broker_fields(view, node_id, load)))
-            else:
-                print("  ".join(broker_words(view, node_id, load)))
+        else:
+            print_table(BROKER_TITLES, [broker_row(view, node_id, load) for node_id, load in loads.items()])
         return ExitCode.OK
 
     return remote.run(options, work)
@@ -48,18 +50,27 @@ def broker_fields(view: ClusterView, node_id: int, load: BrokerLoad) -> dict[str
     }
 
 
-def broker_words(view: ClusterView, node_id: int, load: BrokerLoad) -> Iterable[str]:
+BROKER_TITLES: Final = ("BROKER", "ADDRESS", "RACK", "REPLICAS", "LEADERS", "PREFERRED", "NOT IN SYNC", "STATE")
+
+
+def broker_row(view: ClusterView, node_id: int, load: BrokerLoad) -> tuple[Value, ...]:
     node = view.nodes.get(node_id)
-    yield f"broker {node_id}"
-    yield "DOWN" if node is None else str(node.address)
-    if node is not None and node.rack is not None:
-        yield f"rack {node.rack}"
-    yield count_text(load.replicas, "replica", "replicas")
-    yield f"leads {load.leaders:,}, preferred for {load.preferred_leaders:,}"
-    if load.out_of_sync:
-        yield f"{load.out_of_sync:,} NOT IN SYNC"
-    if node_id == view.controller_id:
-        yield "controller"
+    return (
+        str(node_id),
+        None if node is None else str(node.address),
+        None if node is None else node.rack,
+        load.replicas,
+        load.leaders,
+        load.preferred_leaders,
+        Cell(load.out_of_sync, Style.BAD if load.out_of_sync else None),
+        _state(view, node_id),
+    )
+
+
+def _state(view: ClusterView, node_id: int) -> Cell:
+    if node_id not in view.nodes:
+        return Cell("DOWN", Style.BAD)
+    return Cell("controller" if node_id == view.controller_id else "up", Style.GOOD)
 
 
 COMMAND: Final = Command(

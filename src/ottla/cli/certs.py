@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Final
 
+from ottla.cli.arguments import directory, positive_number
 from ottla.cli.command import Command, ExitCode, command_group
 from ottla.cli.remote import add_json_argument
 from ottla.cli.render import json_line
+from ottla.cli.table import print_table
 from ottla.local_cluster.certificates import DAYS_DEFAULT, Authority
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, metavar="DIRECTORY", help="where the files are, or will be")
+    parser.add_argument("directory", type=directory, metavar="DIRECTORY", help="where the files are, or will be")
     parser.add_argument(
         "--broker",
         action="append",
@@ -26,7 +27,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--client", action="append", default=[], metavar="NAME", help="a certificate for a client; can be repeated"
     )
     parser.add_argument(
-        "--days", type=int, default=DAYS_DEFAULT, help=f"how long they are valid (default: {DAYS_DEFAULT})"
+        "--days",
+        type=positive_number,
+        default=DAYS_DEFAULT,
+        metavar="N",
+        help=f"how many days they are valid (default: {DAYS_DEFAULT})",
     )
     add_json_argument(parser, "one JSON document: the files")
 
@@ -42,8 +47,7 @@ def _create(options: argparse.Namespace) -> ExitCode:
     if options.json:
         print(json_line(dict(made)))
     else:
-        for name, path in made.items():
-            print(f"{name}  {path}")
+        print_table(("NAME", "FILE"), made.items())
     return ExitCode.OK
 
 

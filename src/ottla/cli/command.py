@@ -39,6 +39,14 @@ class CommandError(OttlaError):
         self.code = code
 
 
+class EndedBySignal(BaseException):
+    """A signal such as SIGTERM or SIGHUP has ended the command, which has closed what it had open."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """One subcommand. `help` is one line; `description` is the text of its own `--help`."""
@@ -57,23 +65,33 @@ def command_group(name: str, help: str, description: str, actions: Sequence[Comm
         add_commands(parser, actions, destination="action", metavar="ACTION")
 
     def run(options: argparse.Namespace) -> ExitCode:
-        action: Command = options.action
+        action: Command | None = getattr(options, "action", None)
+        if action is None:
+            options.parser.print_help()
+            return ExitCode.OK
         return action.run(options)
 
     return Command(name, help, description, add_arguments, run)
 
 
 def add_commands(
-    parser: argparse.ArgumentParser, commands: Sequence[Command], *, destination: str, metavar: str
+    parser: argparse.ArgumentParser, commands: Sequence[Command | tuple[str, str]], *, destination: str, metavar: str
 ) -> None:
-    """Gives a parser its subcommands; the chosen one is stored at `destination`."""
-    subparsers = parser.add_subparsers(title=f"{destination}s", metavar=metavar, required=True)
+    """Gives a parser its subcommands; the chosen one is stored at `destination`, and its parser at `parser`.
+
+    Of a subcommand that is not loaded, its name and help are enough to list it.
+    """
+    subparsers = parser.add_subparsers(title=f"{destination}s", metavar=metavar)
     for command in commands:
+        if isinstance(command, tuple):
+            name, text = command
+            subparsers.add_parser(name, help=text)
+            continue
         subparser = subparsers.add_parser(
             command.name,
             help=command.help,
             description=command.description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        subparser.set_defaults(**{destination: command, "parser": subparser})
         command.add_arguments(subparser)
-        subparser.set_defaults(**{destination: command})

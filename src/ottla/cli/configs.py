@@ -1,4 +1,4 @@
-"""`ottla configs`: show and change the settings of topics and brokers."""
+"""`ottla configs`: show and change the settings of topics, brokers and groups."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ottla.cli import remote
 from ottla.cli.arguments import parse_settings
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
 from ottla.cli.render import Json, json_line
+from ottla.cli.table import print_table
 from ottla.cli.topics import config_changes
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigEntry, ConfigResource, ConfigSource, ResourceType
@@ -18,8 +19,9 @@ ALL_BROKERS: Final = ConfigResource(ResourceType.BROKER, "")
 
 def _add_resource_arguments(parser: argparse.ArgumentParser) -> None:
     resource = parser.add_mutually_exclusive_group(required=True)
-    resource.add_argument("--topic", metavar="NAME", help="the settings of a topic")
+    resource.add_argument("--topic", metavar="TOPIC", help="the settings of a topic")
     resource.add_argument("--broker", metavar="ID", type=int, help="the settings of one broker")
+    resource.add_argument("--group", metavar="NAME", help="the settings of a consumer group")
     resource.add_argument("--broker-defaults", action="store_true", help="the settings that all brokers share")
 
 
@@ -28,6 +30,8 @@ def _resource(options: argparse.Namespace) -> ConfigResource:
         return ALL_BROKERS
     if options.broker is not None:
         return ConfigResource(ResourceType.BROKER, str(options.broker))
+    if options.group is not None:
+        return ConfigResource(ResourceType.GROUP, options.group)
     return ConfigResource(ResourceType.TOPIC, options.topic)
 
 
@@ -55,27 +59,35 @@ def _describe(options: argparse.Namespace) -> ExitCode:
             with_synonyms=options.json or options.verbose,
             with_documentation=options.verbose,
         )
-        for _, entry in sorted(entries.items()):
-            if options.all or entry.source is not ConfigSource.DEFAULT:
-                _show(entry, options)
+        shown = [
+            entry for _, entry in sorted(entries.items()) if options.all or entry.source is not ConfigSource.DEFAULT
+        ]
+        if options.json:
+            for entry in shown:
+                print(json_line(_fields(entry)))
+        elif options.verbose:
+            for entry in shown:
+                _explain(entry)
+        else:
+            rows = ((entry.name, _value_text(entry), _origin(entry)) for entry in shown)
+            print_table(
+                ("SETTING", "VALUE", "SOURCE"), rows, if_empty=f"{resource}: every setting has its default; see --all"
+            )
         return ExitCode.OK
 
     return remote.run(options, work)
 
 
-def _show(entry: ConfigEntry, options: argparse.Namespace) -> None:
-    if options.json:
-        print(json_line(_fields(entry)))
-        return
-    words = [f"{entry.name}={_value_text(entry)}", _source_text(entry.source)]
-    if entry.is_read_only:
-        words.append("read only")
-    print("  ".join(words))
-    if options.verbose:
-        for synonym in entry.synonyms:
-            print(f"    {synonym.name}={synonym.value}  {_source_text(synonym.source)}")
-        if entry.documentation:
-            print(f"    {entry.documentation}")
+def _explain(entry: ConfigEntry) -> None:
+    print(f"{entry.name}={_value_text(entry)}  {_origin(entry)}")
+    for synonym in entry.synonyms:
+        print(f"    {synonym.name}={synonym.value}  {_source_text(synonym.source)}")
+    if entry.documentation:
+        print(f"    {entry.documentation}")
+
+
+def _origin(entry: ConfigEntry) -> str:
+    return f"{_source_text(entry.source)}{', read only' if entry.is_read_only else ''}"
 
 
 def _fields(entry: ConfigEntry) -> dict[str, Json]:
@@ -99,6 +111,7 @@ def _value_text(entry: ConfigEntry) -> str:
 def _source_text(source: ConfigSource) -> str:
     return {
         ConfigSource.TOPIC: "set for the topic",
+        ConfigSource.GROUP: "set for the group",
         ConfigSource.BROKER: "set for the broker",
         ConfigSource.BROKER_DEFAULT: "set for all brokers",
         ConfigSource.STATIC: "from the broker's file",
@@ -147,8 +160,8 @@ def _alter(options: argparse.Namespace) -> ExitCode:
 
 COMMAND: Final = command_group(
     "configs",
-    "show and change settings of topics and brokers",
-    "Show and change the settings of topics and brokers. They take effect without a restart.",
+    "show and change settings of topics, brokers and groups",
+    "Show and change the settings of topics, brokers and groups. They take effect without a restart.",
     (
         Command(
             "describe",

@@ -27,7 +27,7 @@ from ottla.ids import topic_id_text
 from ottla.records.batch import BatchHeader, Record
 from ottla.storage.epochs import EpochStart
 from ottla.storage.index import AbortedTransaction, OffsetPosition, TimestampOffset
-from ottla.storage.producer_state import Producer
+from ottla.storage.producer_state import ProducerEntry
 
 SHOWN_BYTES_MAX: Final = 200
 
@@ -138,7 +138,7 @@ def describe(finding: Finding) -> tuple[str, dict[str, Json]]:
             return "time_index_entry", {"timestamp": timestamp, "offset": offset}
         case AbortedTransaction():
             return "aborted_transaction", dict(finding._asdict())
-        case Producer():
+        case ProducerEntry():
             return "producer", _producer_fields(finding)
         case EpochStart(epoch, start_offset):
             return "leader_epoch", {"epoch": epoch, "start_offset": start_offset}
@@ -182,7 +182,7 @@ def _codec_name(header: BatchHeader) -> str:
         return "unknown"
 
 
-def _producer_fields(producer: Producer) -> dict[str, Json]:
+def _producer_fields(producer: ProducerEntry) -> dict[str, Json]:
     last = producer.batches[-1] if producer.batches else None
     return {
         "producer_id": producer.producer_id,
@@ -244,7 +244,7 @@ def text_of(finding: Finding) -> str:
             return f"  {time_text(timestamp)}  offset {offset}"
         case AbortedTransaction(producer_id, first, last, stable):
             return f"  aborted  producer {producer_id}  offsets {first}..{last}  last stable offset {stable}"
-        case Producer():
+        case ProducerEntry():
             return f"  {'  '.join(_producer_words(finding))}"
         case EpochStart(epoch, start_offset):
             return f"  leader epoch {epoch}  from offset {start_offset}"
@@ -283,7 +283,7 @@ def _batch_words(found: FoundBatch) -> Iterator[str]:
         yield f"tombstones until {time_text(header.delete_horizon_ms)}"
 
 
-def _producer_words(producer: Producer) -> Iterator[str]:
+def _producer_words(producer: ProducerEntry) -> Iterator[str]:
     yield f"producer {producer.producer_id} epoch {producer.epoch}"
     if producer.batches:
         last = producer.batches[-1]

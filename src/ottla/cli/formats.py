@@ -11,6 +11,7 @@ from itertools import repeat
 from typing import Final
 
 from ottla.cli.command import CommandError, ExitCode
+from ottla.cli.parser import did_you_mean
 from ottla.cli.render import Json, bytes_json, json_line
 from ottla.client.partitioning import Headers, RecordColumns
 from ottla.ids import TopicPartition
@@ -78,12 +79,24 @@ def _literal(data: bytes) -> bytes:
     return data.replace(b"%", b"%%")
 
 
+def unescape(text: str) -> bytes:
+    """Bytes as they are typed, with the escape sequences of `--format`; a backslash before anything else is itself."""
+
+    def replace(found: re.Match[str]) -> str:
+        hexadecimal, letter = found.groups()
+        data = bytes.fromhex(hexadecimal) if hexadecimal else _ESCAPES.get(letter)
+        return found[0] if data is None else data.decode("latin-1")
+
+    escaped = text.encode("utf-8", "surrogateescape").decode("latin-1")
+    return re.sub(r"\\(?:x([0-9a-fA-F]{2})|(.))", replace, escaped, flags=re.DOTALL).encode("latin-1")
+
+
 def _bad_format(text: str, problem: str, hint: str) -> CommandError:
     return CommandError(ExitCode.USAGE, f"bad format {text!r}: {problem}", hint)
 
 
 def _render_values(null: bytes) -> RenderBatch:
-    """A value a line: what is asked for most, in one call."""
+    """One value per line: what is asked for most, in one call."""
 
     def render(partition: TopicPartition, columns: Columns) -> bytes:
         return b"\n".join([*_without_nulls(columns.values, null), b""])
@@ -129,30 +142,41 @@ def _headers_text(headers: RecordHeaders, null: bytes) -> bytes:
     )
 
 
-def render_json(partition: TopicPartition, columns: Columns) -> bytes:
-    """A JSON document a line, with everything that a record has."""
-    lines = [
-        json_line(
-            {
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "offset": offset,
-                "timestamp": timestamp,
-                "key": bytes_json(key),
-                "value": bytes_json(value),
-                "headers": [[name, bytes_json(content)] for name, content in headers],
-            }
-        )
-        for offset, timestamp, key, value, headers in zip(*columns, strict=True)
-    ]
-    return "".join(f"{line}\n" for line in lines).encode()
+def json_renderer(*, is_key_json: bool = False, is_value_json: bool = False) -> RenderBatch:
+    """A JSON document per line, with everything that a record has; a key or value that is JSON is part of it."""
+    show_key = _parsed_json if is_key_json else bytes_json
+    show_value = _parsed_json if is_value_json else bytes_json
+
+    def render(partition: TopicPartition, columns: Columns) -> bytes:
+        lines = [
+            json_line(
+                {
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "offset": offset,
+                    "timestamp": timestamp,
+                    "key": show_key(key),
+                    "value": show_value(value),
+                    "headers": [[name, bytes_json(content)] for name, content in headers],
+                }
+            )
+            for offset, timestamp, key, value, headers in zip(*columns, strict=True)
+        ]
+        return "".join(f"{line}\n" for line in lines).encode()
+
+    return render
+
+
+def _parsed_json(text: bytes | None) -> Json:
+    parsed: Json = None if text is None else json.loads(text)
+    return parsed
 
 
 # -- in ----------------------------------------------------------------------------------------------------------------
 
 
 class BadLineError(Exception):
-    """A line that is no record; those before it are sound. `index` counts from 0 in the lines that were given."""
+    """A line that is not a record; those before it are sound. `index` counts from 0 in the lines that were given."""
 
     def __init__(self, index: int, problem: str, hint: str) -> None:
         super().__init__(problem)
@@ -162,38 +186,59 @@ class BadLineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """How a line becomes a record."""
+    """How a line becomes a record: headers, key and value, each but the last ended by its separator."""
 
     key_separator: bytes | None = None
+    headers_separator: bytes | None = None
     null_marker: bytes | None = None
-    headers: Headers = ()
+    headers: Headers = ()  # of every record, before its own
 
     def parse(self, lines: Sequence[bytes], now_ms: int) -> RecordColumns:
+        headers: list[Headers] | None = [self.headers] * len(lines) if self.headers else None
         keys: list[bytes | None] | None = None
         values: list[bytes | None] = list(lines)
+        if self.headers_separator is not None:
+            own, lines = _split(lines, self.headers_separator, "headers")
+            headers = [(*self.headers, *self._parse_headers(index, text)) for index, text in enumerate(own)]
+            values = list(lines)
         if self.key_separator is not None:
-            keys, values = self._split(lines, self.key_separator)
+            first, rest = _split(lines, self.key_separator, "key")
+            keys, values = list(first), list(rest)
         if self.null_marker is not None:
             values = [None if value == self.null_marker else value for value in values]
             keys = keys and [None if key == self.null_marker else key for key in keys]
-        headers = [self.headers] * len(values) if self.headers else None
         return RecordColumns(values, now_ms, keys, headers)
 
-    @staticmethod
-    def _split(lines: Sequence[bytes], separator: bytes) -> tuple[list[bytes | None], list[bytes | None]]:
-        keys: list[bytes | None] = []
-        values: list[bytes | None] = []
-        for index, line in enumerate(lines):
-            key, found, value = line.partition(separator)
-            if not found:
+    def _parse_headers(self, index: int, text: bytes) -> Headers:
+        """`name=value,name=value`, as `%h` writes them."""
+        if not text:
+            return ()
+        parsed: list[tuple[str, bytes | None]] = []
+        for part in text.split(b","):
+            name, equals, value = part.partition(b"=")
+            if not equals:
                 raise BadLineError(
-                    index,
-                    f"it does not contain the key separator {separator!r}",
-                    "write the key, the separator and the value",
+                    index, f"{part.decode('utf-8', 'replace')!r} is not a header", "write NAME=VALUE,NAME=VALUE"
                 )
-            keys.append(key)
-            values.append(value)
-        return keys, values
+            parsed.append((name.decode("utf-8", "surrogateescape"), None if value == self.null_marker else value))
+        return tuple(parsed)
+
+
+def _split(lines: Sequence[bytes], separator: bytes, noun: str) -> tuple[list[bytes], list[bytes]]:
+    """What is before the separator of each line, and what is after it."""
+    before: list[bytes] = []
+    after: list[bytes] = []
+    for index, line in enumerate(lines):
+        first, found, rest = line.partition(separator)
+        if not found:
+            raise BadLineError(
+                index,
+                f"it does not contain the separator {separator!r} after the {noun}",
+                f"write the {noun}, the separator and the rest",
+            )
+        before.append(first)
+        after.append(rest)
+    return before, after
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,21 +252,43 @@ class JsonRecord:
     partition: int | None
 
 
+# What `ottla consume --json` writes and a record does not choose for itself.
+_NOT_SENT: Final = ("topic", "offset")
+_JSON_FIELDS: Final = ("key", "value", "headers", "timestamp", "partition")
+
+
 def parse_json_line(index: int, line: bytes) -> JsonRecord:
     hint = 'write {"key": "k", "value": "v", "headers": [["name", "value"]]}, bytes as {"base64": "…"}'
     try:
         fields = json.loads(line)
         if not isinstance(fields, dict):
             raise ValueError("it is not a JSON object")
+        for name in fields:
+            if name not in _JSON_FIELDS and name not in _NOT_SENT:
+                raise ValueError(f"a record has no field {name!r}{did_you_mean(name, _JSON_FIELDS)}".rstrip("?"))
         return JsonRecord(
             key=_bytes_of(fields.get("key")),
             value=_bytes_of(fields.get("value")),
-            headers=tuple((str(name), _bytes_of(content)) for name, content in fields.get("headers") or ()),
+            headers=_headers_of(fields.get("headers")),
             timestamp=_number_of("timestamp", fields.get("timestamp")),
             partition=_number_of("partition", fields.get("partition")),
         )
     except (ValueError, TypeError) as error:
         raise BadLineError(index, str(error), hint) from error
+
+
+def _headers_of(value: Json) -> Headers:
+    """A list of pairs, as names may repeat, or an object."""
+    if isinstance(value, dict):
+        return tuple((name, _bytes_of(content)) for name, content in value.items())
+    headers: list[tuple[str, bytes | None]] = []
+    for pair in value if isinstance(value, list) else [value] if value is not None else []:
+        match pair:
+            case [str(name), content]:
+                headers.append((name, _bytes_of(content)))
+            case _:
+                raise ValueError(f"{json.dumps(pair)[:40]} is not a header")
+    return tuple(headers)
 
 
 def _bytes_of(value: Json) -> bytes | None:
@@ -244,12 +311,13 @@ def _number_of(name: str, value: Json) -> int | None:
 class LineSplitter:
     """Cuts a stream of bytes into lines. Owns the beginning of the line that has not ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, delimiter: bytes = b"\n") -> None:
+        self._delimiter = delimiter
         self._begun = b""
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that have ended, without their ends."""
-        lines = (self._begun + data).split(b"\n")
+        lines = (self._begun + data).split(self._delimiter)
         self._begun = lines.pop()
         return lines
 

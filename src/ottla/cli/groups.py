@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ottla.cli import remote
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
 from ottla.cli.named_partitions import named_partitions
-from ottla.cli.places import offsets_at, parse_place
+from ottla.cli.places import PLACES_HELP, offsets_at, parse_place
 from ottla.cli.render import Json, count_text, json_line
+from ottla.cli.table import Cell, Value, print_names, print_table
+from ottla.cli.terminal import Style, note
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.group_offsets import NoCommittedOffsetError, OffsetReset, PartitionLag
 from ottla.client.admin.groups import CONSUMER, GroupDescription
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
+from ottla.runtime.clock import SystemClock
 
 # -- list --------------------------------------------------------------------------------------------------------------
 
@@ -34,8 +36,9 @@ def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _list(options: argparse.Namespace) -> ExitCode:
     async def work(admin: Admin) -> ExitCode:
-        for each in await admin.list_groups(states=options.state, types=options.type):
-            if options.json:
+        found = await admin.list_groups(states=options.state, types=options.type)
+        if options.json:
+            for each in found:
                 fields: dict[str, Json] = {
                     "group": each.group_id,
                     "state": each.state,
@@ -43,8 +46,12 @@ def _list(options: argparse.Namespace) -> ExitCode:
                     "protocol_type": each.protocol_type,
                 }
                 print(json_line(fields))
-            else:
-                print(each.group_id)
+        else:
+            print_names(
+                ("GROUP", "STATE", "TYPE"),
+                ((each.group_id, each.state, each.group_type) for each in found),
+                if_empty="no groups",
+            )
         return ExitCode.OK
 
     return remote.run(options, work)
@@ -77,9 +84,12 @@ def _describe(options: argparse.Namespace) -> ExitCode:
                 print(json_line(_description_fields(described, progress)))
             else:
                 print(_headline(described))
-                lines = _member_lines(described) if options.members else _progress_lines(described, progress)
-                for line in lines:
-                    print(f"  {line}")
+                if options.members:
+                    print_table(MEMBER_TITLES, _member_rows(described), indent="  ")
+                else:
+                    print_table(PROGRESS_TITLES, _progress_rows(described, progress), indent="  ")
+        if not names and not options.json:
+            note("no groups")
         return remote.report_failures(failures)
 
     return remote.run(options, work)
@@ -95,30 +105,29 @@ def _headline(group: GroupDescription) -> str:
     return "  ".join(words)
 
 
-def _progress_lines(group: GroupDescription, progress: Mapping[TopicPartition, PartitionLag]) -> Iterable[str]:
+PROGRESS_TITLES: Final = ("PARTITION", "OFFSET", "END", "LAG", "MEMBER", "HOST")
+MEMBER_TITLES: Final = ("MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS")
+
+
+def _progress_rows(
+    group: GroupDescription, progress: Mapping[TopicPartition, PartitionLag]
+) -> Iterator[tuple[Value, ...]]:
     hosts = {member.member_id: member.host for member in group.members}
     for partition, each in progress.items():
-        words = [
+        yield (
             str(partition),
-            "no offset" if each.committed is None else f"offset {each.committed.offset:,}",
-            "no such partition" if each.end_offset is None else f"end {each.end_offset:,}",
-        ]
-        if each.lag is not None:
-            words.append(f"lag {each.lag:,}")
-        if each.member_id is not None:
-            words += [f"member {each.member_id}", f"host {hosts.get(each.member_id, 'unknown')}"]
-        yield "  ".join(words)
+            None if each.committed is None else each.committed.offset,
+            Cell("no such partition", Style.BAD) if each.end_offset is None else each.end_offset,
+            None if each.lag is None else Cell(each.lag, Style.WARNING if each.lag else Style.GOOD),
+            each.member_id,
+            None if each.member_id is None else hosts.get(each.member_id),
+        )
 
 
-def _member_lines(group: GroupDescription) -> Iterable[str]:
+def _member_rows(group: GroupDescription) -> Iterator[tuple[Value, ...]]:
     for member in group.members:
-        words = [member.member_id]
-        if member.instance_id is not None:
-            words.append(f"instance {member.instance_id}")
-        words += [f"client {member.client_id}", f"host {member.host}"]
-        if member.partitions is not None:
-            words.append(f"partitions {', '.join(map(str, sorted(member.partitions))) or 'none'}")
-        yield "  ".join(words)
+        partitions = None if member.partitions is None else " ".join(map(str, sorted(member.partitions)))
+        yield (member.member_id, member.instance_id, member.client_id, member.host, partitions or None)
 
 
 def _description_fields(group: GroupDescription, progress: Mapping[TopicPartition, PartitionLag]) -> dict[str, Json]:
@@ -208,8 +217,7 @@ def _add_reset_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--to",
         metavar="PLACE",
-        help="an offset, -N for the last N records, earliest, latest, or @TIME with milliseconds since 1970 or"
-        " 2026-01-31T12:00:00 in UTC",
+        help=PLACES_HELP,
     )
     where.add_argument("--shift-by", type=int, metavar="N", help="N records forward, or back with -N")
     parser.add_argument("--execute", action="store_true", help="make the change; without this it is only shown")
@@ -218,7 +226,7 @@ def _add_reset_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _reset(options: argparse.Namespace) -> ExitCode:
-    place = None if options.to is None else parse_place(options.to)
+    place = None if options.to is None else parse_place(options.to, SystemClock().now_ms())
 
     async def work(admin: Admin) -> ExitCode:
         name = options.group
@@ -239,29 +247,28 @@ def _reset(options: argparse.Namespace) -> ExitCode:
             )
         except NoCommittedOffsetError as error:
             raise CommandError(ExitCode.NOT_FOUND, str(error), "use --to, or leave out the partition") from error
-        for partition, reset in resets.items():
-            _show_reset(options, partition, reset)
+        if options.json:
+            for partition, reset in resets.items():
+                print(json_line(_reset_fields(options, partition, reset)))
+        else:
+            rows = ((str(partition), reset.before, reset.after) for partition, reset in resets.items())
+            print_table(("PARTITION", "OFFSET", "NEW OFFSET"), rows)
         if not options.execute:
-            print("ottla: nothing was changed; add --execute to make the change", file=sys.stderr)
+            note("nothing was changed; add --execute to make the change")
         return ExitCode.OK
 
     return remote.run(options, work)
 
 
-def _show_reset(options: argparse.Namespace, partition: TopicPartition, reset: OffsetReset) -> None:
-    if options.json:
-        fields: dict[str, Json] = {
-            "group": options.group,
-            "topic": partition.topic,
-            "partition": partition.partition,
-            "offset": reset.before,
-            "new_offset": reset.after,
-            "executed": options.execute,
-        }
-        print(json_line(fields))
-    else:
-        before = "no offset" if reset.before is None else f"offset {reset.before:,}"
-        print(f"{partition}  {before}  new offset {reset.after:,}")
+def _reset_fields(options: argparse.Namespace, partition: TopicPartition, reset: OffsetReset) -> dict[str, Json]:
+    return {
+        "group": options.group,
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "offset": reset.before,
+        "new_offset": reset.after,
+        "executed": options.execute,
+    }
 
 
 # -- all ---------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from ottla.cli.arguments import directory
 from ottla.cli.render import Json
 from ottla.local_cluster.cluster import Server
 from ottla.local_cluster.process import ServerProcess
@@ -17,7 +18,7 @@ LOG_LINES_SHOWN: Final = 8
 def add_data_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
-        type=Path,
+        type=directory,
         default=Path(DATA_DEFAULT),
         metavar="DIR",
         help=f"the directory of the cluster (default: {DATA_DEFAULT})",

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Final
 
 from ottla.cli import remote
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
 from ottla.cli.named_partitions import named_partitions
 from ottla.cli.render import Json, count_text, json_line
+from ottla.cli.table import Cell, Value, print_table
+from ottla.cli.terminal import Style, warn
+from ottla.cli.topics import add_internal_argument
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.log_dirs import LogDirectory, ReplicaInDirectory
+from ottla.cluster.image import INTERNAL_TOPICS
 from ottla.ids import TopicPartition
 
 
 def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--broker", action="append", type=int, metavar="ID", help="only this broker; repeatable")
-    parser.add_argument("--topic", action="append", metavar="NAME", help="only replicas of this topic; repeatable")
+    parser.add_argument("--topic", action="append", metavar="TOPIC", help="only replicas of this topic; repeatable")
+    add_internal_argument(parser)
     remote.add_json_argument(parser, "one JSON document per directory: broker, path, sizes and replicas")
     remote.add_arguments(parser)
 
@@ -37,7 +41,7 @@ def _describe(options: argparse.Namespace) -> ExitCode:
                 if options.json:
                     print(json_line(_fields(broker, directory)))
                 else:
-                    _show(broker, directory)
+                    _show(broker, directory, with_internal=options.internal or bool(options.topic))
         if failed:
             raise CommandError(
                 ExitCode.REFUSED,
@@ -70,7 +74,7 @@ def _fields(broker: int, directory: LogDirectory) -> dict[str, Json]:
     }
 
 
-def _show(broker: int, directory: LogDirectory) -> None:
+def _show(broker: int, directory: LogDirectory, *, with_internal: bool) -> None:
     used = sum(each.size_bytes for each in directory.replicas)
     words = [f"broker {broker}", directory.path, count_text(len(directory.replicas), "replica", "replicas")]
     words.append(f"{used:,} bytes")
@@ -78,10 +82,19 @@ def _show(broker: int, directory: LogDirectory) -> None:
         words.append(f"{directory.usable_bytes:,} of {directory.total_bytes:,} bytes free")
     print("  ".join(words))
     if directory.error is not None:
-        print(f"ottla: warning: broker {broker}: {directory.error}", file=sys.stderr)
-    for each in _sorted(directory):
-        lag = f"  lag {each.offset_lag:,}" if each.offset_lag else ""
-        print(f"  {each.partition}  {each.size_bytes:,} bytes{lag}{'  moving here' if each.is_future else ''}")
+        warn(f"broker {broker}: {directory.error}")
+    replicas = _sorted(directory)
+    shown = [each for each in replicas if with_internal or each.partition.topic not in INTERNAL_TOPICS]
+    print_table(("REPLICA", "BYTES", "LAG", "STATE"), map(_row, shown), indent="  ")
+    if len(shown) < len(replicas):
+        internal = count_text(len(replicas) - len(shown), "replica", "replicas")
+        size = sum(each.size_bytes for each in replicas) - sum(each.size_bytes for each in shown)
+        print(f"  and {internal} of internal topics, {size:,} bytes")
+
+
+def _row(replica: ReplicaInDirectory) -> tuple[Value, ...]:
+    moving = Cell("moving here", Style.WARNING) if replica.is_future else None
+    return (str(replica.partition), replica.size_bytes, replica.offset_lag, moving)
 
 
 def _sorted(directory: LogDirectory) -> list[ReplicaInDirectory]:

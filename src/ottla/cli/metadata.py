@@ -7,14 +7,16 @@ from typing import Final
 
 from ottla.cli import remote
 from ottla.cli.command import Command, ExitCode
-from ottla.cli.render import Json, count_text, json_line
-from ottla.cli.topics import partition_fields, show_topic, topic_fields
+from ottla.cli.render import Json, json_line
+from ottla.cli.table import print_table
+from ottla.cli.topics import add_internal_argument, partition_fields, show_topic, topic_fields
 from ottla.client.admin.admin import Admin
 from ottla.client.metadata import ClusterView
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topic", "-t", action="append", metavar="NAME", help="only this topic; repeatable")
+    parser.add_argument("--topic", "-t", action="append", metavar="TOPIC", help="only this topic; repeatable")
+    add_internal_argument(parser)
     remote.add_json_argument(parser, "one JSON document: cluster id, controller, brokers and topics")
     remote.add_arguments(parser)
 
@@ -27,7 +29,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
         if options.json:
             print(json_line(_fields(view)))
         else:
-            _show(view)
+            _show(view, with_internal=options.internal or bool(options.topic))
         return ExitCode.OK
 
     return remote.run(options, work)
@@ -50,14 +52,17 @@ def _fields(view: ClusterView) -> dict[str, Json]:
     }
 
 
-def _show(view: ClusterView) -> None:
+def _show(view: ClusterView, *, with_internal: bool) -> None:
     print(f"cluster {view.cluster_id}  controller {view.controller_id}")
-    print(count_text(len(view.nodes), "broker", "brokers"))
-    for node in sorted(view.nodes.values(), key=lambda node: node.node_id):
-        print(f"  broker {node.node_id}  {node.address}{'' if node.rack is None else f'  rack {node.rack}'}")
-    print(count_text(len(view.topics), "topic", "topics"))
+    nodes = sorted(view.nodes.values(), key=lambda node: node.node_id)
+    print_table(
+        ("BROKER", "ADDRESS", "RACK"),
+        [(str(node.node_id), str(node.address), node.rack) for node in nodes],
+        indent="  ",
+    )
     for _, topic in sorted(view.topics.items()):
-        show_topic(topic, topic.partitions, (), as_json=False)
+        if with_internal or not topic.is_internal:
+            show_topic(topic, topic.partitions, (), as_json=False)
 
 
 COMMAND: Final = Command(

@@ -1,4 +1,4 @@
-"""`ottla pipeline`: what the pipelines of a cluster report of themselves."""
+"""`ottla pipeline`: what the pipelines of a cluster report of themselves; its other actions are in `pipeline_runs`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
-from ottla.cli import remote
+from ottla.cli import pipeline_runs, remote
 from ottla.cli.command import Command, ExitCode, command_group
 from ottla.cli.render import Json, json_line, time_text
 from ottla.client.admin.admin import Admin
-from ottla.client.pipelines import PipelineReport, PipelineState, read_reports
+from ottla.client.pipelines import PipelineReport, PipelineState
 from ottla.runtime.clock import SystemClock
 
 WATCH_S_DEFAULT: Final = 1.0
@@ -32,7 +32,7 @@ def _status(options: argparse.Namespace) -> ExitCode:
     async def work(admin: Admin) -> ExitCode:
         shown: dict[str, PipelineReport] = {}
         while True:
-            for report in await read_reports(admin._cluster):
+            for report in await admin.list_pipelines():
                 is_wanted = not options.names or {report.name, report.query_id} & set(options.names)
                 if is_wanted and shown.get(report.query_id) != report:
                     shown[report.query_id] = report
@@ -52,17 +52,7 @@ def _fields(report: PipelineReport) -> dict[str, Json]:
 
 
 def _line(report: PipelineReport, now_ms: int) -> str:
-    words = [report.name, report.state.value]
-    if report.batch_id >= 0:
-        words += [
-            f"batch {report.batch_id:,}",
-            f"{report.rows:,} rows",
-            f"{report.processed_rows_per_s:,.0f} rows/s",
-            f"{report.duration_ms:,} ms",
-            f"lag {report.lag_offsets:,}",
-        ]
-    if report.state_rows:
-        words.append(f"state {report.state_rows:,} rows")
+    words = report.words()
     words.append(f"{max(0, now_ms - report.at_ms) // 1000:,} s ago ({time_text(report.at_ms)})")
     if report.state is PipelineState.FAILED:
         words.append(report.error.splitlines()[0][:200] if report.error else "no reason given")
@@ -70,6 +60,7 @@ def _line(report: PipelineReport, now_ms: int) -> str:
 
 
 ACTIONS: Sequence[Command] = (
+    *pipeline_runs.ACTIONS,
     Command(
         name="status",
         help="show every pipeline of the cluster, from its last report",
@@ -82,4 +73,9 @@ ACTIONS: Sequence[Command] = (
     ),
 )
 
-COMMAND = command_group("pipeline", "show pipelines", "Shows what pipelines on Spark report of themselves.", ACTIONS)
+COMMAND = command_group(
+    "pipeline",
+    "make, check, run, stop and show pipelines",
+    "Pipelines on Spark: lays out new ones, checks, runs and stops them, and shows what they report of themselves.",
+    ACTIONS,
+)

@@ -7,12 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from typing import Final
 
 from ottla.cli.command import CommandError, ExitCode
 from ottla.client.admin.admin import Admin
 from ottla.client.offsets import Isolation, OffsetSpec
 from ottla.errors import ApiError
 from ottla.ids import TopicPartition
+
+PLACES_HELP: Final = (
+    "an offset, earliest, latest, -N for the last N records, -1h30m for so long ago (units: ms, s, m, h, d, w), a time"
+    " such as 2026-01-31T12:00:00 in UTC, or @ and milliseconds since 1970"
+)
+
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+_DURATION: Final = re.compile(r"([0-9]+)(ms|[smhdw])")
 
 
 class Kind(Enum):
@@ -30,7 +39,7 @@ class Place:
     number: int
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str, now_ms: int) -> Place:
     match text:
         case "earliest" | "beginning":
             return Place(Kind.SPEC, OffsetSpec.EARLIEST)
@@ -40,13 +49,19 @@ def parse_place(text: str) -> Place:
         return Place(Kind.OFFSET, int(text))
     if re.fullmatch(r"-[0-9]+", text):
         return Place(Kind.LAST, -int(text))
-    if text.startswith("@"):
-        return Place(Kind.TIME, _milliseconds(text[1:]))
+    if re.fullmatch(rf"-(?:{_DURATION.pattern})+", text):
+        return Place(Kind.TIME, now_ms - _duration_ms(text[1:]))
+    if re.match(r"@|[0-9]{4}-", text):
+        return Place(Kind.TIME, _milliseconds(text.removeprefix("@")))
     raise CommandError(
         ExitCode.USAGE,
-        f"{text!r} is not a place to start",
-        "use an offset, -N for the last N, earliest, latest, or @TIME",
+        f"{text!r} is not a place in a partition",
+        "use an offset, earliest, latest, -N for the last N, -1h for an hour ago, or a time",
     )
+
+
+def _duration_ms(text: str) -> int:
+    return sum(int(number) * _UNITS_MS[unit] for number, unit in _DURATION.findall(text))
 
 
 def _milliseconds(text: str) -> int:

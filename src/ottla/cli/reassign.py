@@ -10,6 +10,8 @@ from typing import Final, cast
 from ottla.cli import remote
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
 from ottla.cli.render import Json, count_text, json_line
+from ottla.cli.table import Cell, print_table
+from ottla.cli.terminal import Style, note
 from ottla.client import reassigning
 from ottla.client.admin.admin import Admin
 from ottla.client.metadata import ClusterView
@@ -18,6 +20,12 @@ from ottla.cluster.balancing import balance, replicas_moved
 from ottla.ids import TopicPartition
 
 Assignment = Mapping[TopicPartition, Sequence[int]]
+
+_STYLES: Final = {
+    Standing.COMPLETE: Style.GOOD,
+    Standing.MOVING: Style.WARNING,
+    Standing.DIFFERENT: Style.BAD,
+}
 
 
 def _add_common_arguments(parser: argparse.ArgumentParser, json_help: str) -> None:
@@ -121,7 +129,7 @@ def _show_plan(options: argparse.Namespace, before: Assignment, changed: Assignm
     print(f"{reassigning.PROPOSED_HEADING}{_kafka_json(changed)}")
     partitions = count_text(len(changed), "partition changes", "partitions change")
     replicas = count_text(moved, "replica is", "replicas are")
-    print(f"ottla: {partitions}, {replicas} copied", file=sys.stderr)
+    note(f"{partitions}, {replicas} copied")
 
 
 def _kafka_json(assignment: Assignment) -> str:
@@ -162,7 +170,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
             print("Current partition replica assignment; execute it to undo the moves")
             print(_kafka_json(started.before), flush=True)
             count = count_text(len(plan) - len(started.errors), "partition moves", "partitions move")
-            _report(f"{count}; `ottla reassign verify` shows their progress")
+            note(f"{count}; `ottla reassign verify` shows their progress")
         if started.errors:
             return remote.report_failures(started.errors.values())
         return await _follow(admin, plan, options, keep_throttle=False) if options.wait else ExitCode.OK
@@ -232,13 +240,17 @@ def _show_progress(progress: Progress, options: argparse.Namespace) -> None:
     if options.json:
         print(json_line(_progress_fields(progress)), flush=True)
         return
-    for partition, verdict in progress.verdicts.items():
-        words = f"{partition}  {verdict.standing}  replicas {_ids(verdict.replicas)}"
-        if verdict.standing is not Standing.COMPLETE:
-            words += f"  target {_ids(verdict.target)}"
-        if verdict.remaining:
-            words += f"  remaining {_ids(verdict.remaining)}"
-        print(words)
+    rows = [
+        (
+            str(partition),
+            Cell(str(verdict.standing), _STYLES[verdict.standing]),
+            _ids(verdict.replicas),
+            _ids(verdict.target),
+            _ids(verdict.remaining) if verdict.remaining else None,
+        )
+        for partition, verdict in progress.verdicts.items()
+    ]
+    print_table(("PARTITION", "STATE", "REPLICAS", "TARGET", "REMAINING"), rows)
     done = len(progress.of(Standing.COMPLETE))
     remaining = count_text(progress.remaining_replicas, "replica remains", "replicas remain")
     print(f"{done:,} of {len(progress.verdicts):,} partitions complete, {remaining}", flush=True)
@@ -298,8 +310,8 @@ def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
 def _list(options: argparse.Namespace) -> ExitCode:
     async def work(admin: Admin) -> ExitCode:
         ongoing = await admin.list_reassignments()
-        for partition, move in sorted(ongoing.items()):
-            if options.json:
+        if options.json:
+            for partition, move in sorted(ongoing.items()):
                 fields: dict[str, Json] = {
                     "topic": partition.topic,
                     "partition": partition.partition,
@@ -308,11 +320,12 @@ def _list(options: argparse.Namespace) -> ExitCode:
                     "removing": list(move.removing),
                 }
                 print(json_line(fields))
-            else:
-                adding, removing = _ids(move.adding), _ids(move.removing)
-                print(f"{partition}  replicas {_ids(move.replicas)}  adding {adding}  removing {removing}")
-        if not ongoing and not options.json:
-            print("nothing is moving")
+        else:
+            rows = (
+                (str(partition), _ids(move.replicas), _ids(move.adding), _ids(move.removing))
+                for partition, move in sorted(ongoing.items())
+            )
+            print_table(("PARTITION", "REPLICAS", "ADDING", "REMOVING"), rows, if_empty="nothing is moving")
         return ExitCode.OK
 
     return remote.run(options, work)
@@ -325,10 +338,6 @@ def _ids(nodes: Collection[int]) -> str:
 def _names(partitions: Sequence[TopicPartition]) -> str:
     rest = f" and {len(partitions) - 5} more" if len(partitions) > 5 else ""
     return f"{', '.join(map(str, partitions[:5]))}{rest}"
-
-
-def _report(text: str) -> None:
-    print(f"ottla: {text}", file=sys.stderr)
 
 
 COMMAND: Final = command_group(

@@ -37,6 +37,7 @@ def _lines() -> Iterator[str]:
     yield "|---|---|"
     for code in ExitCode:
         yield f"| {code.value} | {code.meaning} |"
+    yield "| 129, 143 | ended by SIGHUP, as when a terminal is closed, or by SIGTERM |"
     yield f"| {INTERRUPTED} | ended by Ctrl-C |"
     yield f"| {PIPE_CLOSED} | the reader of the output has gone away |"
     for command in root.walk():
@@ -51,7 +52,6 @@ def _section(command: Syntax) -> Iterator[str]:
     if command.subcommands:
         yield ""
         yield from (f"- [`{each.path}`](#{_anchor(each.path)}): {each.help}" for each in command.subcommands)
-        return
     arguments = [each for each in command.arguments if "--help" not in each.flags]
     if arguments:
         yield "\n| argument | |"

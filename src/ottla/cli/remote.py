@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.cli.command import CommandError, ExitCode
+from ottla.cli.named_clusters import BOOTSTRAP, clusters_file, read_clusters
+from ottla.cli.signals import ended_by_signals
+from ottla.cli.terminal import report_error
 from ottla.client.admin.admin import Admin
 from ottla.client.errors import TimedOutError
 from ottla.client.metadata import parse_addresses
@@ -30,6 +33,9 @@ from ottla.net.client import (
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE: Final = "OTTLA_BOOTSTRAP_SERVERS"
 CONFIG_VARIABLE: Final = "OTTLA_COMMAND_CONFIG"
+CLUSTER_VARIABLE: Final = "OTTLA_CLUSTER"
+# Settings of security may also be variables: OTTLA_SASL_PASSWORD is sasl.password.
+SETTING_VARIABLES: Final = ("OTTLA_SECURITY_", "OTTLA_SASL_", "OTTLA_SSL_")
 TIMEOUT_S_DEFAULT: Final = 30.0
 CLIENT_ID: Final = "ottla-cli"
 CONNECT_TIMEOUT_S_MAX: Final = 10.0
@@ -62,20 +68,21 @@ _HINTS: Final = {
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic, or send less in one record",
     ErrorCode.NOT_ENOUGH_REPLICAS: "`ottla topics describe` shows what is in sync; min.insync.replicas requires more",
     ErrorCode.TOPIC_DELETION_DISABLED: "the broker is configured with delete.topic.enable=false",
-    ErrorCode.UNSUPPORTED_VERSION: "the broker is too old or too new for this",
+    ErrorCode.UNSUPPORTED_VERSION: "brokers of another version, or a cluster of several brokers, may have it",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask an administrator for permission",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask an administrator for permission",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask an administrator for permission",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ask an administrator for permission",
-    ErrorCode.SASL_AUTHENTICATION_FAILED: "look at user, password and certificates in the file of --command-config",
+    ErrorCode.SECURITY_DISABLED: "set authorizer.class.name of the brokers",
+    ErrorCode.UNACCEPTABLE_CREDENTIAL: "choose another name, or other --iterations",
+    ErrorCode.SASL_AUTHENTICATION_FAILED: "look at user and password in the file of --command-config or of --cluster",
     ErrorCode.UNSUPPORTED_SASL_MECHANISM: "set sasl.mechanism in the file of --command-config",
     ErrorCode.ILLEGAL_SASL_STATE: "set security.protocol in the file of --command-config to that of the listener",
 }
 # Where it depends on the command. `topics create` has no hint for a bad name: the broker's message explains names.
 _HINTS_OF_COMMANDS: Final = {
-    ("topics create", ErrorCode.INVALID_PARTITIONS): "a topic has at least one partition",
-    ("topics alter", ErrorCode.INVALID_PARTITIONS): "partitions can only be added: `ottla topics describe` counts them",
-    ("consume", ErrorCode.OFFSET_OUT_OF_RANGE): "use --offset earliest, or one of these",
+    ("topics alter", ErrorCode.INVALID_PARTITIONS): "partitions can only be added",
+    ("consume", ErrorCode.OFFSET_OUT_OF_RANGE): "use --from earliest, or one of these",
     ("produce", ErrorCode.INVALID_RECORD): "a compacted topic needs keys: see --key-separator",
     ("produce", ErrorCode.INVALID_TOPIC_EXCEPTION): _TOPIC_NAMES,
     ("consume", ErrorCode.INVALID_TOPIC_EXCEPTION): _TOPIC_NAMES,
@@ -83,20 +90,75 @@ _HINTS_OF_COMMANDS: Final = {
 }
 
 
-def bootstrap_default() -> str:
-    return os.environ.get(BOOTSTRAP_VARIABLE, BOOTSTRAP_DEFAULT)
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cluster to talk to. `settings`: of security, in Java's names; `origin`: where they stand, if anywhere."""
+
+    bootstrap_servers: str
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    origin: str = ""
+
+
+def target_of(options: argparse.Namespace) -> Target:
+    """The cluster that is meant: by its address, by its name, or the current one of the user's file.
+
+    An address that is given without a name is not the current cluster's, whose password is not for it.
+    """
+    given = options.bootstrap_server
+    in_environment = os.environ.get(BOOTSTRAP_VARIABLE)
+    name = options.cluster
+    settings: Mapping[str, str] = {}
+    origin = ""
+    if name is None and given is None and in_environment is None:
+        name = os.environ.get(CLUSTER_VARIABLE) or read_clusters().current
+    if name is not None:
+        settings = read_clusters().get(name)
+        origin = f"cluster {name} of {clusters_file()}"
+        given = given or settings.get(BOOTSTRAP)
+    if options.command_config is not None:
+        settings, origin = read_command_config(options.command_config), options.command_config
+    from_environment = _settings_in_environment()
+    if from_environment:
+        settings = {**settings, **from_environment}
+        origin = f"{origin} and the environment" if origin else "the environment"
+    of_security = {each: value for each, value in settings.items() if each != BOOTSTRAP}
+    return Target(given or in_environment or BOOTSTRAP_DEFAULT, of_security, origin)
+
+
+def read_command_config(path: str) -> Mapping[str, str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse_properties(file.read(), path)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise CommandError(ExitCode.USAGE, f"{path}: {reason}", "name a file that can be read") from error
+    except ConfigError as error:
+        raise CommandError(ExitCode.USAGE, f"{path}: {error}", "see the guide on security for a whole file") from error
+
+
+def _settings_in_environment() -> dict[str, str]:
+    return {
+        name.removeprefix("OTTLA_").lower().replace("_", "."): value
+        for name, value in os.environ.items()
+        if name.startswith(SETTING_VARIABLES)
+    }
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, otherwise: str = "") -> None:
-    """`otherwise` says where a command looks first that finds a cluster by itself; it is given None in that case."""
+    """`otherwise` says where a command looks first that finds a cluster by itself."""
     group = parser.add_argument_group("broker")
     group.add_argument(
         "--bootstrap-server",
         "-b",
         metavar="HOST:PORT",
-        default=None if otherwise else bootstrap_default(),
         help=f"a broker of the cluster, or several separated by commas (default: {otherwise}"
-        f"${BOOTSTRAP_VARIABLE} if it is set, else {BOOTSTRAP_DEFAULT})",
+        f"${BOOTSTRAP_VARIABLE} if it is set, else the current cluster of `ottla cluster use`, else "
+        f"{BOOTSTRAP_DEFAULT})",
+    )
+    group.add_argument(
+        "--cluster",
+        metavar="NAME",
+        help=f"a cluster that was named with `ottla cluster add` (default: ${CLUSTER_VARIABLE} if it is set)",
     )
     group.add_argument(
         "--command-config",
@@ -130,7 +192,6 @@ _seconds.__name__ = "number of seconds"  # argparse names it when it complains
 
 def run(options: argparse.Namespace, work: Callable[[Admin], Awaitable[ExitCode]]) -> ExitCode:
     """Connects, does the work and turns its failures into messages and exit codes."""
-    parse_addresses(options.bootstrap_server)
     settings = client_settings(options)
 
     async def main() -> ExitCode:
@@ -143,37 +204,36 @@ def run(options: argparse.Namespace, work: Callable[[Admin], Awaitable[ExitCode]
             await admin.close()
 
     try:
-        return asyncio.run(main())
+        return asyncio.run(ended_by_signals(main()))
     except (ApiError, ConnectionFailedError) as error:
         raise command_error(error, options) from error
 
 
 def client_settings(options: argparse.Namespace) -> dict[str, object]:
     """The settings of every client that a command makes."""
+    target = target_of(options)
+    parse_addresses(target.bootstrap_servers)
     return {
-        "bootstrap_servers": options.bootstrap_server,
+        "bootstrap_servers": target.bootstrap_servers,
         "client_id": CLIENT_ID,
         "default_api_timeout_s": options.timeout,
         "request_timeout_s": options.timeout,
         "socket_connection_setup_timeout_s": min(options.timeout, CONNECT_TIMEOUT_S_MAX),
-        **_security_settings(options),
+        **security_settings(target),
     }
 
 
-def _security_settings(options: argparse.Namespace) -> dict[str, object]:
-    """What the file of `--command-config` says about TLS and SASL; the rest of it is for other tools."""
-    path = options.command_config
-    if path is None:
+def security_settings(target: Target) -> dict[str, object]:
+    """What the settings of a target say about TLS and SASL; the rest of them is for other tools."""
+    if not target.settings:
         return {}
     try:
-        with open(path, encoding="utf-8") as file:
-            properties = parse_properties(file.read(), path)
-        settings = AdminSettings.read({"bootstrap.servers": options.bootstrap_server, **properties})
-        secure_connector(settings, connect_tcp)  # what is wrong with certificates is wrong with this file
-    except OSError as error:
-        raise CommandError(ExitCode.USAGE, f"{path}: {error.strerror}", "name a file that can be read") from error
+        settings = AdminSettings.read({BOOTSTRAP: target.bootstrap_servers, **target.settings})
+        secure_connector(settings, connect_tcp)  # what is wrong with certificates is wrong with these settings
     except ConfigError as error:
-        raise CommandError(ExitCode.USAGE, f"{path}: {error}", "see the guide on security for a whole file") from error
+        raise CommandError(
+            ExitCode.USAGE, f"{target.origin}: {error}", "see the guide on security for a whole file"
+        ) from error
     return {name: getattr(settings, name) for name in settings.given if name.startswith(("security_", "ssl_", "sasl_"))}
 
 
@@ -181,7 +241,7 @@ def report_failures(errors: Iterable[ApiError]) -> ExitCode:
     """Reports all failures but the last, which ends the command with its exit code."""
     found = list(errors)
     for error in found[:-1]:
-        print(f"ottla: {error}", file=sys.stderr)
+        report_error(str(error))
     if found:
         raise found[-1]
     return ExitCode.OK

@@ -23,7 +23,7 @@ def json_line(fields: Mapping[str, Json]) -> str:
 
 
 def time_text(timestamp_ms: int) -> str:
-    """UTC with milliseconds; a number that is no time of the calendar stays a number."""
+    """UTC with milliseconds; a number that is not a time of the calendar stays a number."""
     if timestamp_ms == NO_TIMESTAMP:
         return "no time"
     try:

@@ -1,23 +1,32 @@
-"""`ottla serve`: run a broker until SIGTERM or Ctrl-C."""
+"""`ottla serve`: run a broker until SIGTERM, SIGHUP or Ctrl-C."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
 from collections.abc import Callable
 from typing import Any
 
+from ottla.cli.arguments import directory
 from ottla.cli.command import Command, CommandError, ExitCode
+from ottla.cli.signals import is_ignored
 from ottla.config.broker import BrokerConfig
 from ottla.config.properties import Properties, parse_properties
 from ottla.descriptors import raise_limit
 from ottla.net.server import open_listener
 from ottla.runtime.garbage import collect_rarely
 from ottla.store.api import StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+LOG_LEVEL_VARIABLE = "OTTLA_LOG_LEVEL"
+DEFAULT_LOG_LEVEL = "WARNING"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,20 +46,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--log-level",
-        default="WARNING",
-        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
-        help="how much to log on standard error (default: %(default)s)",
+        choices=LOG_LEVELS,
+        help=f"how much to log on standard error (default: ${LOG_LEVEL_VARIABLE}, or {DEFAULT_LOG_LEVEL})",
     )
 
 
 def run(options: argparse.Namespace) -> ExitCode:
     logging.basicConfig(
-        level=options.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        level=_log_level(options), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     properties = _properties(options)
     config, warnings = BrokerConfig.load(properties)
     for warning in warnings:
         print(f"ottla: warning: {warning}", file=sys.stderr)
+    for path in config.log_directories:
+        try:
+            directory(path)
+        except argparse.ArgumentTypeError as error:
+            raise CommandError(ExitCode.USAGE, f"log.dirs: {error}", "name a directory, such as with --data") from error
     raise_limit()
     sockets = [
         open_listener(
@@ -67,6 +80,14 @@ def run(options: argparse.Namespace) -> ExitCode:
     except StoreUnavailable as error:
         code = ExitCode.UNREACHABLE if config.zookeeper_connect else ExitCode.UNEXPECTED
         raise CommandError(code, str(error)) from error
+
+
+def _log_level(options: argparse.Namespace) -> str:
+    """The option, or the environment: whoever runs a service can change its environment more easily."""
+    level: str = options.log_level or os.environ.get(LOG_LEVEL_VARIABLE) or DEFAULT_LOG_LEVEL
+    if level not in LOG_LEVELS:
+        raise CommandError(ExitCode.USAGE, f"{LOG_LEVEL_VARIABLE}={level}: must be one of {', '.join(LOG_LEVELS)}")
+    return level
 
 
 def _properties(options: argparse.Namespace) -> Properties:
@@ -117,11 +138,16 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(properties: Properties, sockets: list[socket.socket]) -> ExitCode:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, stopping.set)
+
+    def stop_on(number: signal.Signals) -> None:
+        logger.info("%s was received", number.name)
+        stopping.set()
+
     # A shell has jobs in the background ignore the interrupt that is meant for the one in front (`ottla serve &` in a
-    # script, nohup): that stays so, as it does for every other command.
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        loop.add_signal_handler(signal.SIGINT, stopping.set)
+    # script), and nohup the end of the terminal: that stays so, as it does for every other command.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number == signal.SIGTERM or not is_ignored(number):
+            loop.add_signal_handler(number, stop_on, number)
     # Only now: clients that wait for a restarted broker can connect already, and importing it is most of a start.
     from ottla.broker.broker import Broker
 
@@ -142,8 +168,8 @@ async def _serve(properties: Properties, sockets: list[socket.socket]) -> ExitCo
 COMMAND = Command(
     name="serve",
     help="run a broker",
-    description="Run a broker until SIGTERM or Ctrl-C. It prints one line, `ready HOST:PORT`, once it serves clients.\n"
-    "If all its log directories have failed, it stops with exit code 1.\n"
+    description="Run a broker until Ctrl-C, SIGTERM or SIGHUP. It prints one line, `ready HOST:PORT`, once it serves\n"
+    "clients. If all its log directories have failed, it stops with exit code 1.\n"
     "It uses as many file descriptors as the hard limit allows (ulimit -Hn). Half of them are for files, which are\n"
     "closed and reopened as needed; the rest, except for a reserve, are for connections, and further ones are refused.",
     add_arguments=add_arguments,

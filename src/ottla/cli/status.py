@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from ottla.cli import remote
-from ottla.cli.brokers import broker_fields, broker_words
+from ottla.cli.brokers import BROKER_TITLES, broker_fields, broker_row
 from ottla.cli.command import Command, CommandError, ExitCode
 from ottla.cli.local import add_data_argument, process_words, server_fields, server_words
 from ottla.cli.render import Json, count_text, json_line
+from ottla.cli.table import print_table
+from ottla.cli.terminal import Style, is_coloured, paint
 from ottla.cli.topics import min_isr_of
 from ottla.client.admin.admin import Admin
 from ottla.client.health import BrokerLoad, Health, health_of, is_under_replicated, loads_of
@@ -31,10 +34,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> ExitCode:
     local: LocalCluster | None = None
-    if options.bootstrap_server is None:
+    if options.bootstrap_server is None and options.cluster is None:
         directory: Path = options.data.absolute()
         local = LocalCluster.find(directory)
-        options.bootstrap_server = remote.bootstrap_default() if local is None else local.bootstrap_servers
+        if local is not None:
+            options.bootstrap_server = local.bootstrap_servers
+            if local.security is not None and options.command_config is None:
+                options.command_config = str(local.security.admin_file)
     if local is not None and not any(broker.process.is_alive() for broker in local.brokers):
         return _show_stopped(local, options)
 
@@ -70,14 +76,18 @@ def _show(view: ClusterView, health: Health, local: LocalCluster | None) -> None
     controller = f"controller {view.controller_id}" if view.controller_id in view.nodes else "NO CONTROLLER"
     print(f"cluster {view.cluster_id}  {brokers}  {controller}")
     own = {broker.broker_id: broker for broker in local.brokers} if local else {}
-    for node_id, load in _all_loads(view, own).items():
-        words = list(broker_words(view, node_id, load))
-        if node_id in own:
-            words.append(process_words(own[node_id].process))
-        print(f"  {'  '.join(words)}")
+    rows = [
+        (*broker_row(view, node_id, load), process_words(own[node_id].process) if node_id in own else None)
+        for node_id, load in _all_loads(view, own).items()
+    ]
+    if own:
+        print_table((*BROKER_TITLES, "PROCESS"), rows, indent="  ")
+    else:
+        print_table(BROKER_TITLES, [row[:-1] for row in rows], indent="  ")
     for server in local.zookeepers if local else ():
         print(f"  {server_words(server)}")
-    print(f"{count_text(health.partition_count, 'partition', 'partitions')}: {_verdict(health)}")
+    verdict = paint(_verdict(health), Style.GOOD if health.is_good else Style.BAD, is_coloured=is_coloured(sys.stdout))
+    print(f"{count_text(health.partition_count, 'partition', 'partitions')}: {verdict}")
     for what, partitions in _troubles(health):
         if partitions:
             print(f"  {what}: {_names(partitions)}")

@@ -22,6 +22,11 @@ class Argument:
     def takes_value(self) -> bool:
         return bool(self.metavar)
 
+    @property
+    def names(self) -> str:
+        """The command that lists the things of which this names one: `topics`, `groups`, or none."""
+        return next((f"{noun.lower()}s" for noun in ("TOPIC", "GROUP") if self.metavar.startswith(noun)), "")
+
 
 @dataclass(frozen=True, slots=True)
 class Syntax:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
 from ottla.cli import remote
-from ottla.cli.arguments import parse_assignment, parse_settings
+from ottla.cli.arguments import parse_assignment, parse_settings, positive_number
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
+from ottla.cli.named_partitions import named_partitions
+from ottla.cli.places import PLACES_HELP, offsets_at, parse_place, ranges_of
 from ottla.cli.render import Json, count_text, json_line
+from ottla.cli.table import Cell, Value, print_names, print_table
+from ottla.cli.terminal import Style, note, warn
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import (
     ConfigChange,
@@ -24,7 +27,8 @@ from ottla.client.admin.topics import CreatedTopic, NewTopic
 from ottla.client.health import MIN_ISR, is_offline, is_under_replicated
 from ottla.client.metadata import Partition, Topic
 from ottla.errors import ApiError, ErrorCode
-from ottla.ids import ZERO_TOPIC_ID, topic_id_text
+from ottla.ids import ZERO_TOPIC_ID, TopicPartition, topic_id_text
+from ottla.runtime.clock import SystemClock
 
 # A topic's own settings, and those that its brokers give it.
 NOT_DEFAULT: Final = frozenset(
@@ -37,9 +41,14 @@ NOT_DEFAULT: Final = frozenset(
 
 def _add_create_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the name of the topic")
-    parser.add_argument("--partitions", type=int, metavar="N", help="how many partitions (default: the broker's)")
     parser.add_argument(
-        "--replication-factor", type=int, metavar="N", help="how many replicas of each (default: the broker's)"
+        "--partitions", type=positive_number, metavar="N", help="how many partitions (default: the broker's)"
+    )
+    parser.add_argument(
+        "--replication-factor",
+        type=positive_number,
+        metavar="N",
+        help="how many replicas of each (default: the broker's)",
     )
     parser.add_argument(
         "--replica-assignment",
@@ -73,7 +82,7 @@ def _create(options: argparse.Namespace) -> ExitCode:
         config=parse_settings(options.config),
     )
     if any(character in options.name for character in "._"):
-        _warn("metrics do not distinguish . and _ in topic names: use only one of the two")
+        warn("metrics do not distinguish . and _ in topic names: use only one of the two")
 
     async def work(admin: Admin) -> ExitCode:
         outcome = (await admin.create_topics([topic], validate_only=options.validate_only))[topic.name]
@@ -112,21 +121,40 @@ def _show_created(options: argparse.Namespace, topic: CreatedTopic, done: str, *
 
 
 def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--exclude-internal", action="store_true", help="leave out topics that brokers use themselves")
-    remote.add_json_argument(parser, "one JSON document per topic: name, id, counts and whether it is internal")
+    which = parser.add_mutually_exclusive_group()
+    add_internal_argument(which)
+    which.add_argument("--exclude-internal", action="store_true", help="with --json: leave out internal topics")
+    remote.add_json_argument(
+        parser, "one JSON document per topic, internal ones included: name, id, counts and whether it is internal"
+    )
     remote.add_arguments(parser)
 
 
 def _list(options: argparse.Namespace) -> ExitCode:
     async def work(admin: Admin) -> ExitCode:
         view = await admin.metadata()
-        for name in sorted(view.topics):
-            topic = view.topics[name]
-            if not (options.exclude_internal and topic.is_internal):
-                print(json_line(topic_fields(topic)) if options.json else name)
+        is_internal_shown = options.internal or (options.json and not options.exclude_internal)
+        topics = [topic for _, topic in sorted(view.topics.items()) if is_internal_shown or not topic.is_internal]
+        if options.json:
+            for topic in topics:
+                print(json_line(topic_fields(topic)))
+        else:
+            print_names(
+                ("TOPIC", "PARTITIONS", "REPLICAS"),
+                ((topic.name, len(topic.partitions), topic.replication_factor) for topic in topics),
+                if_empty="no topics; `ottla topics create NAME` creates one",
+            )
         return ExitCode.OK
 
     return remote.run(options, work)
+
+
+def add_internal_argument(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--internal",
+        action="store_true",
+        help="show internal topics too, which brokers use for groups and transactions",
+    )
 
 
 def topic_fields(topic: Topic) -> dict[str, Json]:
@@ -143,7 +171,8 @@ def topic_fields(topic: Topic) -> dict[str, Json]:
 
 
 def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a topic (default: all)")
+    parser.add_argument("names", nargs="*", metavar="TOPIC", help="a topic (default: all)")
+    add_internal_argument(parser)
     parser.add_argument(
         "--under-replicated", action="store_true", help="only partitions with a replica that is not in sync"
     )
@@ -177,19 +206,25 @@ def _describe(options: argparse.Namespace) -> ExitCode:
     async def work(admin: Admin) -> ExitCode:
         view = await admin.metadata(options.names or None)
         min_isr = await min_isr_of(admin, sorted(view.topics)) if asks_for_isr else {}
-        for name in sorted(view.topics):
-            topic = view.topics[name]
+        is_internal_shown = options.internal or options.names or options.json or asks_for_some
+        shown = 0
+        for name, topic in sorted(view.topics.items()):
+            if topic.is_internal and not is_internal_shown:
+                continue
             partitions = [each for each in topic.partitions if is_wanted(each, min_isr.get(name, 1))]
             if partitions:
                 configs = (await admin.describe_config(ConfigResource.topic(name))).values()
                 show_topic(topic, partitions, [each for each in configs if each.source in NOT_DEFAULT], options.json)
+                shown += 1
+        if not shown and not view.errors and not options.json:
+            note("no such partitions" if asks_for_some else "no topics; `ottla topics create NAME` creates one")
         return remote.report_failures(view.errors.values())
 
     return remote.run(options, work)
 
 
 async def min_isr_of(admin: Admin, topics: Sequence[str]) -> dict[str, int]:
-    """How many in-sync replicas each topic needs to be written; topics that do not tell are left out."""
+    """How many in-sync replicas each topic needs to be written; topics without a value are left out."""
     described = await admin.describe_configs(map(ConfigResource.topic, topics), [MIN_ISR]) if topics else {}
     return {
         resource.name: int(entries[MIN_ISR].value or 1)
@@ -213,8 +248,7 @@ def show_topic(topic: Topic, partitions: Sequence[Partition], configs: Sequence[
     if topic.is_internal:
         words.append("internal")
     print("  ".join([*words, *(f"{each.name}={each.value}" for each in configs)]))
-    for partition in partitions:
-        print(f"  {'  '.join(_partition_words(partition))}")
+    print_table(("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "OFFLINE"), map(_partition_row, partitions), indent="  ")
 
 
 def partition_fields(partition: Partition) -> dict[str, Json]:
@@ -228,21 +262,26 @@ def partition_fields(partition: Partition) -> dict[str, Json]:
     }
 
 
-def _partition_words(partition: Partition) -> Iterable[str]:
-    yield f"partition {partition.partition}"
-    yield f"leader {partition.leader_id}" if partition.leader_id >= 0 else "NO LEADER"
-    yield f"replicas {','.join(map(str, partition.replicas))}"
-    yield f"in sync {','.join(map(str, partition.isr)) or 'none'}"
-    if partition.offline_replicas:
-        yield f"OFFLINE {','.join(map(str, partition.offline_replicas))}"
+def _partition_row(partition: Partition) -> tuple[Value, ...]:
+    in_sync = ",".join(map(str, partition.isr)) or "none"
+    offline = ",".join(map(str, partition.offline_replicas))
+    return (
+        partition.partition,
+        str(partition.leader_id) if partition.leader_id >= 0 else Cell("NONE", Style.BAD),
+        ",".join(map(str, partition.replicas)),
+        Cell(in_sync, Style.WARNING) if is_under_replicated(partition) else in_sync,
+        Cell(offline, Style.BAD) if offline else None,
+    )
 
 
 # -- alter -------------------------------------------------------------------------------------------------------------
 
 
 def _add_alter_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="the topic")
-    parser.add_argument("--partitions", type=int, metavar="N", help="the new number of partitions: more than now")
+    parser.add_argument("name", metavar="TOPIC", help="the topic")
+    parser.add_argument(
+        "--partitions", type=positive_number, metavar="N", help="the new number of partitions: more than now"
+    )
     parser.add_argument(
         "--config", action="append", default=[], metavar="KEY=VALUE", help="change a setting; repeatable"
     )
@@ -296,7 +335,7 @@ def config_changes(settings: Mapping[str, str], deleted: Sequence[str]) -> list[
 
 
 def _add_delete_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="+", metavar="NAME", help="a topic")
+    parser.add_argument("names", nargs="+", metavar="TOPIC", help="a topic")
     parser.add_argument("--if-exists", action="store_true", help="ignore topics that do not exist")
     remote.add_json_argument(parser, "one JSON document per topic: name and whether it was deleted")
     remote.add_arguments(parser)
@@ -315,6 +354,58 @@ def _delete(options: argparse.Namespace) -> ExitCode:
             elif error is None:
                 print(f"deleted {name}")
         return remote.report_failures(failures)
+
+    return remote.run(options, work)
+
+
+# -- delete records ----------------------------------------------------------------------------------------------------
+
+
+def _add_delete_records_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topics", nargs="+", metavar="TOPIC[:0,2]", help="a topic, or some partitions of it")
+    parser.add_argument(
+        "--before", required=True, metavar="PLACE", help=f"delete what lies before this place: {PLACES_HELP}"
+    )
+    parser.add_argument("--execute", action="store_true", help="delete; without this, only show what would be deleted")
+    remote.add_json_argument(
+        parser, "one JSON document per partition: topic, partition, and first offset before and after"
+    )
+    remote.add_arguments(parser)
+
+
+def _delete_records(options: argparse.Namespace) -> ExitCode:
+    place = parse_place(options.before, SystemClock().now_ms())
+
+    async def work(admin: Admin) -> ExitCode:
+        partitions = await named_partitions(admin, options.topics)
+        ranges = await ranges_of(admin, partitions)
+        wanted = await offsets_at(admin, partitions, place)
+        # What is beyond an end is the end: a shorter partition beside a longer one becomes empty.
+        before = {partition: min(max(wanted[partition], begin), end) for partition, (begin, end) in ranges.items()}
+        outcomes: dict[TopicPartition, int | ApiError] = dict(before)
+        if options.execute:
+            outcomes = await admin.delete_records(before)
+        rows: list[tuple[Value, ...]] = []
+        for partition, (begin, end) in ranges.items():
+            after = outcomes[partition]
+            if isinstance(after, ApiError):
+                continue
+            if options.json:
+                fields: dict[str, Json] = {
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "earliest": begin,
+                    "new_earliest": after,
+                    "latest": end,
+                    "executed": options.execute,
+                }
+                print(json_line(fields))
+            rows.append((str(partition), begin, after, end, max(0, after - begin)))
+        if not options.json:
+            print_table(("PARTITION", "EARLIEST", "NEW EARLIEST", "LATEST", "DELETED"), rows)
+        if not options.execute:
+            note("nothing was deleted; add --execute to delete")
+        return remote.report_failures(each for each in outcomes.values() if isinstance(each, ApiError))
 
     return remote.run(options, work)
 
@@ -349,12 +440,16 @@ COMMAND: Final = command_group(
             _alter,
         ),
         Command("delete", "delete topics", "Delete topics with all their records.", _add_delete_arguments, _delete),
+        Command(
+            "delete-records",
+            "delete the oldest records of topics",
+            "Delete the records of topics before an offset or a time; the topics stay. Without --execute it only\n"
+            "shows what it would delete.",
+            _add_delete_records_arguments,
+            _delete_records,
+        ),
     ),
 )
-
-
-def _warn(text: str) -> None:
-    print(f"ottla: warning: {text}", file=sys.stderr)
 
 
 def _id_text(topic_id: UUID) -> str | None:

@@ -8,6 +8,7 @@ from typing import Final
 from ottla.cli import remote
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
 from ottla.cli.render import Json, count_text, json_line, time_text
+from ottla.cli.table import Value, print_table
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.transactions import OpenTransaction, TransactionDescription
 from ottla.errors import ApiError
@@ -44,7 +45,7 @@ def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
         help="search partitions for open transactions that no coordinator will end; see --topic",
     )
     parser.add_argument(
-        "--topic", action="append", default=[], metavar="NAME", help="with --hanging: only this topic; repeatable"
+        "--topic", action="append", default=[], metavar="TOPIC", help="with --hanging: only this topic; repeatable"
     )
     remote.add_json_argument(parser, "one JSON document per transactional id: id, state, producer and coordinator")
     remote.add_arguments(parser)
@@ -56,8 +57,13 @@ def _list(options: argparse.Namespace) -> ExitCode:
 
     async def work(admin: Admin) -> ExitCode:
         if options.hanging:
-            for hanging in await _find_hanging(admin, options.topic):
-                print(json_line(_open_fields(hanging)) if options.json else _open_line(hanging))
+            hanging = await _find_hanging(admin, options.topic)
+            if options.json:
+                for open_one in hanging:
+                    print(json_line(_open_fields(open_one)))
+            else:
+                titles = ("PARTITION", "START OFFSET", "PRODUCER", "EPOCH", "LAST WRITTEN")
+                print_table(titles, map(_open_row, hanging), if_empty="no hanging transactions")
             return ExitCode.OK
         found = await admin.list_transactions(
             states=options.state,
@@ -65,15 +71,21 @@ def _list(options: argparse.Namespace) -> ExitCode:
             longer_than_ms=options.longer_than,
             pattern=options.pattern,
         )
-        for each in found:
-            fields: dict[str, Json] = {
-                "transactional_id": each.transactional_id,
-                "state": each.state,
-                "producer_id": each.producer_id,
-                "coordinator": each.coordinator,
-            }
-            line = f"{each.transactional_id}  {each.state}  producer {each.producer_id}"
-            print(json_line(fields) if options.json else line)
+        if options.json:
+            for each in found:
+                fields: dict[str, Json] = {
+                    "transactional_id": each.transactional_id,
+                    "state": each.state,
+                    "producer_id": each.producer_id,
+                    "coordinator": each.coordinator,
+                }
+                print(json_line(fields))
+        else:
+            print_table(
+                ("TRANSACTIONAL ID", "STATE", "PRODUCER", "COORDINATOR"),
+                ((each.transactional_id, each.state, str(each.producer_id), str(each.coordinator)) for each in found),
+                if_empty="no transactional ids",
+            )
         return ExitCode.OK
 
     return remote.run(options, work)
@@ -96,6 +108,16 @@ def _open_fields(found: OpenTransaction) -> dict[str, Json]:
         "coordinator_epoch": found.coordinator_epoch,
         "last_timestamp_ms": found.last_timestamp_ms,
     }
+
+
+def _open_row(found: OpenTransaction) -> tuple[Value, ...]:
+    return (
+        str(found.partition),
+        found.start_offset,
+        str(found.producer_id),
+        str(found.producer_epoch),
+        time_text(found.last_timestamp_ms),
+    )
 
 
 def _open_line(found: OpenTransaction) -> str:
@@ -171,7 +193,7 @@ def _add_abort_arguments(parser: argparse.ArgumentParser) -> None:
         "name", nargs="?", metavar="TRANSACTIONAL_ID", help="abort its open transaction, and fence its producer"
     )
     hanging = parser.add_argument_group("a hanging transaction, as `ottla transactions list --hanging` shows it")
-    hanging.add_argument("--topic", metavar="NAME", help="its topic")
+    hanging.add_argument("--topic", metavar="TOPIC", help="its topic")
     hanging.add_argument("--partition", type=int, metavar="NUMBER", help="its partition")
     hanging.add_argument("--start-offset", type=int, metavar="OFFSET", help="where it begins")
     remote.add_json_argument(parser, "one JSON document: what was aborted")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ottla.cli.main import main
 from ottla.disk import RealDisk
 from ottla.ids import TopicPartition, parse_topic_id
 from ottla.records import batch
@@ -23,30 +22,9 @@ NOW_MS = EPOCH_MS + 3_600_000
 PRODUCER, SHOPKEEPER = 7, 8
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.splitlines()
-
-
 @pytest.fixture
-def ottla(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
-    """Runs the command in this process."""
-
-    def run(*arguments: object) -> Result:
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as exit_:
-            code = int(exit_.code or 0)
-        captured = capsys.readouterr()
-        return Result(code, captured.out, captured.err)
-
-    return run
+def ottla(run_command: Callable[..., Any]) -> Callable[..., Any]:
+    return run_command
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -39,7 +40,7 @@ def bash_completes(syntax: Syntax, line: str) -> set[str]:
     [
         ("ottla top", {"topics"}),
         ("ottla co", {"consume", "configs", "completion"}),
-        ("ottla topics ", {"create", "list", "describe", "alter", "delete", "-h", "--help"}),
+        ("ottla topics ", {"create", "list", "describe", "alter", "delete", "delete-records", "-h", "--help"}),
         ("ottla topics create name --repl", {"--replication-factor", "--replica-assignment"}),
         ("ottla produce t --compression ", {"none", "gzip", "snappy", "lz4", "zstd"}),
         ("ottla produce t --compression z", {"zstd"}),
@@ -50,6 +51,35 @@ def bash_completes(syntax: Syntax, line: str) -> set[str]:
 )
 def test_bash_completes(syntax, line, words):
     assert bash_completes(syntax, line) == words
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed here")
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("ottla consume ", {"topics-a", "topics-b"}),
+        ("ottla consume topics-a ", {"topics-a", "topics-b"}),
+        ("ottla groups describe groups-b", {"groups-b"}),
+        ("ottla configs describe --topic ", {"topics-a", "topics-b"}),
+        ("ottla consume -b there:1 ", {"topics-a", "topics-b", "-b", "there:1"}),
+        ("ottla topics delete --if", {"--if-exists"}),
+    ],
+)
+def test_bash_completes_names_that_the_broker_has(syntax, line, words, tmp_path, monkeypatch):
+    program = tmp_path / "ottla"
+    program.write_text('#!/bin/sh\n[ "$2 $3 $4" = "list --timeout 2" ] && echo "$1-a $1-b $5 $6"\necho noise >&2\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert bash_completes(syntax, line) == words
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed here")
+def test_without_a_broker_bash_completes_what_it_knows(syntax, tmp_path, monkeypatch):
+    program = tmp_path / "ottla"
+    program.write_text("#!/bin/sh\necho no broker >&2\nexit 5\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert bash_completes(syntax, "ottla topics delete ") >= {"--if-exists"}
 
 
 @pytest.mark.parametrize("shell", SHELLS)

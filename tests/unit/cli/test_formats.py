@@ -14,8 +14,9 @@ from ottla.cli.formats import (
     LineFormat,
     LineSplitter,
     compile_format,
+    json_renderer,
     parse_json_line,
-    render_json,
+    unescape,
 )
 from ottla.ids import TopicPartition
 from ottla.records.layout import Columns
@@ -113,7 +114,7 @@ def test_a_line_without_its_separator_is_named():
 )
 def test_what_consume_writes_as_json_produce_reads(key, value, headers, timestamp):
     columns = Columns([4], [timestamp], [key], [value], [tuple(headers)])
-    record = parse_json_line(0, render_json(PLACE, columns))
+    record = parse_json_line(0, json_renderer()(PLACE, columns))
     assert (record.key, record.value, list(record.headers)) == (key, value, headers)
     assert (record.timestamp, record.partition) == (timestamp, 3)
 
@@ -129,7 +130,9 @@ def test_what_consume_writes_as_json_produce_reads(key, value, headers, timestam
         b'{"value": {"base64": "?"}}',
         b'{"value": {"hex": "00"}}',
         b'{"headers": [1]}',
-        b'{"headers": {"abc": "d"}}',
+        b'{"headers": "ab"}',
+        b'{"headers": [["a"]]}',
+        b'{"kye": "a"}',
         b'{"timestamp": "now"}',
         b'{"partition": -1}',
         b'{"partition": true}',
@@ -138,6 +141,36 @@ def test_what_consume_writes_as_json_produce_reads(key, value, headers, timestam
 def test_what_is_no_json_record_is_refused(line):
     with pytest.raises(BadLineError):
         parse_json_line(0, line)
+
+
+def test_a_field_with_a_typo_gets_a_suggestion():
+    with pytest.raises(BadLineError, match="no field 'vlaue'; did you mean `value`"):
+        parse_json_line(0, b'{"vlaue": "a"}')
+    assert parse_json_line(0, b'{"topic": "t", "offset": 7}').key is None  # what consume --json writes
+
+
+def test_headers_may_be_an_object():
+    assert parse_json_line(0, b'{"headers": {"ab": "d", "e": null}}').headers == (("ab", b"d"), ("e", None))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("\\t", b"\t"), ("\\x00;", b"\0;"), ("\\\\n", b"\\n"), ("\\q", b"\\q"), ("é\\n", "é\n".encode())],
+)
+def test_escapes_of_separators(text, expected):
+    assert unescape(text) == expected
+
+
+def test_headers_and_keys_of_lines():
+    parsed = LineFormat(key_separator=b":", headers_separator=b" ", headers=(("of", b"all"),)).parse(
+        [b"a=1,b=2 k:v", b" k2:v2"], 7
+    )
+    assert parsed.headers == [(("of", b"all"), ("a", b"1"), ("b", b"2")), (("of", b"all"),)]
+    assert (parsed.keys, parsed.values) == ([b"k", b"k2"], [b"v", b"v2"])
+    for line in (b"no-separator", b"noequals k:v", b"a=1 no-colon"):
+        with pytest.raises(BadLineError) as bad:
+            LineFormat(key_separator=b":", headers_separator=b" ").parse([b"a=1 k:v", line], 7)
+        assert bad.value.index == 1
 
 
 def test_a_json_record_needs_no_field():
@@ -152,7 +185,7 @@ def test_a_json_record_needs_no_field():
 
 
 def test_json_has_everything_of_a_record():
-    first = json.loads(render_json(PLACE, RECORDS).splitlines()[0])
+    first = json.loads(json_renderer()(PLACE, RECORDS).splitlines()[0])
     assert first == {
         "topic": "orders",
         "partition": 3,

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.cli.main import main
+from ottla.client.admin.blocking import Admin
 from ottla.client.blocking import Blocking
-from ottla.client.pipelines import PipelineReport, PipelineState, ensure_topic, read_reports, write_report
-from ottla.client.producing import BatchProducer
+from ottla.client.pipelines import PipelineReport, PipelineState, ensure_topic, write_report
+from ottla.client.producer.over_cluster import ClusterProducer
 from ottla.testing.broker import Broker
 
 RUNNING = PipelineReport(
@@ -40,10 +41,12 @@ def test_the_last_report_of_every_pipeline_is_shown(broker: Broker, capsys: pyte
     with Blocking(broker.bootstrap_servers) as client:
         for _ in range(2):
             client.wait(ensure_topic(client.cluster))
-        producer = BatchProducer(client.cluster)
+        producer = ClusterProducer(client.cluster)
+        client.close_with(producer.close)
         for report in (PipelineReport("id-1", "run-0", "orders", PipelineState.STOPPED, 1), RUNNING, FAILED):
             client.wait(write_report(producer, report))
-        assert client.wait(read_reports(client.cluster)) == [FAILED, RUNNING]
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        assert admin.list_pipelines() == [FAILED, RUNNING]
     assert status(broker) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("audit  failed  ")

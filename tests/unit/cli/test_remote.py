@@ -24,6 +24,7 @@ from ottla.net.client import (
     RequestTimedOutError,
 )
 
+NOW_MS = 1_800_000_000_000
 HERE = Address("127.0.0.1", 9092)
 
 
@@ -56,10 +57,10 @@ def test_every_kind_of_failure_has_its_code_and_says_what_to_try(error, code, hi
         ("produce a/b", ErrorCode.INVALID_TOPIC_EXCEPTION, "letters, digits"),
         ("consume a/b", ErrorCode.INVALID_TOPIC_EXCEPTION, "letters, digits"),
         ("topics create a/b", ErrorCode.INVALID_TOPIC_EXCEPTION, None),  # the broker's message explains it
-        ("topics create t --partitions 0", ErrorCode.INVALID_PARTITIONS, "at least one"),
+        ("topics create t", ErrorCode.INVALID_PARTITIONS, None),  # the same
         ("topics alter t --partitions 1", ErrorCode.INVALID_PARTITIONS, "can only be added"),
         ("produce t", ErrorCode.INVALID_RECORD, "--key-separator"),
-        ("consume t --offset 5", ErrorCode.OFFSET_OUT_OF_RANGE, "--offset earliest"),
+        ("consume t --offset 5", ErrorCode.OFFSET_OUT_OF_RANGE, "--from earliest"),
         ("groups describe g", ErrorCode.GROUP_ID_NOT_FOUND, "ottla groups list"),
         ("groups describe g", ErrorCode.INVALID_RECORD, None),
     ],
@@ -83,12 +84,21 @@ def test_a_hint_fits_what_was_asked(command, code, hint):
         ("consume", "t"),
         ("metadata",),
         ("cluster",),
+        ("users", "list"),
+        ("users", "delete", "u"),
+        ("acls", "list"),
+        ("acls", "check", "u", "read", "topic:t"),
+        ("acls", "add", "u", "--role", "admin"),
+        ("acls", "remove", "--all"),
         ("configs", "describe", "--topic", "t"),
         ("configs", "alter", "--topic", "t", "--add", "a=b"),
         ("log-dirs", "describe"),
         ("log-dirs", "move", "t", "--broker", "1", "--to", "/d"),
         ("brokers",),
         ("elect", "--all"),
+        ("quotas", "list"),
+        ("quotas", "set", "--user", "u", "producer_byte_rate=1"),
+        ("quotas", "remove", "--user", "u"),
         ("reassign", "plan"),
         ("reassign", "list"),
     ],
@@ -113,25 +123,45 @@ def test_without_a_broker_every_command_says_where_it_looked(ottla, command):
         (("topics", "create", "t", "--replica-assignment", "1:1"), "partition 0 has two replicas on one broker"),
         (("topics", "create", "t", "--replica-assignment", "1:2,1"), "partition 1 has 1 replicas"),
         (("topics", "create", "t", "--replica-assignment", "1", "--partitions", "2"), "leave out --partitions"),
-        (("topics", "create", "t", "--partitions", "many"), "invalid int value"),
+        (("topics", "create", "t", "--partitions", "many"), "must be a number from 1 on, not 'many'"),
+        (("topics", "create", "t", "--partitions", "0"), "must be a number from 1 on, not '0'"),
+        (("topics", "create", "t", "--replication-factor", "-1"), "must be a number from 1 on, not '-1'"),
+        (("topics", "delete-records", "t"), "required: --before"),
         (("topics", "alter", "t"), "nothing to alter"),
         (("topics", "alter", "t", "--config", "a=1", "--delete-config", "a"), "both set and deleted"),
-        (("topics",), "required: ACTION"),
-        (("topics", "delete"), "required: NAME"),
-        (("configs", "describe"), "one of the arguments --topic --broker --broker-defaults is required"),
+        (("topics", "delete"), "required: TOPIC"),
+        (("configs", "describe"), "one of the arguments --topic --broker --group --broker-defaults is required"),
         (("configs", "alter", "--topic", "t"), "no setting to change"),
-        (("consume", "t", "--offset", "soon"), "'soon' is not a place to start"),
+        (("consume", "t", "--offset", "soon"), "'soon' is not a place in a partition"),
+        (("consume",), "name topics, or give --pattern"),
+        (("consume", "t", "--pattern", "u"), "name topics, or give --pattern"),
+        (("consume", "--pattern", "("), "unterminated subpattern"),
+        (("consume", "t", "--to", "2999-01-01"), "is in the future"),
+        (("consume", "t", "--exit", "--follow"), "not allowed with argument"),
+        (("consume", "t", "--group", "g", "--partition", "0"), "leave out --partition or --group"),
+        (("consume", "t", "--group", "g", "--from", "-1h"), "`ottla groups reset g` sets them elsewhere"),
+        (("consume", "t", "--value-format", "avro"), "name it with --registry or $OTTLA_SCHEMA_REGISTRY"),
+        (("consume", "t", "--value-format", "avro", "--registry", "nowhere"), "is not the URL of a schema registry"),
+        (("offsets", "get", "t", "--at", "soon"), "'soon' is not a place in a partition"),
+        (("perf", "produce", "t", "--records", "0"), "must be a number from 1 on"),
         (("consume", "t", "--offset", "@noon"), "'noon' is not a time"),
         (("consume", "t", "--format", "%q"), "%q is not a field"),
         (("consume", "t", "--max-messages", "-1"), "name 0 or more"),
         (("consume", "t", "--from-beginning", "--offset", "3"), "not allowed with argument"),
-        (("produce", "t", "--key-separator", ""), "the key separator is empty"),
+        (("produce", "t", "--key-separator", ""), "--key-separator is empty"),
+        (("produce", "t", "--delimiter", ""), "--delimiter is empty"),
+        (("produce", "t", "--json-lines", "--key-separator", ":"), "leave out the separators"),
         (("produce", "t", "--acks", "2"), "invalid choice: '2'"),
         (("produce", "t", "--header", "x"), "'x' is not a header; write NAME=VALUE, such as source=import"),
         (("topics", "list", "--bootstrap-server", "host:port"), "is not the address of a broker"),
         (("topics", "list", "--timeout", "0"), "invalid number of seconds value: '0'"),
         (("elect",), "name topics, or give --all"),
         (("elect", "t", "--all"), "name topics, or give --all"),
+        (("quotas", "set", "producer_byte_rate=1"), "give --user, --client or --ip"),
+        (("quotas", "set", "--user", "u", "--ip", "::1", "producer_byte_rate=1"), "give --ip without --user"),
+        (("quotas", "set", "--user", "u", "producer_byte_rate=much"), "producer_byte_rate=much: not a number"),
+        (("quotas", "set", "--user", "u", "producer_byte_rate"), "is not a setting; write NAME=VALUE"),
+        (("quotas", "set", "--user", "u", "--default-user", "a=1"), "not allowed with argument"),
         (("log-dirs", "move", "t", "--broker", "1"), "required: --to"),
         (("reassign", "plan", "--brokers", "1", "--without", "2"), "not allowed with argument"),
         (("reassign", "plan", "--brokers", "one"), "invalid list of broker ids value: 'one'"),
@@ -175,12 +205,19 @@ def test_an_assignment_names_brokers_per_partition():
         ("@1700000000000", Place(Kind.TIME, 1_700_000_000_000)),
         ("@2023-11-14T22:13:20", Place(Kind.TIME, 1_700_000_000_000)),
         ("@2023-11-14T23:13:20+01:00", Place(Kind.TIME, 1_700_000_000_000)),
+        ("2023-11-14T22:13:20", Place(Kind.TIME, 1_700_000_000_000)),
+        ("2023-11-14", Place(Kind.TIME, 1_699_920_000_000)),
+        ("-1h", Place(Kind.TIME, NOW_MS - 3_600_000)),
+        ("-1h30m", Place(Kind.TIME, NOW_MS - 5_400_000)),
+        ("-2w", Place(Kind.TIME, NOW_MS - 14 * 86_400_000)),
+        ("-250ms", Place(Kind.TIME, NOW_MS - 250)),
     ],
 )
 def test_places_to_start(text, place):
-    assert parse_place(text) == place
+    assert parse_place(text, NOW_MS) == place
 
 
-def test_a_place_that_is_none_is_refused():
-    with pytest.raises(CommandError):
-        parse_place("+3")
+@pytest.mark.parametrize("text", ["+3", "-1y", "-h", "1h", "now-1h", ""])
+def test_a_place_that_is_none_is_refused(text):
+    with pytest.raises(CommandError, match="not a place"):
+        parse_place(text, NOW_MS)

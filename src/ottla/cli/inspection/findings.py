@@ -9,7 +9,7 @@ from ottla.ids import TopicPartition
 from ottla.records.batch import BatchHeader, Record
 from ottla.storage.epochs import EpochStart
 from ottla.storage.index import AbortedTransaction, OffsetPosition, TimestampOffset
-from ottla.storage.producer_state import Producer
+from ottla.storage.producer_state import ProducerEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ Finding = (
     | OffsetPosition
     | TimestampOffset
     | AbortedTransaction
-    | Producer
+    | ProducerEntry
     | EpochStart
     | CheckpointOffset
     | UUID

@@ -1,4 +1,4 @@
-"""Goes through a segment file in bounded memory and tells what its batches hold and what is wrong with them."""
+"""Reads a segment file in bounded memory: what its batches hold and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class SegmentWalk:
         return all(piece.count(0) == len(piece) for _, piece in self._pieces(position))
 
     def _next_sound_batch(self, position: int) -> int | None:
-        """Where a batch with a right checksum begins again. Its magic, a 2 at byte 16, tells where to look."""
+        """Where a batch with a right checksum begins again. Its magic, a 2 at byte 16, shows where to look."""
         for start, piece in self._pieces(position, overlap=batch.HEADER_BYTES):
             at = piece.find(_MAGIC_BYTE, MAGIC_AT)
             while at >= 0:

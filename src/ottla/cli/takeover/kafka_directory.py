@@ -153,9 +153,9 @@ def _take_metadata(found: KafkaDirectory, log: MetadataLog, logs: Mapping[TopicP
         found.notes.append(
             f"{shared} partitions have replicas on other brokers, which stay as they are and fall behind"
         )
-    strangers = [str(partition) for partition in logs if partition not in known]
-    if strangers:
-        found.notes.append(f"{_some(strangers)} are of no topic and will be set aside (…-stray)")
+    unknown = [str(partition) for partition in logs if partition not in known]
+    if unknown:
+        found.notes.append(f"{_some(unknown)} are of no topic and will be set aside (…-stray)")
     for what, count in sorted(log.left_out.items()):
         found.notes.append(f"{what} are not taken over ({count} records)")
     found.configs = {key: settings for key, settings in log.configs.items() if settings}
