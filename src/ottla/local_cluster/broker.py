@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from ottla.local_cluster.private_files import write_private
 from ottla.local_cluster.process import ServerProcess
 
 HOST: Final = "127.0.0.1"
@@ -20,13 +21,21 @@ class BrokerProcess:
     """One broker. Its settings, its data and its log are in `directory`."""
 
     def __init__(
-        self, broker_id: int, directory: Path, port: int, settings: Mapping[str, str], zookeeper_connect: str = ""
+        self,
+        broker_id: int,
+        directory: Path,
+        port: int,
+        settings: Mapping[str, str],
+        zookeeper_connect: str = "",
+        *,
+        protocol: str = "PLAINTEXT",
     ) -> None:
         self.broker_id = broker_id
         self.directory = directory
         self.port = port
         self._settings = settings
         self._zookeeper_connect = zookeeper_connect
+        self._protocol = protocol
         self.process = ServerProcess(f"broker {broker_id}", directory / "broker.log")
 
     @property
@@ -34,17 +43,18 @@ class BrokerProcess:
         return f"{HOST}:{self.port}"
 
     def launch(self) -> None:
-        """Starts the process; `wait_ready` tells when it serves."""
+        """Starts the process; `wait_ready` waits until it serves."""
         self.directory.mkdir(parents=True, exist_ok=True)
         properties = self.directory / "server.properties"
         settings = {
             "broker.id": str(self.broker_id),
-            "listeners": f"PLAINTEXT://{self.address}",
+            "listeners": f"{self._protocol}://{self.address}",
             "log.dirs": str(self.directory / "data"),
             **({"zookeeper.connect": self._zookeeper_connect} if self._zookeeper_connect else {}),
             **self._settings,
         }
-        properties.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in settings.items()))
+        text = "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
+        write_private(properties, text.encode())  # there may be passwords in it
         self.process.launch([sys.executable, "-m", "ottla", "serve", str(properties)])
 
     def is_ready(self) -> bool:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ottla.errors import ConfigError
+from ottla.local_cluster.private_files import write_private
 
 DAYS_DEFAULT = 365
 AUTHORITY = "ca"
@@ -46,7 +46,7 @@ class Authority:
             return
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._certificate = self._signed(self._name(name), self._key, None, is_authority=True)
-        _write_secret(key_file, self._pem_of_key(self._key))
+        write_private(key_file, self._pem_of_key(self._key))
         self.truststore.write_bytes(self._pem_of(self._certificate))
 
     def create(self, name: str, hosts: Sequence[str] = (), *, days: int | None = None) -> CertificateFiles:
@@ -54,7 +54,7 @@ class Authority:
         key = self._ec.generate_private_key(self._ec.SECP256R1())
         certificate = self._signed(self._name(name), key, hosts, days=days)
         keystore = self._directory / f"{name}.pem"
-        _write_secret(keystore, self._pem_of_key(key) + self._pem_of(certificate) + self._pem_of(self._certificate))
+        write_private(keystore, self._pem_of_key(key) + self._pem_of(certificate) + self._pem_of(self._certificate))
         return CertificateFiles(keystore, self.truststore)
 
     def _signed(
@@ -120,13 +120,6 @@ class Authority:
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
             )
         )
-
-
-def _write_secret(path: Path, content: bytes) -> None:
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(content)
 
 
 def _cryptography() -> tuple[Any, Any, Any, Any]:

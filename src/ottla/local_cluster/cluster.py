@@ -4,6 +4,7 @@ cluster.json            its layout: brokers, ports, settings (`layout.py`)
 running.json            its processes (`running.py`)
 lock                    held by whoever starts or stops something
 zookeeper/1/, broker-1/ files, configuration and log of each
+security/               keys and passwords, where it was made with them (`security.py`)
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from ottla.local_cluster.broker import BrokerProcess
 from ottla.local_cluster.layout import Layout, Wanted, decide_layout, read_layout, write_layout
 from ottla.local_cluster.process import ProcessIdentity, ServerProcess, identity_of
 from ottla.local_cluster.running import Running, read_running, write_running
+from ottla.local_cluster.security import PROTOCOL, ClusterSecurity, make_security
 from ottla.local_cluster.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, jars_directory
 from ottla.net.ports import free_ports
 
 LOCK_NAME: Final = "lock"
+SECURITY_DIRECTORY: Final = "security"
 
 Server = ZooKeeperServer | BrokerProcess
 
@@ -38,18 +41,30 @@ class LocalCluster:
     def __init__(self, directory: Path, layout: Layout) -> None:
         self.directory = directory
         self.layout = layout
+        self.security = ClusterSecurity(directory / SECURITY_DIRECTORY) if layout.is_secure else None
+        self.is_new = False  # made by this very call
+        security = self.security
         self.zookeepers: list[ZooKeeperServer] = []
         connect = ""
+        settings: dict[str, str] = {} if security is None else security.broker_settings()
         if layout.zookeepers:
-            ensemble = ZooKeeperEnsemble(directory / "zookeeper", layout.zookeepers, ports=layout.zookeeper_ports)
+            ensemble = ZooKeeperEnsemble(
+                directory / "zookeeper",
+                layout.zookeepers,
+                ports=layout.zookeeper_ports,
+                settings=None if security is None else security.zookeeper_settings(),
+                java_options=() if security is None else security.java_options(),
+            )
             self.zookeepers, connect = ensemble.servers, ensemble.connect
+            settings |= {} if security is None else security.of_zookeeper()
         self.brokers = [
             BrokerProcess(
                 place.broker_id,
                 directory / f"broker-{place.broker_id}",
                 place.port,
-                layout.broker_settings(),
+                {**settings, **layout.broker_settings()},
                 connect,
+                protocol="PLAINTEXT" if security is None else PROTOCOL,
             )
             for place in layout.brokers
         ]
@@ -76,8 +91,12 @@ class LocalCluster:
         )
         if layout.zookeepers:
             jars_directory()  # says what is missing before anything is made
+        if before is None and layout.is_secure:
+            make_security(directory / SECURITY_DIRECTORY)
         write_layout(directory, layout)
-        return cls(directory, layout)
+        cluster = cls(directory, layout)
+        cluster.is_new = before is None
+        return cluster
 
     @property
     def supervisor(self) -> ProcessIdentity | None:
@@ -98,7 +117,7 @@ class LocalCluster:
         return [server.process for server in self.servers]
 
     def ended(self) -> list[ServerProcess]:
-        """Processes that were started and have ended without having been told to."""
+        """Processes that were started and have ended by themselves."""
         return [process for process in self.processes if process.identity is not None and not process.is_alive()]
 
     @contextmanager

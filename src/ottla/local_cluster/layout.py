@@ -41,13 +41,14 @@ class Layout:
     brokers: tuple[BrokerPlace, ...]
     zookeeper_ports: tuple[int, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    is_secure: bool = False  # with the secrets of `security.py`
 
     @property
     def zookeepers(self) -> int:
         return len(self.zookeeper_ports) // PORTS_PER_ZOOKEEPER
 
     def broker_settings(self) -> dict[str, str]:
-        """What every broker is told: replication that this many brokers can hold, then what the user wants."""
+        """The settings of every broker: replication that this many brokers can hold, then what the user wants."""
         replicas = min(REPLICAS_MAX, len(self.brokers))
         # With three replicas one may be lost without losing writes; with two that would stop them.
         in_sync = 2 if replicas == REPLICAS_MAX else 1
@@ -71,12 +72,13 @@ def _of_zookeeper() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What somebody asks for; None takes what there is, or the default."""
+    """What somebody asks for; None takes what exists, or the default."""
 
     brokers: int | None = None
     zookeepers: int | None = None
     port: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    is_secure: bool = False
 
 
 def decide_layout(
@@ -110,6 +112,7 @@ def _new(wanted: Wanted, free_ports: Callable[[int], list[int]]) -> Layout:
             [each for each in free_ports(needed + count) if not port <= each < port + count][:needed] if needed else ()
         ),
         dict(wanted.settings),
+        wanted.is_secure,
     )
 
 
@@ -128,6 +131,8 @@ def _changed(existing: Layout, wanted: Wanted, *, is_running: bool) -> Layout:
         raise ConfigError(
             f"--zookeepers {wanted.zookeepers}: this cluster has {existing.zookeepers}, and their number cannot change"
         )
+    if wanted.is_secure and not existing.is_secure:
+        raise ConfigError("--secure: this cluster was made without it, and is open; name another --data")
     count = len(existing.brokers) if wanted.brokers is None else wanted.brokers
     if count < len(existing.brokers):
         raise ConfigError(
@@ -145,6 +150,7 @@ def _changed(existing: Layout, wanted: Wanted, *, is_running: bool) -> Layout:
         tuple(BrokerPlace(broker_id, port + number) for number, broker_id in enumerate(ids)),
         existing.zookeeper_ports,
         {**existing.settings, **wanted.settings},
+        existing.is_secure,
     )
 
 
@@ -159,6 +165,7 @@ def read_layout(directory: Path) -> Layout | None:
             tuple(BrokerPlace(each["broker_id"], each["port"]) for each in document["brokers"]),
             tuple(document["zookeeper_ports"]),
             document["settings"],
+            bool(document.get("is_secure", False)),
         )
     except FileNotFoundError:
         return None
@@ -172,6 +179,7 @@ def write_layout(directory: Path, layout: Layout) -> None:
         "brokers": [{"broker_id": each.broker_id, "port": each.port} for each in layout.brokers],
         "zookeeper_ports": list(layout.zookeeper_ports),
         "settings": dict(layout.settings),
+        "is_secure": layout.is_secure,
     }
     replace_text(directory / FILE_NAME, json.dumps(document, indent=2) + "\n")
 

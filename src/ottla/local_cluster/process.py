@@ -1,4 +1,4 @@
-"""A program that runs beside us, and how it is told from any other that has its number later.
+"""A program that runs beside us, and how it is told apart from a later one with the same process id.
 
 A process number is used again once its process is gone. So a process is known by its number *and* by the moment when it
 started, and nothing is signalled unless both are right: what a file says was running may long be somebody else.
@@ -88,7 +88,7 @@ def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:
 
 
 class ServerProcess:
-    """A program that serves until it is told to stop, with a log; started by us, or by a call before us."""
+    """A program that serves until it is stopped, with a log; started by us, or by a call before us."""
 
     def __init__(self, name: str, log: Path, identity: ProcessIdentity | None = None) -> None:
         self.name = name
@@ -156,7 +156,7 @@ class ServerProcess:
         if not self.is_alive():
             self.forget()
             return True
-        self.send(signal.SIGCONT)  # one that is paused would not hear of it
+        self.send(signal.SIGCONT)  # one that is paused would not get it
         self.send(number)
         deadline = time.monotonic() + timeout_s
         while self.is_alive() and time.monotonic() < deadline:

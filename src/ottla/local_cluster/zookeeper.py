@@ -78,7 +78,7 @@ class ZooKeeperServer:
         return f"{HOST}:{self.client_port}"
 
     def launch(self) -> None:
-        """Starts the process; `wait_ready` tells when it serves."""
+        """Starts the process; `wait_ready` waits until it serves."""
         data = self.directory / "data"
         data.mkdir(parents=True, exist_ok=True)
         (data / "myid").write_text(f"{self.server_id}\n")

@@ -1,9 +1,9 @@
 """Runs a decide/apply machine: carries out what it decides, on a journal that makes records durable.
 
 A request goes through in one turn where the journal commits at once: decide, append, apply, reply, perform. Otherwise
-replies and effects wait until everything the machine had applied is committed, so that nobody is told what could still
-be lost; that holds for readers as well. A machine is plain Python over values. This is its shell: tickets, timers,
-waiting.
+replies and effects wait until everything the machine had applied is committed, so that nothing is answered that could
+still be lost; that holds for readers as well. A machine is plain Python over values. This is its shell: tickets,
+timers, waiting.
 
 Each decision is a batch of its own, written before the next one is made: what a machine builds on is in its journal.
 Sharing batches would save less than waiting for them costs: docs/decisions/0011-a-batch-for-each-decision.md.
@@ -169,7 +169,7 @@ class Runner(Generic[MachineType]):
         self.carry_out(self.machine.loaded(now_ms), now_ms)
 
     def now_ms(self) -> int:
-        """The moment of a decision; the machine hears what the wall clock says at it."""
+        """The time of a decision; the machine also gets the wall clock's time at it."""
         now_ms = self._clock.steady_ms()
         self.machine.wall_ahead_ms = self._clock.now_ms() - now_ms
         return now_ms
@@ -258,7 +258,7 @@ class Runner(Generic[MachineType]):
         self._perform(effects)
 
     def _give_up_overdue(self) -> None:
-        """The records may be committed later: whoever asked is told to ask again, as after a lost connection."""
+        """The records may be committed later: the caller has to ask again, as after a lost connection."""
         uncommitted, now = self._uncommitted, self._loop.time()
         has_effects = False
         while uncommitted and uncommitted[0].give_up_at <= now:
@@ -273,7 +273,7 @@ class Runner(Generic[MachineType]):
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
-        """Wakes up at the machine's next deadline. One that moved away is met early and set anew: that is cheaper."""
+        """Wakes up at the machine's next deadline. One that moved to later is met early and set again: cheaper."""
         deadline_ms = self.machine.next_deadline_ms
         if deadline_ms is None or self.is_over or (self._timer is not None and self._timer_ms <= deadline_ms):
             return
@@ -301,7 +301,7 @@ class Runner(Generic[MachineType]):
     # -- ending --------------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Gives the machine up: everybody who waits is told to look elsewhere."""
+        """Gives the machine up: every request that waits is answered with NOT_COORDINATOR."""
         self.is_over = True
         if self._timer is not None:
             self._timer.cancel()

@@ -3,7 +3,7 @@
 A waiter checks its condition, waits for any of the signals that could change it, and checks again. A signal carries no
 value and may fire for nothing, so nobody can rely on what it saw before the wait. Firing without waiters costs nothing.
 
-Whoever waits for one of thousands uses a `Watch`: it is set up once, and tells which of them fired, so that only those
+Whoever waits for one of thousands uses a `Watch`: it is set up once, and says which of them fired, so that only those
 are looked at again.
 """
 
@@ -54,7 +54,7 @@ class Watch:
         self._waiter: asyncio.Future[bool] | None = None
 
     def add(self, place: int, signal: Signal, seen_count: int) -> None:
-        """Watches a signal, once; `seen_count` is its count when what it tells of was last looked at."""
+        """Watches a signal, once; `seen_count` is its count when the state behind it was last looked at."""
         signal._watches[self] = place
         self._signals.append(signal)
         if signal.count != seen_count:

@@ -23,7 +23,7 @@ class Tasks:
         task.add_done_callback(self._ended)
 
     def every(self, name: str, seconds: Callable[[], float], work: Callable[[], Awaitable[None]]) -> None:
-        """Does `work` again and again; the pause is asked for anew each time, because settings change."""
+        """Does `work` again and again; the pause is asked for each time, because settings change."""
         self.start(name, self._repeat(name, seconds, work))
 
     @staticmethod
@@ -33,7 +33,7 @@ class Tasks:
             try:
                 await work()
             except Exception:
-                # One bad round must not end retention or flushing for good: it is told, and tried again.
+                # One bad round must not end retention or flushing for good: it is logged, and tried again.
                 logger.exception("the background task %s failed; it continues", name)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

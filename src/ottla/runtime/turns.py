@@ -36,7 +36,7 @@ STEP = 16  # things of a few microseconds each that are done between two looks a
 
 
 class Turns:
-    """Whose turn it is on one loop. `timer` tells seconds; a simulation counts looks at it instead."""
+    """Whose turn it is on one loop. `timer` returns seconds; a simulation counts looks at it instead."""
 
     __slots__ = ("_line", "timer")
 

@@ -26,6 +26,7 @@ class Counters:
     """A small machine: counters by name, a request that parks until a time, and a memory of what was refused."""
 
     def __init__(self) -> None:
+        self.wall_ahead_ms = 0
         self.counts: dict[str, int] = {}
         self.in_transaction: dict[int, list[str]] = {}
         self.parked: list[tuple[int, Ticket]] = []
