@@ -17,10 +17,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 import ottla.spark
 from ottla.errors import ConfigError
+from ottla.spark import class_archive
 from ottla.spark.installation import check_installation
 from ottla.testing.apache_kafka import KAFKA_4, ApacheKafka, KafkaBroker, missing_programs
 from ottla.testing.broker import Broker
@@ -29,6 +30,8 @@ from ottla.testing.spark_connector import connector_jars
 
 WAIT_S = 120.0
 POLL_S = 0.05
+# These brokers live for many minutes, and `send` stamps records with times of years ago.
+KEPT_FOR_EVER = {"log.retention.ms": "-1"}
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +59,7 @@ def spark(
     java: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
     """The session of all tests: two cores of this machine, everything it writes in a temporary directory."""
+    class_archive.find_or_make()  # these tests start many drivers
     home = tmp_path_factory.mktemp("spark")
     config = {
         "spark.sql.shuffle.partitions": "2",
@@ -80,7 +84,7 @@ def spark(
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
     """One broker beside this process for all tests that name their topics apart and do not harm it."""
-    with Broker({"num.partitions": "2"}, in_process=False) as running:
+    with Broker({"num.partitions": "2", **KEPT_FOR_EVER}, in_process=False) as running:
         yield running
 
 
@@ -88,7 +92,7 @@ def broker() -> Iterator[Broker]:
 def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if missing := missing_programs():
         pytest.skip(f"Apache Kafka needs {' and '.join(missing)}, not installed here")
-    with KafkaBroker(ApacheKafka.resolve(KAFKA_4), tmp_path_factory.mktemp("kafka")) as running:
+    with KafkaBroker(ApacheKafka.resolve(KAFKA_4), tmp_path_factory.mktemp("kafka"), KEPT_FOR_EVER) as running:
         yield running.bootstrap
 
 
@@ -155,7 +159,9 @@ def receive() -> Callable[[str, str], list[Row]]:
                 assert message is not None, f"nothing more came of {topic}-{number} after {offset} of {end}"
                 assert message.error() is None, message.error()
                 rows.append((message.key(), message.value()))
-                offset = message.offset() + 1
+                at = message.offset()
+                assert at is not None
+                offset = at + 1
         consumer.close()
         return rows
 

@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.usefixtures("java")
 @pytest.mark.parametrize("demo", ["demo.py", "demo_cluster.py"])
 def test_the_demo_accounts_for_every_event(tmp_path: Path, demo: str) -> None:
-    command = [sys.executable, EXAMPLES / demo, "4"]
+    command = [sys.executable, str(EXAMPLES / demo), "4"]
     done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all accounted for" in done.stdout

@@ -177,7 +177,7 @@ def test_generated_streams_read_the_same_and_leave_the_same_offsets(
     options = {"subscribe": topic, "startingOffsets": rng.choice(["earliest", drawn_offsets(rng, history)])}
     options |= {"maxOffsetsPerTrigger": str(rng.randint(5, 40)), "failOnDataLoss": "false"}
     options |= {"kafka.isolation.level": rng.choice(["read_committed", "read_uncommitted"])}
-    found = {}
+    found: dict[str, Any] = {}
     for form in FORMATS:
         table, checkpoint = str(tmp_path / f"{form}-table"), tmp_path / f"{form}-checkpoint"
         stream = spark.readStream.format(form).option("kafka.bootstrap.servers", servers).options(**options).load()

@@ -47,7 +47,9 @@ def produce_numbers(broker: Broker) -> None:
         subprocess.run(command, input=text, text=True, check=True, timeout=TIMEOUT_S)
 
 
-@pytest.mark.parametrize("page", ["spark-streaming.md", "spark-from-kafka.md", "spark-testing.md", README])
+@pytest.mark.parametrize(
+    "page", ["spark-streaming.md", "spark-from-kafka.md", "spark-testing.md", "spark-jobs.md", README]
+)
 def test_a_page_runs_from_top_to_bottom(spark: SparkSession, own_broker: Broker, page: str, tmp_path: Path) -> None:
     names: dict[str, object] = {"__name__": "guide"}
     if page == README:

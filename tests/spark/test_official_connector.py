@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +34,7 @@ def batch(spark: SparkSession, form: str, servers: str, **options: str) -> DataF
     return spark.read.format(form).option("kafka.bootstrap.servers", servers).options(**options).load()
 
 
-def rows_of(frame: DataFrame) -> list[tuple[object, ...]]:
+def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in frame.collect()), key=lambda row: (row[2], row[3], row[4]))
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 import ottla.spark
 from ottla.cli.main import main
-from ottla.client.pipelines import PipelineReport, PipelineState, read_reports
+from ottla.client.admin.blocking import Admin
+from ottla.client.pipelines import PipelineReport, PipelineState
 from ottla.testing.spark import PipelineTest
 from ottla.testing.waiting import wait_until
 
@@ -53,8 +54,13 @@ def test_the_error_of_a_query_ends_the_wait(pipelines: PipelineTest, topic: str,
         pipelines.run_until_caught_up(query)
 
 
+def reports_of(pipelines: PipelineTest) -> list[PipelineReport]:
+    with Admin(bootstrap_servers=pipelines.bootstrap_servers) as admin:
+        return admin.list_pipelines()
+
+
 def reports(pipelines: PipelineTest) -> dict[str, PipelineReport]:
-    return {each.name: each for each in pipelines.client.wait(read_reports(pipelines.client.cluster))}
+    return {each.name: each for each in reports_of(pipelines)}
 
 
 def test_every_batch_is_reported_and_shown(

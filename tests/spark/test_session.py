@@ -33,4 +33,4 @@ def test_workers_run_this_python_and_freeze_what_their_first_task_loaded(spark: 
 
 
 def test_the_classes_come_from_the_archive(spark: SparkSession) -> None:
-    assert "-XX:SharedArchiveFile=" in spark.conf.get("spark.driver.extraJavaOptions")
+    assert "-XX:SharedArchiveFile=" in (spark.conf.get("spark.driver.extraJavaOptions") or "")

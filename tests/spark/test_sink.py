@@ -6,14 +6,14 @@ import os
 import time
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from ottla.records import batch
 from ottla.records.layout import Compression
@@ -30,7 +30,7 @@ class Found(NamedTuple):
     partition: int
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, bytes | None]]
+    headers: Any
     timestamp: int
 
 
@@ -47,7 +47,9 @@ def records_of(servers: str, topic: str) -> list[Found]:
             assert message is not None, f"nothing more came of {topic}-{number} after {offset} of {end}"
             assert message.error() is None, message.error()
             found.append(Found(number, message.key(), message.value(), message.headers() or [], message.timestamp()[1]))
-            offset = message.offset() + 1
+            at = message.offset()
+            assert at is not None
+            offset = at + 1
     consumer.close()
     return found
 
@@ -110,7 +112,7 @@ def test_a_partition_may_be_named_row_by_row_and_null_leaves_it_to_the_key(spark
 
 def test_other_columns_are_left_alone(spark, broker, topic):
     write(spark.range(3).selectExpr("id", "cast(id as string) AS value", "id * 2 AS twice"), broker, topic)
-    assert sorted(record.value for record in records_of(broker.bootstrap_servers, topic)) == [b"0", b"1", b"2"]
+    assert sorted(record.value or b"" for record in records_of(broker.bootstrap_servers, topic)) == [b"0", b"1", b"2"]
 
 
 def test_a_frame_without_rows_is_written_without_asking_a_broker(spark):
@@ -127,7 +129,7 @@ def test_every_row_may_name_its_topic_and_the_option_overrules_it(spark, broker,
     write(frame, broker)
     for name in topics:
         expected = sorted(value.encode() for row_topic, value in rows if row_topic == name)
-        assert sorted(record.value for record in records_of(broker.bootstrap_servers, name)) == expected
+        assert sorted(record.value or b"" for record in records_of(broker.bootstrap_servers, name)) == expected
     write(frame, broker, f"{topic}-all")
     assert len(records_of(broker.bootstrap_servers, f"{topic}-all")) == 30
 

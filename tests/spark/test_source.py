@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from confluent_kafka.admin import NewTopic as NewKafkaTopic
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamReader, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 import ottla
 from ottla.ids import TopicPartition
@@ -100,7 +101,8 @@ def test_only_the_columns_that_are_asked_for_are_there(
     send(broker.bootstrap_servers, topic, range(10))
     frame = table(spark, broker, topic, columns="value,offset")
     assert frame.columns == ["value", "offset"]
-    assert frame.agg({"offset": "max"}).first()[0] == 4
+    (largest,) = frame.agg({"offset": "max"}).collect()
+    assert largest[0] == 4
 
 
 @pytest.fixture(params=["true"])

@@ -79,7 +79,7 @@ class Topic:
     def send(self, count: int, partition: int = 0, **settings: Any) -> None:
         producer = Producer({"bootstrap.servers": self.servers, **settings}) if settings else self._producer
         for number in range(count):
-            headers = [("number", b"%d" % number)] if number % 2 else None
+            headers: Any = [("number", b"%d" % number)] if number % 2 else None
             producer.produce(
                 self.name, b"value %d" % number, b"key", partition, timestamp=T + number * 1000, headers=headers
             )
@@ -148,7 +148,8 @@ def test_append_time_is_told_from_create_time_in_one_batch(orders: Topic, admin:
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_codec_is_read_and_batches_are_cut_at_the_bounds(orders: Topic, codec: str) -> None:
     orders.create(1)
-    orders.send(500, **{"compression.type": codec, "linger.ms": 50})
+    settings: dict[str, Any] = {"compression.type": codec, "linger.ms": 50}
+    orders.send(500, **settings)
     bounds = {"startingOffsets": json.dumps(orders.offsets(100)), "endingOffsets": json.dumps(orders.offsets(402))}
     found = rows(orders.batch(rowsPerBatch="120", **bounds))
     assert [row["offset"] for row in found] == list(range(100, 402))
@@ -701,6 +702,7 @@ def test_a_small_batch_travels_with_its_plan(orders: Topic) -> None:
     end = reader.latestOffset(start, ReadAllAvailable())
     task_count, found = planned(reader, start, end)
     assert task_count == 1
+    assert found is not None
     assert places(found) == [(0, number) for number in range(5)] + [(2, number) for number in range(5)]
     assert found == rows(reader, start, end)
     assert reader.reportLatestOffset() == end

@@ -59,13 +59,13 @@ def servers(broker: Broker) -> dict[str, str]:
     return {"kafka.bootstrap.servers": broker.bootstrap_servers}
 
 
-def rows_of(path: Path, *columns: str) -> list[tuple]:
+def rows_of(path: Path | str, *columns: str) -> list[tuple]:
     """As another program reads them: through deltalake alone."""
     table = deltalake.DeltaTable(str(path)).to_pyarrow_table()
     return sorted(tuple(row[name] for name in columns) for row in table.to_pylist())
 
 
-def marked(path: Path, query: str) -> int | None:
+def marked(path: Path | str, query: str) -> int | None:
     return deltalake.DeltaTable(str(path)).transaction_version(query)
 
 

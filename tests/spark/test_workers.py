@@ -12,6 +12,7 @@ from ottla.client.blocking import Blocking
 from ottla.client.errors import TimedOutError
 from ottla.client.metadata import ClientOptions
 from ottla.net.client import ConnectionOptions
+from ottla.spark import workers
 from ottla.spark.workers import CLIENTS_MAX, IDLE_S, Clients, client_for
 from ottla.testing.broker import Broker
 from ottla.testing.ports import free_port
@@ -108,6 +109,18 @@ def test_a_broker_that_comes_a_little_later_is_waited_for(tmp_path):
     clients.close()
     starting.join()
     broker.stop()
+
+
+def test_an_address_that_never_worked_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "FIRST_CONTACT_S", 0.1)
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        address = "{}:{}".format(*place.getsockname())
+        with (
+            pytest.raises(TimedOutError, match=f"given up after 0.1 s: {address}"),
+            Clients().client_for(address, ClientOptions(timeout_s=60.0), is_first_contact=True),
+        ):
+            pass
 
 
 def test_no_broker_is_told_within_the_time_that_was_given():

@@ -2,8 +2,12 @@
 
 Java 17 makes one when a program ends (`-XX:ArchiveClassesAtExit`). So it is made once, by a small Spark program of its
 own that uses what streams use, for each version of Java and installation of Spark, and kept in the user's cache
-directory. Making it is bounded in time, done by one process at a time, and no reason for anything to fail: without an
-archive, or with one that does not fit after all, Spark starts as it always did, only slower.
+directory. That takes the time of two or three starts and 200 MB of disk, so it is done on request:
+
+    python -m ottla.spark.class_archive
+
+Making it is bounded in time, done by one process at a time, and no reason for anything to fail: without an archive, or
+with one that does not fit after all, Spark starts as it always did, only slower. Those that are not used go away.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.runtime.cache import cache_directory
+from ottla.spark import compat
 from ottla.spark.installation import find_java
 from ottla.spark.worker_python import worker_python
 
@@ -34,7 +39,8 @@ MAKING_TIMEOUT_S: Final = 300
 ENDING_TIMEOUT_S: Final = 60
 # After a failure the next attempt waits this long: a start-up must not pay for it each time.
 RETRY_AFTER_S: Final = 24 * 3600
-ARCHIVES_MAX: Final = 3  # about 150 MB each; older ones go
+ARCHIVES_MAX: Final = 3  # about 200 MB each; those that were not used for the longest time go
+UNUSED_MAX_S: Final = 30 * 24 * 3600  # after which one goes anyway
 # An archive that does not fit is left aside without a word.
 QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
@@ -43,18 +49,41 @@ def java_options(archive: Path) -> str:
     return f"-XX:SharedArchiveFile={archive} {QUIET}"
 
 
+def find() -> Path | None:
+    """The archive for the Java and the Spark that are installed here, if somebody has made it."""
+    try:
+        archive = _place()
+        if _is_used(archive):
+            return archive
+        log.info("Spark would start faster with an archive of its classes: python -m ottla.spark.class_archive")
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning("Spark starts without a class archive: %s", error)
+    return None
+
+
 def find_or_make() -> Path | None:
     """The archive for the Java and the Spark that are installed here; None where there cannot be one."""
     try:
-        directory = cache_directory() / "spark"
-        directory.mkdir(parents=True, exist_ok=True)
-        archive = directory / f"{_key()}.jsa"
-        if archive.exists():
-            return archive
-        return _make(archive)
+        (cache_directory() / "spark").mkdir(parents=True, exist_ok=True)
+        archive = _place()
+        return archive if _is_used(archive) else _make(archive)
     except (OSError, subprocess.SubprocessError) as error:
         log.warning("Spark starts without a class archive: %s", error)
         return None
+
+
+def _place() -> Path:
+    return cache_directory() / "spark" / f"{_key()}.jsa"
+
+
+def _is_used(archive: Path) -> bool:
+    """Whether it is there; that it was asked for is kept as its time, which says which ones may go."""
+    try:
+        os.utime(archive)
+    except FileNotFoundError:
+        return False
+    _remove_old(archive.parent)
+    return True
 
 
 def _key() -> str:
@@ -122,9 +151,11 @@ def _only_one(path: Path) -> Iterator[bool]:
 
 
 def _remove_old(directory: Path) -> None:
-    archives = sorted(directory.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
-    for archive in archives[:-ARCHIVES_MAX]:
-        archive.unlink(missing_ok=True)
+    """Removes what was not used for long. A Java that runs on one keeps it until it ends."""
+    ages = {path: time.time() - path.stat().st_mtime for path in directory.glob("*.jsa")}
+    for place, archive in enumerate(sorted(ages, key=ages.__getitem__)):
+        if place >= ARCHIVES_MAX or ages[archive] > UNUSED_MAX_S:
+            archive.unlink(missing_ok=True)
 
 
 # -- the program that makes it -----------------------------------------------------------------------------------------
@@ -143,8 +174,7 @@ def _use_spark(target: Path) -> None:
         .config("spark.driver.extraJavaOptions", f"-XX:ArchiveClassesAtExit={target} -XX:TieredStopAtLevel=1 {QUIET}")
         .getOrCreate()
     )
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None, "this program starts Java by itself"
+    java = compat.java_process(spark)
     spark.range(10).write.parquet(str(scratch / "input"))
     stream = spark.readStream.schema("id long").parquet(str(scratch / "input"))
     parsed = stream.select(functions.from_json(functions.lit('{"a": 1}'), "a int").alias("json"), "id").withColumn(
@@ -160,8 +190,9 @@ def _use_spark(target: Path) -> None:
     _read_from_python(spark)
     spark.stop()
     # Java ends when its input does, and makes the archive then.
-    gateway.proc.stdin.close()
-    gateway.proc.wait(ENDING_TIMEOUT_S)
+    assert java.stdin is not None
+    java.stdin.close()
+    java.wait(ENDING_TIMEOUT_S)
 
 
 def _read_from_python(spark: SparkSession) -> None:
@@ -184,5 +215,16 @@ def _read_from_python(spark: SparkSession) -> None:
     spark.read.format("Source").load().collect()
 
 
+def main() -> int:
+    """Without an argument: makes the archive of this installation. With a path: the program that does it."""
+    if len(sys.argv) > 1:
+        _use_spark(Path(sys.argv[1]))
+        return 0
+    logging.basicConfig(format="%(message)s")
+    archive = find_or_make()
+    print(archive or "there is no archive; Spark starts without it")
+    return 0 if archive else 1
+
+
 if __name__ == "__main__":
-    _use_spark(Path(sys.argv[1]))
+    sys.exit(main())

@@ -9,13 +9,16 @@ pyspark is imported where it is needed: what a session would set can be asked fo
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSourceStreamReader
 
 CHECKED_RELEASES: Final = frozenset({"4.3"})
@@ -26,6 +29,10 @@ FILE_CHECKPOINT_MANAGER: Final = (
 )
 # How the environment says that spark-submit has started a Java machine for this program already.
 GATEWAY_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
+# With it in the environment pyspark makes columns and expressions without Java, as it does for a server elsewhere.
+CONNECT_VARIABLE: Final = "SPARK_CONNECT_MODE_ENABLED"
+# What a client of a Connect server shows; Java and Python read it from the environment.
+TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 # The module of the process in which Spark asks for filters.
 PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -49,6 +56,14 @@ def is_java_running() -> bool:
     from pyspark import SparkContext
 
     return SparkContext._gateway is not None or GATEWAY_VARIABLE in os.environ
+
+
+def java_process(spark: SparkSession) -> subprocess.Popen[bytes]:
+    """The Java machine that this process has started for its session."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None, "this process started Java by itself"
+    java: subprocess.Popen[bytes] = gateway.proc
+    return java
 
 
 def is_pushing_filters() -> bool:
@@ -102,3 +117,25 @@ def _prefetching_reader() -> type | None:
     from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 
     return _SimpleStreamReaderWrapper
+
+
+# -- a client of the Connect server in this process --------------------------------------------------------------------
+
+
+@contextmanager
+def connected(server: SparkSession) -> Iterator[Any]:
+    """A session of Spark Connect with the server that `server` runs as a plugin, on whatever port it has."""
+    from pyspark import SparkContext
+    from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+    service = getattr(SparkContext._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    port = getattr(service, "MODULE$").localPort()
+    before = os.environ.get(CONNECT_VARIABLE)
+    os.environ[CONNECT_VARIABLE] = "1"  # functions and columns are then those of this session
+    remote = RemoteSession.builder.remote(f"sc://localhost:{port}").create()
+    try:
+        yield remote
+    finally:
+        remote.client.close()
+        if before is None:
+            del os.environ[CONNECT_VARIABLE]

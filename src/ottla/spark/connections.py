@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Final
 
+from ottla.client.blocking import Blocking
 from ottla.client.metadata import ClientOptions
 from ottla.net.client import ConnectionOptions
-from ottla.spark.options import ClientSettings
+from ottla.spark.options import ClientSettings, SourceOptions
+from ottla.spark.workers import client_for
 
 FRAME_SLACK_BYTES: Final = 64 * 1024  # of an answer, beside its records
 
 
+def client_of(
+    options: SourceOptions, purpose: str = "", *, is_first_contact: bool = False
+) -> AbstractContextManager[Blocking]:
+    """The client of this process for what a source reads; another `purpose` has connections of its own."""
+    settings = options.client
+    return client_for(
+        options.bootstrap_servers,
+        client_options(settings, purpose),
+        settings.security,
+        is_first_contact=is_first_contact,
+    )
+
+
 def client_options(settings: ClientSettings, purpose: str = "") -> ClientOptions:
-    """How to talk to brokers; another `purpose` has connections of its own."""
+    """How to talk to brokers."""
     return ClientOptions(
         connection=ConnectionOptions(
             client_id=f"{settings.client_id}-{purpose}" if purpose else settings.client_id,

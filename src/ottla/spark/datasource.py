@@ -78,4 +78,7 @@ class OttlaDataSource(DataSource):
     def _source_options(self, *, is_streaming: bool) -> SourceOptions:
         from ottla.spark import options
 
-        return options.parse(dict(self.options), is_streaming=is_streaming)
+        parsed = options.parse(dict(self.options), is_streaming=is_streaming)
+        if parsed.client.security is not None:
+            parsed.client.security.check_files()
+        return parsed

@@ -22,10 +22,12 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from ottla.client.blocking import Blocking
 from ottla.client.metadata import ClientOptions
 from ottla.client.pipelines import PipelineReport, PipelineState, ensure_topic, write_report
-from ottla.client.producing import BatchProducer, ProducerOptions
+from ottla.client.producer.over_cluster import ClusterProducer
 from ottla.errors import OttlaError
-from ottla.net.client import ConnectionOptions
+from ottla.net.client import ConnectionOptions, connect_tcp
 from ottla.runtime.clock import SystemClock
+from ottla.spark.option_reader import OptionReader
+from ottla.spark.security_options import Security, take_security
 from ottla.spark.stream_lag import lag
 
 if TYPE_CHECKING:
@@ -43,9 +45,12 @@ ERROR_CHARS_MAX: Final = 2000
 CLIENT: Final = ClientOptions(ConnectionOptions(client_id="ottla-spark-reports"))
 
 
-def report(spark: SparkSession, bootstrap_servers: str) -> PipelineListener:
-    """Reports all queries of a session from now on; `close` the result to stop that."""
-    listener = PipelineListener(spark, bootstrap_servers)
+def report(spark: SparkSession, bootstrap_servers: str, options: Mapping[str, str] | None = None) -> PipelineListener:
+    """Reports all queries of a session from now on; `close` the result to stop that.
+
+    options: those of a source or a sink; what they say of TLS and of the login is used here as well.
+    """
+    listener = PipelineListener(spark, bootstrap_servers, take_security(OptionReader(options or {}, {})))
     spark.streams.addListener(listener)
     return listener
 
@@ -82,20 +87,27 @@ def _ms(timestamp: str) -> int:
 class PipelineListener(StreamingQueryListener):
     """Sends a report after every batch and at the end of every query."""
 
-    def __init__(self, spark: SparkSession, bootstrap_servers: str) -> None:
+    def __init__(self, spark: SparkSession, bootstrap_servers: str, security: Security | None = None) -> None:
         self._session = spark
-        self._client = Blocking(bootstrap_servers, CLIENT).__enter__()
+        connector = connect_tcp if security is None else security.connector()
+        self._client = Blocking(bootstrap_servers, CLIENT, connector).__enter__()
         try:
             self._client.wait(ensure_topic(self._client.cluster))
         except BaseException:
             self._client.__exit__()
             raise
-        self._producer = BatchProducer(self._client.cluster, ProducerOptions(is_idempotent=False))
+        self._producer = ClusterProducer(self._client.cluster, enable_idempotence=False)
+        self._client.close_with(self._producer.close)
         self._last: dict[str, PipelineReport] = {}
-        # Spark calls from a thread of its own, also for a while after it was told not to.
-        self._lock = threading.Lock()
+        # Spark calls from a thread of its own, also for a while after the listener was removed.
+        self._lock = threading.Condition()
         self._is_closed = False
         self._sending: list[Future[None]] = []
+
+    def wait_for_ends(self, timeout_s: float) -> None:
+        """Waits until Spark has reported the end of every query whose start it reported; not for longer than that."""
+        with self._lock:
+            self._lock.wait_for(lambda: not self._last, timeout_s)
 
     def close(self) -> None:
         """Sends what is on its way, and no more."""
@@ -120,7 +132,9 @@ class PipelineListener(StreamingQueryListener):
         error = (event.exception or "")[:ERROR_CHARS_MAX]
         state = PipelineState.FAILED if error else PipelineState.STOPPED
         self._change(str(event.id), state, None, error)
-        self._last.pop(str(event.id), None)
+        with self._lock:
+            self._last.pop(str(event.id), None)
+            self._lock.notify_all()
 
     def _change(self, query_id: str, state: PipelineState, at_ms: int | None, error: str = "") -> None:
         if (last := self._last.get(query_id)) is not None and last.state is not state:

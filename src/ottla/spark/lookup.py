@@ -1,6 +1,6 @@
 """What the driver asks brokers: which partitions there are, where they start and end, where a time is.
 
-Everything here is asked anew each time. What is read from a partition is the executors' affair (`reading`).
+Everything here is asked each time. What is read from a partition is the executors' affair (`reading`).
 """
 
 from __future__ import annotations
@@ -8,14 +8,15 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from ottla.client.blocking import Blocking
 from ottla.client.errors import TimedOutError
 from ottla.client.fetching import Fetcher, FetchOptions
 from ottla.client.metadata import ClusterView
 from ottla.client.offsets import FoundOffset, OffsetSpec, list_offsets
+from ottla.client.retrying import Deadline
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import TopicPartition
 from ottla.spark.group_progress import check_group_is_free, group_offsets
@@ -140,9 +141,10 @@ class Lookup:
         finally:
             of_known.cancel()
 
-    def _ends(self, partitions: Iterable[TopicPartition]) -> Coroutine[Any, Any, dict[TopicPartition, FoundOffset]]:
+    async def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, FoundOffset]:
         latest = dict.fromkeys(partitions, int(OffsetSpec.LATEST))
-        return list_offsets(self._client.cluster, latest, self._options.client.isolation, timeout_s=VANISHED_AFTER_S)
+        deadline = Deadline.after(VANISHED_AFTER_S)
+        return await list_offsets(self._client.cluster, latest, self._options.client.isolation, deadline)
 
     def wait_for_records(self, client: Blocking, offsets: Offsets, wait_ms: int) -> None:
         """Until some broker has a record at these offsets, or the time is over."""

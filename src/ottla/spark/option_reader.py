@@ -4,8 +4,9 @@ has a source or a sink reads its options first.
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Final, TypeVar
 
 from ottla.errors import ConfigError
@@ -13,6 +14,7 @@ from ottla.errors import ConfigError
 Value = TypeVar("Value")
 
 _ADDRESS: Final = re.compile(r"(\[[^\[\]]+\]|[^:/\[\]\s]+):\d{1,5}")
+SURELY_MEANT: Final = 0.85  # how like a name that is known an unknown one must be
 NO_OPTIONS: Final = (
     "kafka.bootstrap.servers is missing, and so is every other option: Spark passes none to a table that was declared "
     "with CREATE TABLE … USING ottla OPTIONS (…). Declare a view of a DataFrame instead: "
@@ -54,8 +56,17 @@ class OptionReader:
             self._taken.add(name)
         return is_it
 
-    def left(self) -> set[str]:
-        return set(self._options) - self._taken
+    def left(self) -> list[str]:
+        """The options that nobody asked for yet."""
+        return sorted(self._options.keys() - self._taken)
+
+    def ignored(self, without_meaning: Container[str]) -> tuple[str, ...]:
+        """The options that nobody asked for, in words: each with the option that was probably meant."""
+        return tuple(name + self._hint(name) for name in self.left() if name not in without_meaning)
+
+    def _hint(self, name: str) -> str:
+        meant = difflib.get_close_matches(name, sorted(self._taken), n=1, cutoff=SURELY_MEANT)
+        return f" (did you mean {self._spellings.get(meant[0], meant[0])}?)" if meant else ""
 
     def refuse(self, refused: Mapping[str, str], what: str) -> None:
         """An error for the first of the `refused` that is there, with the advice that stands beside it."""
@@ -77,11 +88,6 @@ class OptionReader:
                     f"kafka.bootstrap.servers has {address!r}: write HOST:PORT with the port, such as 127.0.0.1:9092"
                 )
         return servers
-
-    def check_security(self) -> None:
-        protocol = self.take("kafka.security.protocol", str, "PLAINTEXT")
-        if protocol.strip().upper() != "PLAINTEXT":
-            raise OptionError(f"kafka.security.protocol {protocol} is not supported yet: only PLAINTEXT is")
 
 
 def read_boolean(text: str) -> bool:

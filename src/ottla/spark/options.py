@@ -4,7 +4,7 @@
 
 Names are not case-sensitive, as everywhere in Spark. `kafka.*` are settings of a Kafka consumer: those that mean
 something to our client are honoured, those that would break the source are refused as Spark refuses them, and the rest
-is named in `SourceOptions.ignored`, so that somebody can be told.
+is named in `SourceOptions.ignored`, so that it can be reported.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from ottla.client.offsets import Isolation
 from ottla.ids import TopicPartition
 from ottla.spark.offsets import EARLIEST, LATEST, Offsets, offsets_from_json
 from ottla.spark.option_reader import OptionError, OptionReader, read_boolean, read_count, read_natural
+from ottla.spark.security_options import Security, take_security
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS_COLUMN: Final = "headers"
 MAX_TRIGGER_DELAY_MS: Final = 15 * 60_000
 ROWS_PER_BATCH: Final = 65_536  # of an Arrow batch, about
 IDLE_WAIT_MS: Final = 500  # how long a stream waits for records before it tells Spark that there are none
-SMALL_BATCH_OFFSETS: Final = 1000  # a batch of a stream with at most so many is read by the driver
+SMALL_BATCH_OFFSETS: Final = 1000  # a batch of a stream with no more than this is read by the driver
 
 # What Spark's source refuses, and what to do instead.
 REFUSED: Final = {
@@ -95,6 +96,7 @@ class ClientSettings:
     partition_max_bytes: int = 8 * 1024 * 1024
     fetch_max_wait_ms: int = 500
     fetch_min_bytes: int = 1
+    security: Security | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ def parse(options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
         small_batch_offsets=reader.take("smallbatchoffsets", read_natural, SMALL_BATCH_OFFSETS),
         group=reader.take("group", _group, None) or reader.take("kafka.group.id", _group, None),
         client=_client_settings(reader),
-        ignored=tuple(sorted(reader.left() - WITHOUT_MEANING)),
+        ignored=reader.ignored(WITHOUT_MEANING),
     )
     _check(parsed, is_streaming)
     return parsed
@@ -182,7 +184,7 @@ def _check(options: SourceOptions, is_streaming: bool) -> None:
 
 
 def _check_order(starting: Bound, ending: Bound) -> None:
-    """What can be told without asking a broker; `BatchReader` looks at the offsets that come of it."""
+    """What can be checked without asking a broker; `BatchReader` looks at the offsets that come of it."""
     if starting.timestamp_ms is not None and ending.timestamp_ms is not None:
         if starting.timestamp_ms > ending.timestamp_ms:
             raise OptionError(
@@ -373,7 +375,6 @@ def _columns(reader: OptionReader) -> tuple[str, ...]:
 
 def _client_settings(reader: OptionReader) -> ClientSettings:
     default = ClientSettings()
-    reader.check_security()
     request_timeout_ms = reader.take("kafka.request.timeout.ms", read_count, default.request_timeout_ms)
     return ClientSettings(
         client_id=reader.take("kafka.client.id", str, default.client_id),
@@ -389,6 +390,7 @@ def _client_settings(reader: OptionReader) -> ClientSettings:
         partition_max_bytes=reader.take("kafka.max.partition.fetch.bytes", read_count, default.partition_max_bytes),
         fetch_max_wait_ms=reader.take("kafka.fetch.max.wait.ms", read_natural, default.fetch_max_wait_ms),
         fetch_min_bytes=reader.take("kafka.fetch.min.bytes", read_natural, default.fetch_min_bytes),
+        security=take_security(reader),
     )
 
 

@@ -1,7 +1,7 @@
 """Reading ranges of partitions: Arrow batches straight from what brokers send.
 
 The records of an answer are decoded by the compiled core into the buffers of Arrow columns, many batches of a producer
-into one batch for Spark; none becomes a Python object. The request for what comes next is under way meanwhile. What is
+into one batch for Spark; none becomes a Python object. The request for what comes next is in flight meanwhile. What is
 held is one answer in hand, one on its way and one batch in the making.
 
 Ranges that are small together take a short way: one request to each broker brings them all. Whatever is not as it
@@ -26,17 +26,16 @@ from ottla.client.fetching import BYTES_PER_OFFSET, FetchedBatch, Fetcher, Fetch
 from ottla.client.metadata import Cluster
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
-from ottla.spark.connections import client_options
+from ottla.spark.connections import client_of
 from ottla.spark.lookup import Lookup, is_gone
 from ottla.spark.losses import report_losses
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
-from ottla.spark.workers import client_for
 
 _log = logging.getLogger(__name__)
 
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024  # of keys, values and headers in an Arrow batch, about
-# A new leader may know less for a moment than the one that told where the log ends. Beyond that, records are lost.
+# A new leader may know less for a moment than the one that reported where the log ends. Beyond that, records are lost.
 SHORT_LOG_PATIENCE_S: Final = 10.0
 SMALL_BYTES_MAX: Final = 4 * 1024 * 1024  # of what goes the short way
 SMALL_PATIENCE_S: Final = 5.0
@@ -78,7 +77,7 @@ def _fetched(part: OffsetRange, options: SourceOptions) -> Iterator[FetchedBatch
     partition, end = part.partition, part.end_offset
     start: int | None = part.start_offset
     patience = Patience(options.client.read_patience_ms / 1000, part.start_offset)
-    with client_for(options.bootstrap_servers, client_options(options.client)) as client:
+    with client_of(options) as client:
         while start is not None and start < end:
             fetcher = Fetcher(client.cluster, {partition: start}, {partition: end}, _fetch_options(options), _sizes)
             try:
@@ -116,7 +115,7 @@ class Patience:
 def _to_the_end(
     fetcher: Fetcher, client: Blocking, part: OffsetRange, options: SourceOptions
 ) -> Iterator[FetchedBatch]:
-    """Everything up to the end of the range; less where the log ends before it and that is to be borne."""
+    """Everything up to the end of the range; less where the log ends before it and that is allowed."""
     partition = part.partition
     position, since = fetcher.positions[partition], time.monotonic()
     while not fetcher.is_done:
@@ -150,7 +149,7 @@ class SmallRead:
     def __init__(self, parts: Sequence[OffsetRange], options: SourceOptions) -> None:
         self.parts = tuple(parts)
         self._options = options
-        with client_for(options.bootstrap_servers, client_options(options.client)) as client:
+        with client_of(options) as client:
             self._arriving = client.start(_fetch_small(client.cluster, self.parts, options))
 
     def batches(self) -> list[pa.RecordBatch] | None:

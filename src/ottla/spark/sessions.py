@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 LOCAL: Final = "local[*]"
 DRIVER_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+# Options whose values Spark does not show in plans: by default those whose names have `url`, and all whose text has
+# `password`, `secret` or `token`. A private key in PEM has none of these.
+HIDDEN_OPTIONS: Final = r"(?i)url|jaas|password|secret|token|keystore\.key|key\.pem"
 
 
 def settings(
@@ -49,7 +52,10 @@ def settings(
     ui: Spark's web interface; it costs start-up time and a port.
     """
     is_checked = find_spec("pyspark") is None or compat.is_checked_release()
-    chosen = {"spark.ui.enabled": "true" if ui else "false"}
+    chosen = {
+        "spark.ui.enabled": "true" if ui else "false",
+        "spark.sql.redaction.options.regex": HIDDEN_OPTIONS,
+    }
     if unix_sockets:
         chosen["spark.python.unix.domain.socket.enabled"] = "true"
     if file_checkpoints and is_checked:
@@ -78,8 +84,8 @@ def session(
 
     master: where Spark runs. By default where `spark-submit` says, or else in this process on all cores.
     config: your own settings; they override those of the arguments, which `settings` explains.
-    shared_classes: Java loads its classes from an archive in the user's cache directory. It is created once for each
-        version of Java and Spark, which takes the time of two or three starts. Has no effect with `spark-submit`
+    shared_classes: Java loads its classes from an archive in the user's cache directory, if there is one for this
+        version of Java and Spark: `python -m ottla.spark.class_archive` makes it. Has no effect with `spark-submit`
         or when Java is already running.
     installed_pyspark: workers on this machine load the installed pyspark, which is compiled, and not Spark's zip file,
         which is not. Has no effect if PYSPARK_PYTHON is set.
@@ -106,7 +112,7 @@ def session(
         filter_pushdown=filter_pushdown,
         ui=ui,
     )
-    if shared_classes and not is_running and (archive := class_archive.find_or_make()) is not None:
+    if shared_classes and not is_running and (archive := class_archive.find()) is not None:
         own_options = given.pop(DRIVER_JAVA_OPTIONS, "")
         chosen[DRIVER_JAVA_OPTIONS] = f"{class_archive.java_options(archive)} {own_options}".strip()
     log.info("Spark on %s with %s", given["spark.master"], {**chosen, **(config or {})})

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
 from ottla.spark import sink_options
 from ottla.spark.option_reader import OptionError
@@ -35,7 +35,7 @@ class ColumnError(OptionError):
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What a task has written. All of it is in its topics before Spark hears of it: there is nothing left to commit."""
+    """What a task has written. All of it is in its topics before Spark learns of it: nothing is left to commit."""
 
     record_count: int
 
@@ -107,7 +107,9 @@ def _write(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
 
 def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:
     parsed = sink_options.parse(options)
-    check_columns(schema, has_topic=parsed.topic is not None)
+    check_columns(schema, has_topic=parsed.topic is not None, has_timestamps=parsed.keeps_timestamps)
+    if parsed.security is not None:
+        parsed.security.check_files()
     _report_once(parsed.ignored)
     return parsed
 
@@ -125,7 +127,7 @@ def _report_once(names: tuple[str, ...]) -> None:
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 
-def check_columns(schema: StructType, *, has_topic: bool) -> None:
+def check_columns(schema: StructType, *, has_topic: bool, has_timestamps: bool = False) -> None:
     """A `ColumnError` that says what to change, unless records can be made of these columns."""
     types = {field.name: field.dataType for field in schema.fields}
     if "value" not in types:
@@ -139,6 +141,8 @@ def check_columns(schema: StructType, *, has_topic: bool) -> None:
     _check(types, "key", (StringType, BinaryType), "a string or binary")
     _check(types, "value", (StringType, BinaryType), "a string or binary")
     _check(types, "partition", IntegerType, "an int")
+    if has_timestamps and not isinstance(types.get("timestamp"), TimestampType):
+        raise ColumnError("keepTimestamps needs a column `timestamp` of the type timestamp")
     if "headers" in types and not _are_headers(types["headers"]):
         raise ColumnError(f"the column `headers` is {HEADERS}, and not {types['headers'].simpleString()}")
 

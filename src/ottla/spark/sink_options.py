@@ -1,7 +1,7 @@
 """The options of the sink: those of Spark's own Kafka sink, checked before a row is written. Pure.
 
 `kafka.*` are settings of a Kafka producer: those that mean something to ours are honoured with Kafka's meaning, those
-that would break the sink are refused, and the rest is named in `SinkOptions.ignored`, so that somebody can be told.
+that would break the sink are refused, and the rest is named in `SinkOptions.ignored`, so that it can be reported.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.spark.option_reader import OptionError, OptionReader, read_boolean, read_count, read_natural
+from ottla.spark.security_options import Security, take_security
 
 REFUSED: Final = {
     "kafka.key.serializer": "keys are text or bytes: cast them in the query, such as key.cast('string')",
@@ -83,6 +84,8 @@ class SinkOptions:
     decisions_topic: str = DECISIONS_TOPIC
     fail_on_data_loss: bool = True
     batch: BatchOfStream | None = None
+    security: Security | None = None
+    keeps_timestamps: bool = False  # records have the times in the column `timestamp`, and not that of writing
     ignored: tuple[str, ...] = ()  # names that mean nothing to this sink
 
     @property
@@ -94,7 +97,6 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
     """The options of a query, or an `OptionError` that names the one to change."""
     reader = OptionReader(options, {})
     reader.refuse(REFUSED, "this sink")
-    reader.check_security()
     default = SinkOptions("")
     acks = reader.take("kafka.acks", _acks, default.acks)
     ignores_keys = reader.take("kafka.partitioner.ignore.keys", read_boolean, False)
@@ -132,7 +134,9 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
         decisions_topic=reader.take("decisionstopic", str, default.decisions_topic),
         fail_on_data_loss=reader.take("failondataloss", read_boolean, default.fail_on_data_loss),
         batch=_batch(reader),
-        ignored=tuple(sorted(reader.left() - WITHOUT_MEANING)),
+        security=take_security(reader),
+        keeps_timestamps=reader.take("keeptimestamps", read_boolean, False),
+        ignored=reader.ignored(WITHOUT_MEANING),
     )
 
 

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 
 from ottla.client.errors import TimedOutError
 from ottla.spark import compat
-from ottla.spark.connections import client_options
+from ottla.spark.connections import client_of
 from ottla.spark.filters import EVERYTHING, Selection, narrowed
 from ottla.spark.group_progress import GroupProgress, check_group_is_free
 from ottla.spark.lookup import Lookup
@@ -44,7 +44,6 @@ from ottla.spark.offsets import (
 )
 from ottla.spark.option_reader import OptionError
 from ottla.spark.options import SourceOptions
-from ottla.spark.workers import client_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,8 +75,8 @@ def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.Reco
 
 
 @contextmanager
-def _lookup_for(options: SourceOptions) -> Iterator[Lookup]:
-    with client_for(options.bootstrap_servers, client_options(options.client)) as client:
+def _lookup_for(options: SourceOptions, *, is_first_contact: bool = False) -> Iterator[Lookup]:
+    with client_of(options, is_first_contact=is_first_contact) as client:
         yield Lookup(client, options)
 
 
@@ -102,7 +101,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
         _report_ignored(options)
-        with _lookup_for(options) as lookup:
+        with _lookup_for(options, is_first_contact=True) as lookup:
             partitions = lookup.partitions()
             start = lookup.resolve(options.starting, partitions)
             end = self._reachable(lookup.made_concrete(lookup.resolve(options.ending, partitions)), lookup)
@@ -173,7 +172,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark writes the end of a batch down, and asks for the start of the first one again if that is interrupted. A
         number would be another one then, and what came in between would be lost.
         """
-        with _lookup_for(self.options) as lookup:
+        with _lookup_for(self.options, is_first_contact=True) as lookup:
             lookup.check_group()
             return offsets_to_json(lookup.resolve(self.options.starting, lookup.partitions()))
 
@@ -185,7 +184,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        with _lookup_for(self.options) as lookup:
+        with _lookup_for(self.options, is_first_contact=True) as lookup:
             self._target = lookup.latest(lookup.partitions())
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802 (Spark's name)
@@ -221,7 +220,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.options.group is None:
             yield
             return
-        with client_for(self.options.bootstrap_servers, client_options(self.options.client)) as client:
+        with client_of(self.options) as client:
             if self._progress is None:
                 check_group_is_free(client, self.options.group)
                 self._progress = GroupProgress(self.options.group)
@@ -234,9 +233,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _wait_for_records(self, lookup: Lookup, begin: Offsets) -> None:
         wait_ms = min(FIRST_WAIT_MS << min(self._idle_rounds, 16), self.options.idle_wait_ms)
         # Connections of its own: a broker that lets a request wait reads no other one meanwhile.
-        options = client_options(self.options.client, purpose="waiting")
         try:
-            with client_for(self.options.bootstrap_servers, options) as client:
+            with client_of(self.options, purpose="waiting") as client:
                 lookup.wait_for_records(client, begin, wait_ms)
         except TimedOutError as error:
             _log.info("no connection to wait for records: %s", error)  # the next look at the ends waits for a broker

@@ -1,7 +1,7 @@
 """The Python of Spark's workers on this machine: this one, with the installed pyspark in place of Spark's zip file.
 
 Spark puts its `pyspark.zip` at the front of every worker's PYTHONPATH. A zip file holds no compiled modules, so each
-process that Spark starts compiles pyspark anew: 0.9 s of CPU, where the installed package takes 0.2 s. A first query
+process that Spark starts compiles pyspark again: 0.9 s of CPU, where the installed package takes 0.2 s. A first query
 starts half a dozen of them, and Spark gives up on one that is not there within ten seconds. So workers are started
 through a script of two lines that leaves the zip file out. It is kept in the user's cache directory.
 """

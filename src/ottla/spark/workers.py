@@ -25,12 +25,14 @@ from ottla.client.blocking import Blocking
 from ottla.client.errors import TimedOutError
 from ottla.client.metadata import ClientOptions
 from ottla.client.retrying import is_passing
-from ottla.net.client import ConnectionFailedError, ConnectionOptions
+from ottla.net.client import ConnectionFailedError, ConnectionOptions, connect_tcp
+from ottla.spark.security_options import Security
 
 _log = logging.getLogger(__name__)
 
 CLIENTS_MAX: Final = 8  # kept without a user; those in use are as many as there are tasks at a time
 IDLE_S: Final = 300.0
+FIRST_CONTACT_S: Final = 5.0
 
 
 class _Key(NamedTuple):
@@ -39,6 +41,7 @@ class _Key(NamedTuple):
     bootstrap_servers: str
     connection: ConnectionOptions
     timeout_s: float
+    security: Security | None
 
 
 class _Kept:
@@ -61,10 +64,20 @@ class Clients:
         self._inherited: list[dict[_Key, _Kept]] = []
 
     @contextmanager
-    def client_for(self, bootstrap_servers: str, options: ClientOptions | None = None) -> Iterator[Blocking]:
-        """A connected client. No broker within `options.timeout_s` is a TimedOutError that says what was tried."""
+    def client_for(
+        self,
+        bootstrap_servers: str,
+        options: ClientOptions | None = None,
+        security: Security | None = None,
+        *,
+        is_first_contact: bool = False,
+    ) -> Iterator[Blocking]:
+        """A connected client. No broker within `options.timeout_s` is a TimedOutError that says what was tried.
+
+        `is_first_contact`: the address was never seen to work, and may be wrong, so it is not tried for as long.
+        """
         options = options or ClientOptions()
-        key = _Key(bootstrap_servers, options.connection, options.timeout_s)
+        key = _Key(bootstrap_servers, options.connection, options.timeout_s, security)
         with self._lock:
             kept = self._kept.setdefault(key, _Kept())
             kept.user_count += 1
@@ -73,7 +86,7 @@ class Clients:
         try:
             with kept.connecting:
                 if kept.client is None:
-                    kept.client = self._connect(bootstrap_servers, options)
+                    kept.client = self._connect(bootstrap_servers, options, security, is_first_contact)
             yield kept.client
         finally:
             with self._lock:
@@ -87,7 +100,7 @@ class Clients:
             closing = [self._kept.pop(key) for key in unused]
         _close(closing)
 
-    def start_anew(self) -> None:
+    def start_empty(self) -> None:
         """After a fork: the sockets and the loop are the parent's. They are held, so that nothing here closes them."""
         self._inherited.append(self._kept)
         self._kept = {}
@@ -103,17 +116,21 @@ class Clients:
         surplus = [key for place, key in enumerate(idle) if place < beyond or now - self._kept[key].idle_since > IDLE_S]
         return [self._kept.pop(key) for key in surplus]
 
-    def _connect(self, bootstrap_servers: str, options: ClientOptions) -> Blocking:
+    def _connect(
+        self, bootstrap_servers: str, options: ClientOptions, security: Security | None, is_first_contact: bool
+    ) -> Blocking:
         """A client tries once; a task tries until its time is over, because a broker that restarts is back soon."""
-        end = self._clock() + options.timeout_s
+        connector = connect_tcp if security is None else security.connector()
+        timeout_s = min(options.timeout_s, FIRST_CONTACT_S) if is_first_contact else options.timeout_s
+        end = self._clock() + timeout_s
         for pause_s in options.pauses:
             try:
-                return Blocking(bootstrap_servers, options).__enter__()
+                return Blocking(bootstrap_servers, options, connector).__enter__()
             except ConnectionFailedError as error:
                 if not is_passing(error):
                     raise
                 if self._clock() + pause_s >= end:
-                    raise TimedOutError(options.timeout_s, error) from error
+                    raise TimedOutError(timeout_s, error) from error
             time.sleep(pause_s)
         raise AssertionError("pauses never end")
 
@@ -125,13 +142,19 @@ def _close(closing: list[_Kept]) -> None:
 
 
 _clients = Clients()
-os.register_at_fork(after_in_child=_clients.start_anew)
+os.register_at_fork(after_in_child=_clients.start_empty)
 
 
-def client_for(bootstrap_servers: str, options: ClientOptions | None = None) -> AbstractContextManager[Blocking]:
+def client_for(
+    bootstrap_servers: str,
+    options: ClientOptions | None = None,
+    security: Security | None = None,
+    *,
+    is_first_contact: bool = False,
+) -> AbstractContextManager[Blocking]:
     """The client of this process for that cluster, connected; see `Clients.client_for`."""
     _complain_once()
-    return _clients.client_for(bootstrap_servers, options)
+    return _clients.client_for(bootstrap_servers, options, security, is_first_contact=is_first_contact)
 
 
 @cache

@@ -11,25 +11,26 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from ottla.client.arrow_columns import arrow_columns
+from ottla.client.arrow_columns import ArrowColumns, arrow_columns
 from ottla.client.blocking import Blocking
-from ottla.client.errors import TimedOutError
+from ottla.client.errors import TimedOutError, TransactionAbortedError
 from ottla.client.metadata import ClientOptions
 from ottla.client.prepared import Prepared, end
-from ottla.client.producing import Acks, BatchProducer, ProducerOptions, Sending
+from ottla.client.producer.columns import ColumnsFuture
+from ottla.client.producer.over_cluster import ClusterProducer
 from ottla.client.retrying import UnknownTopicError
 from ottla.errors import ApiError, ErrorCode, OttlaError, RecordsError
 from ottla.net.client import ConnectionFailedError, ConnectionOptions
 from ottla.records import codec
-from ottla.records.layout import Compression
 from ottla.spark.delivery.tasks import Attempt, TaskTransactions
+from ottla.spark.option_reader import OptionError
 from ottla.spark.workers import client_for
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def write(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> int:
     if first is None:
         return 0  # many tasks of a query have nothing to write, and need no connection for it
     with _client(options) as client:
-        return _write_all(client, options, _producer_of(client, _producer_options(options)), chain([first], filled))
+        return _write_all(client, options, _producer_of(client, options), chain([first], filled))
 
 
 def write_in_transaction(
@@ -70,12 +71,14 @@ def write_in_transaction(
             transaction = client.wait(begun)
         if transaction is None:
             return 0, None
-        producer = BatchProducer(client.cluster, _producer_options(options), transaction=transaction)
+        producer = ClusterProducer(client.cluster, transaction, **_producer_settings(options))
         try:
-            count = _write_all(client, options, _KeptProducer(producer), chain([first], filled))
+            count = _write_all(client, options, producer, chain([first], filled))
         except BaseException:
+            client.wait(producer.close(0))
             _abort(client, transaction)
             raise
+        client.wait(producer.close())
         transactions.keep(attempt, transaction)
         return count, transaction
 
@@ -92,50 +95,64 @@ def _abort(client: Blocking, transaction: Prepared) -> None:
 def _client(options: SinkOptions) -> Iterator[Blocking]:
     with ExitStack() as stack:
         with _explained(options, None):
-            client = stack.enter_context(client_for(options.bootstrap_servers, client_options(options)))
+            client = stack.enter_context(client_of(options))
         yield client
 
 
-def _write_all(client: Blocking, options: SinkOptions, kept: _KeptProducer, batches: Iterable[pa.RecordBatch]) -> int:
-    task = _Task(client, options, kept)
+def _write_all(
+    client: Blocking, options: SinkOptions, producer: ClusterProducer, batches: Iterable[pa.RecordBatch]
+) -> int:
+    task = _Task(client, options, producer)
     for batch in batches:
         task.add(batch)
     task.finish()
     return task.record_count
 
 
-class _KeptProducer:
-    """A producer, and when what it knows of a topic is too old."""
-
-    def __init__(self, producer: BatchProducer) -> None:
-        self.producer = producer
-        self.stale_at: dict[str, float] = {}
-
-
 # With a client its producers go. Without one that is kept a task would begin with asking for a producer id.
-_producers: WeakKeyDictionary[Blocking, dict[ProducerOptions, _KeptProducer]] = WeakKeyDictionary()
+_producers: WeakKeyDictionary[Blocking, _Producers] = WeakKeyDictionary()
 _transactions: WeakKeyDictionary[Blocking, TaskTransactions] = WeakKeyDictionary()
 
 
-def _producer_of(client: Blocking, options: ProducerOptions) -> _KeptProducer:
-    of_client = _producers.setdefault(client, {})
-    if options not in of_client or of_client[options].producer.has_failed:
-        of_client[options] = _KeptProducer(BatchProducer(client.cluster, options))
-    return of_client[options]
+class _Producers:
+    """The producers over one client, by their settings."""
+
+    def __init__(self) -> None:
+        self._by_settings: dict[tuple[tuple[str, Any], ...], ClusterProducer] = {}
+
+    def producer(self, client: Blocking, options: SinkOptions) -> ClusterProducer:
+        settings = _producer_settings(options)
+        key = tuple(settings.items())
+        if key in self._by_settings and self._by_settings[key].has_failed:
+            client.wait(self._by_settings.pop(key).close(0))
+        if key not in self._by_settings:
+            self._by_settings[key] = ClusterProducer(client.cluster, **settings)
+        return self._by_settings[key]
+
+    async def close(self) -> None:
+        for producer in self._by_settings.values():
+            await producer.close(0)
+
+
+def _producer_of(client: Blocking, options: SinkOptions) -> ClusterProducer:
+    if client not in _producers:
+        _producers[client] = _Producers()
+        client.close_with(_producers[client].close)
+    return _producers[client].producer(client, options)
 
 
 class _Task:
     """The rows of one task on their way."""
 
-    def __init__(self, client: Blocking, options: SinkOptions, kept: _KeptProducer) -> None:
+    def __init__(self, client: Blocking, options: SinkOptions, producer: ClusterProducer) -> None:
         self.record_count = 0
         self._client = client
         self._options = options
-        self._kept = kept
+        self._producer = producer
         self._collected: list[pa.RecordBatch] = []
         self._collected_bytes = 0
         self._collecting_since = 0.0
-        self._sendings: deque[tuple[str, Sending]] = deque()
+        self._sendings: deque[tuple[str, ColumnsFuture]] = deque()
 
     def add(self, batch: pa.RecordBatch) -> None:
         now = time.monotonic()
@@ -178,31 +195,44 @@ class _Task:
 
     def _send(self, topic: str, rows: pa.RecordBatch) -> None:
         with _explained(self._options, topic):
-            self._forget_stale(topic)
             columns = {name: rows.column(index) for index, name in enumerate(rows.schema.names)}
             records = arrow_columns(
                 columns["value"],
-                timestamps=int(time.time() * 1000),
+                timestamps=columns["timestamp"] if self._options.keeps_timestamps else int(time.time() * 1000),
                 keys=columns.get("key"),
                 headers=columns.get("headers"),
                 partitions=columns.get("partition"),
                 hashes_keys=self._options.hashes_keys,
             )
-            self._sendings.append((topic, self._client.wait(self._kept.producer.send(topic, records))))
+            self._sendings.append((topic, self._client.wait(self._begin(topic, records))))
         while len(self._sendings) > SENDINGS_MAX:
             self._wait_for_oldest()
+
+    async def _begin(self, topic: str, records: ArrowColumns) -> ColumnsFuture:
+        # A topic that is not there and is not created is said at once, not when `max.block.ms` is over.
+        cluster = self._client.cluster
+        await cluster.topic(topic, may_create=True)
+        try:
+            return await self._producer.send_records(topic, records)
+        except UnknownTopicError:
+            # A partition that rows name: it may have been added since this client, which outlives tasks, has looked.
+            cluster.forget([topic])
+            await cluster.topic(topic)
+            return await self._producer.send_records(topic, records)
 
     def _wait_for_oldest(self) -> None:
         topic, sending = self._sendings.popleft()
         with _explained(self._options, topic):
-            self._client.wait(sending.appended())
+            self._client.wait(_acknowledged(sending))
 
-    def _forget_stale(self, topic: str) -> None:
-        """New partitions of a topic are to be used sometime, though nothing fails without them."""
-        now = time.monotonic()
-        if self._kept.stale_at.get(topic, 0.0) <= now:
-            self._client.cluster.forget([topic])
-            self._kept.stale_at[topic] = now + self._options.metadata_age_ms_max / 1000
+
+async def _acknowledged(sending: ColumnsFuture) -> None:
+    await sending
+
+
+def client_of(options: SinkOptions) -> AbstractContextManager[Blocking]:
+    """The client of this process for what a sink writes."""
+    return client_for(options.bootstrap_servers, client_options(options), options.security)
 
 
 def client_options(options: SinkOptions) -> ClientOptions:
@@ -216,15 +246,20 @@ def client_options(options: SinkOptions) -> ClientOptions:
     )
 
 
-def _producer_options(options: SinkOptions) -> ProducerOptions:
-    return ProducerOptions(
-        acks=Acks(options.acks),
-        compression=Compression[options.compression.upper()],
-        is_idempotent=options.is_idempotent,
-        batch_bytes_max=options.batch_bytes_max,
-        request_bytes_max=options.request_bytes_max,
-        delivery_timeout_s=options.delivery_timeout_ms / 1000,
-    )
+def _producer_settings(options: SinkOptions) -> dict[str, Any]:
+    delivery_s = options.delivery_timeout_ms / 1000
+    return {
+        "acks": options.acks,
+        "compression_type": options.compression,
+        "enable_idempotence": options.is_idempotent,
+        "batch_size": options.batch_bytes_max,
+        "max_request_size": options.request_bytes_max,
+        "metadata_max_age_s": options.metadata_age_ms_max / 1000,
+        "delivery_timeout_s": delivery_s,
+        "request_timeout_s": min(options.request_timeout_ms / 1000, delivery_s),
+        # What a task has collected waits for room as long as it would wait for its acknowledgement.
+        "max_block_s": delivery_s,
+    }
 
 
 def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -247,13 +282,19 @@ def _explained(options: SinkOptions, topic: str | None) -> Iterator[None]:
     """Turns an error of the client into one that says what could not be written, why, and what to try."""
     try:
         yield
+    except OptionError:
+        raise  # says what to change
     except (OttlaError, ValueError) as error:
         what = "cannot write" if topic is None else f"cannot write to the topic {topic}"
         raise WriteError(f"{what}: {error}. {_advice(error, options)}") from error
 
 
 def _advice(error: OttlaError | ValueError, options: SinkOptions) -> str:
-    cause = error.cause if isinstance(error, TimedOutError) else error
+    cause: BaseException | None = error
+    if isinstance(cause, TransactionAbortedError):
+        cause = cause.__cause__ or cause
+    if isinstance(cause, TimedOutError):
+        cause = cause.cause
     if isinstance(cause, ConnectionFailedError):
         return (
             f"Is a broker at {options.bootstrap_servers} (kafka.bootstrap.servers), and can this machine reach it and"
@@ -276,5 +317,8 @@ _ADVICE: Final[dict[ErrorCode | None, str]] = {
     ),
     ErrorCode.INVALID_RECORD: "A compacted topic takes records with a key only: look for nulls in the column `key`.",
     ErrorCode.NOT_ENOUGH_REPLICAS: "Too few replicas are in sync (min.insync.replicas): look after the other brokers.",
+    ErrorCode.SASL_AUTHENTICATION_FAILED: "Look at user and password in kafka.sasl.jaas.config, and at certificates.",
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: "Set kafka.sasl.mechanism to one that the listener has.",
+    ErrorCode.ILLEGAL_SASL_STATE: "Set kafka.security.protocol to that of the listener.",
     ErrorCode.LEADER_NOT_AVAILABLE: "The partition has no leader: look after the brokers that hold it.",
 }

@@ -105,6 +105,7 @@ def test_with_another_release_nothing_private_is_used(monkeypatch: pytest.Monkey
         assert not compat.can_hand_over()
         assert set(ottla.spark.settings()) == {
             "spark.ui.enabled",
+            "spark.sql.redaction.options.regex",
             "spark.python.unix.domain.socket.enabled",
             "spark.sql.python.filterPushdown.enabled",
         }

@@ -252,14 +252,21 @@ def test_the_places_that_are_advised_are_taken_among_times_too() -> None:
     refused("where -2 is earliest", startingOffsetsByTimestamp='{"orders":{"0":-3}}')
 
 
-def test_a_secure_connection_is_refused_and_not_left_out() -> None:
-    refused("only PLAINTEXT", kafka__security__protocol="SASL_SSL")
+def test_an_isolation_that_does_not_exist_is_rejected() -> None:
     refused("isolation.level cannot be", kafka__isolation__level="serializable")
 
 
 def test_options_without_meaning_are_accepted_and_unknown_ones_are_named() -> None:
     options = parsed(groupIdPrefix="x", kafka__receive__buffer__bytes="1", colour="red")
     assert options.ignored == ("colour", "kafka.receive.buffer.bytes")
+
+
+def test_a_typo_in_an_option_is_named_with_the_option_that_was_meant() -> None:
+    options = parsed(startingOfsets="earliest", failOnDataloss="false", maxOffsetPerTrigger="7")
+    assert options.ignored == (
+        "maxoffsetpertrigger (did you mean maxOffsetsPerTrigger?)",
+        "startingofsets (did you mean startingOffsets?)",
+    )
 
 
 def test_columns_come_in_the_order_of_the_schema() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 import ottla.spark
 from ottla.spark import class_archive
-from ottla.spark.class_archive import ARCHIVES_MAX, RETRY_AFTER_S
+from ottla.spark.class_archive import ARCHIVES_MAX, RETRY_AFTER_S, UNUSED_MAX_S
 from ottla.spark.worker_python import worker_python
 
 needs_pyspark = pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed here")
@@ -60,6 +61,30 @@ def test_an_archive_is_made_once(monkeypatch: pytest.MonkeyPatch, cache: Path) -
     assert archive == cache / "java-17-spark-4.jsa"
     monkeypatch.setattr(class_archive, "_run", lambda made: pytest.fail("it is made already"))
     assert class_archive.find_or_make() == archive
+
+
+def test_a_session_uses_an_archive_and_does_not_make_one(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(class_archive, "_run", lambda made: pytest.fail("nobody asked for it"))
+    caplog.set_level(logging.INFO, logger=class_archive.__name__)
+    assert class_archive.find() is None
+    assert "python -m ottla.spark.class_archive" in caplog.text
+    assert not cache.exists()
+    cache.mkdir()
+    made = cache / "java-17-spark-4.jsa"
+    made.touch()
+    assert class_archive.find() == made
+
+
+def test_an_archive_that_is_used_stays_and_others_go_after_a_month(cache: Path) -> None:
+    cache.mkdir()
+    used, unused = cache / "java-17-spark-4.jsa", cache / "other.jsa"
+    for path in (used, unused):
+        path.touch()
+        os.utime(path, (time.time() - UNUSED_MAX_S - 60,) * 2)
+    assert class_archive.find() == used
+    assert list(cache.iterdir()) == [used]
 
 
 def test_what_could_not_be_made_is_told_and_not_tried_again_for_a_day(

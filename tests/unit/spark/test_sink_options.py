@@ -48,7 +48,7 @@ BAD_OPTIONS = {
     "kafka.delivery.timeout.ms": ("0", "write a whole number of at least 1"),
     "kafka.enable.idempotence": ("perhaps", "write true or false"),
     "kafka.partitioner.class": ("com.example.Mine", "put the number into a column `partition`"),
-    "kafka.security.protocol": ("SASL_SSL", "kafka.security.protocol SASL_SSL is not supported yet"),
+    "kafka.security.protocol": ("SASL_SSL", "kafka.security.protocol SASL_SSL needs kafka.sasl.jaas.config"),
     "kafka.bootstrap.servers": (" ", "kafka.bootstrap.servers is missing"),
     "topic": (" ", "topic cannot be ' '"),
 }
@@ -139,7 +139,7 @@ def test_every_option_is_understood_and_names_are_not_case_sensitive():
             "kafka.partitioner.class": "org.apache.kafka.clients.producer.UniformStickyPartitioner",
             "kafka.retries": "3",
             "checkpointLocation": "/somewhere",
-            "kafka.ssl.truststore.location": "/there",
+            "kafka.ssl.provider": "/there",
             "startingOffsets": "latest",
         }
     )
@@ -157,7 +157,7 @@ def test_every_option_is_understood_and_names_are_not_case_sensitive():
         connect_timeout_ms=1000,
         block_ms_max=9000,
         metadata_age_ms_max=60_000,
-        ignored=("kafka.ssl.truststore.location", "startingoffsets"),
+        ignored=("kafka.ssl.provider", "startingoffsets"),
     )
     assert pickle.loads(pickle.dumps(parsed)) == parsed
 

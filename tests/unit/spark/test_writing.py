@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ottla.spark.sink_options import SinkOptions
 from ottla.spark.workers import client_for
-from ottla.spark.writing import SENDINGS_MAX, WriteError, _producer_of, _producer_options, _Task, client_options, write
+from ottla.spark.writing import SENDINGS_MAX, WriteError, _producer_of, _Task, client_options, write
 from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import create_topic, list_offsets
@@ -55,7 +55,7 @@ def test_all_is_acknowledged_when_a_write_returns(broker: Broker) -> None:
 def test_a_task_is_ahead_of_its_brokers_by_a_few_requests_only(broker: Broker) -> None:
     options = SinkOptions(broker.bootstrap_servers, topic="bounded", linger_ms=0)
     with client_for(broker.bootstrap_servers, client_options(options)) as client:
-        task = _Task(client, options, _producer_of(client, _producer_options(options)))
+        task = _Task(client, options, _producer_of(client, options))
         for _ in range(3 * SENDINGS_MAX):
             task.add(pa.RecordBatch.from_pydict({"value": [b"v"] * 10}))
             assert len(task._sendings) <= SENDINGS_MAX

@@ -57,7 +57,7 @@ class Commits:
             except FencedError:
                 if not attempts_left:
                     raise
-                self._logs[writer] = log  # it opens itself anew
+                self._logs[writer] = log  # it opens itself again
 
     async def abort(self, writer: Writer, batch_id: int, writes: Sequence[PreparedWrite]) -> None:
         """Aborts what was not decided. What is left, the next commit of the query sweeps up."""
@@ -80,7 +80,7 @@ class Commits:
         await self._end_all(steps.aborts, batch_id, commits=False)
         if steps.sweep_prefix is not None:
             await self._sweep(steps.sweep_prefix)
-        # Kept only now: after an error in any step it is opened anew, and tells what stands.
+        # Kept only now: after an error in any step it is opened again, and reads what was decided.
         self._logs[log.writer] = log
 
     async def _end_all(self, transactions: Collection[Prepared], batch_id: int, *, commits: bool) -> None:

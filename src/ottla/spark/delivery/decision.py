@@ -58,7 +58,7 @@ class Decision:
 
     @classmethod
     def from_json(cls, text: bytes) -> Decision:
-        """ValueError for what is no decision, or one of a version that this code does not know."""
+        """ValueError for what is not a decision, or one of a version that this code does not know."""
         try:
             loaded: Mapping[str, Any] = json.loads(text)
             if loaded["version"] != 1:

@@ -1,7 +1,7 @@
 """The log of decisions: a compacted topic with the last decision of every query, under the query's scope as key.
 
 A decision is written in a transaction of a transactional id that belongs to the query. Whoever opens the log introduces
-itself by that id first and reads afterwards: what another driver has under way is then either written and read, or
+itself by that id first and reads afterwards: what another driver has in flight is then either written and read, or
 fenced for good. So there is one decision per batch, whoever tries to make another.
 """
 
@@ -19,7 +19,7 @@ from ottla.client.metadata import Cluster
 from ottla.client.offsets import Isolation, OffsetSpec, list_offsets
 from ottla.client.partitioning import RecordColumns
 from ottla.client.prepared import EndedOtherwiseError, Prepared
-from ottla.client.producing import BatchProducer
+from ottla.client.producer.over_cluster import ClusterProducer
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import TopicPartition
 from ottla.spark.delivery.decision import Decision, Writer
@@ -72,7 +72,7 @@ class DecisionLog:
         """Returns once it is durable. After an error the log has to be opened again, to see what became of it."""
         assert self._transaction is not None, "open it first"
         transaction, self._transaction = self._transaction, None
-        producer = BatchProducer(self._cluster, transaction=transaction)
+        producer = ClusterProducer(self._cluster, transaction)
         record = RecordColumns([decision.to_json()], now_ms, keys=[self.writer.scope.encode()])
         try:
             await producer.produce(self._topic, record, self._partition.partition)
@@ -83,8 +83,10 @@ class DecisionLog:
             if error.code in _FENCED:
                 raise FencedError(str(error)) from error
             raise
+        finally:
+            await producer.close(0)
         self.last = decision
-        # By the old rules numbers go on where they were; a new introduction is the simple way to begin them anew.
+        # By the old rules numbers go on where they were; a new introduction is the simple way to begin them again.
         self._transaction = following if transaction.raises_epochs else None
 
     async def read_last(self) -> Decision | None:

@@ -25,7 +25,6 @@ from ottla.spark.delivery.decision import Writer
 from ottla.spark.delivery.messages import PreparedWrite, prepared_writes
 from ottla.spark.delivery.tasks import Attempt
 from ottla.spark.sink_options import SinkOptions
-from ottla.spark.workers import client_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,7 +95,7 @@ _commits: WeakKeyDictionary[Blocking, dict[tuple[str, bool], Commits]] = WeakKey
 
 
 def _run(options: SinkOptions, work: Callable[[Commits], Coroutine[Any, Any, None]]) -> None:
-    with client_for(options.bootstrap_servers, writing.client_options(options)) as client:
+    with writing.client_of(options) as client:
         if not client.wait(prepared.has_two_phase(client.cluster)):
             warn_of_timeouts(options.transaction_timeout_ms)
         of_client = _commits.setdefault(client, {})

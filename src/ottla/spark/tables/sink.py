@@ -180,8 +180,8 @@ def _keyless(rows: DataFrame, changes: DataFrame, keys: Sequence[str]) -> DataFr
 def _written(rows: DataFrame, path: str, partition_by: tuple[str, ...]) -> list[WrittenFile]:
     """The rows as files, written by Spark's workers. Only those of tasks that ended well come back."""
     run = arrow_udf(WriteFiles(path, rows.schema, partition_by).run, StringType())
-    told = rows.select(run.asNondeterministic()(F.struct("*")).alias("files")).where("files IS NOT NULL").collect()
-    return [file for row in told for file in WrittenFile.of_text(row.files)]
+    written = rows.select(run.asNondeterministic()(F.struct("*")).alias("files")).where("files IS NOT NULL").collect()
+    return [file for row in written for file in WrittenFile.of_text(row.files)]
 
 
 def _query_of(rows: DataFrame) -> str:

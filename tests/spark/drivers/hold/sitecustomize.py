@@ -7,7 +7,9 @@ import os
 import time
 from pathlib import Path
 
-if HOLD := os.environ.get("OTTLA_TEST_HOLD"):
+HOLD = os.environ.get("OTTLA_TEST_HOLD", "")
+
+if HOLD:
     from ottla.spark.delivery import commits
 
     end_all = commits.Commits._end_all
@@ -21,4 +23,4 @@ if HOLD := os.environ.get("OTTLA_TEST_HOLD"):
             os._exit(1)
         await end_all(self, transactions, batch_id, commits=commits)
 
-    commits.Commits._end_all = hold
+    commits.Commits._end_all = hold  # type: ignore[method-assign]
