@@ -1,14 +1,21 @@
-"""Clients send and poll, plain and in transactions, while brokers and ZooKeeper servers of a cluster are killed, paused
-and restarted; the history of what they were told is then checked for what cannot be. See `ottla.testing.history`."""
+"""Clients send and poll, plain and in transactions, while a cluster is mistreated: brokers and ZooKeeper servers are
+killed, paused and restarted, all of ZooKeeper is away, disks fill up and are replaced by empty ones, wall clocks jump.
+
+The history of the responses they got is then checked for anomalies. See `ottla.testing.history`.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,11 +24,23 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.local_cluster.broker import BrokerProcess
 from ottla.local_cluster.cluster import LocalCluster
 from ottla.local_cluster.layout import Wanted
-from ottla.testing.history import History
+from ottla.testing.clients import CLIENTS
+from ottla.testing.history import History, Outcome
 from ottla.testing.history_check import check
-from ottla.testing.history_workload import PARTITIONS, TOPIC, play
+from ottla.testing.history_workload import (
+    EVERYBODY,
+    PARTITIONS,
+    TOPIC,
+    JavaSender,
+    OttlaSender,
+    Reader,
+    StartProcess,
+    Watcher,
+    play,
+)
 from ottla.testing.ports import free_range
 from ottla.testing.waiting import WAIT_S, wait_until
+from ottla.testing.wall_clock import WallClocks
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,16 +61,55 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "3",
     "offsets.topic.num.partitions": "3",
     "unclean.leader.election.enable": "false",
+    "log.index.size.max.bytes": "65536",  # of segments on a small disk
 }
 
 
+SMALL_DISK_MB = 48
+CLOCKS_AHEAD_S = (3000.0, -3000.0, 12 * 3600.0)  # by less than what producers may differ from brokers, or by a lot
+DRIVERS = Path(__file__).parents[1] / "interop" / "clients" / "drivers"
+JAVA_CLIENT = CLIENTS[0]
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A cluster, and what can be done to its surroundings."""
+
+    cluster: LocalCluster
+    clocks: WallClocks
+    small_disk: Path | None  # the second log directory of the first broker, where a file system can be mounted
+
+    @property
+    def brokers(self) -> list[BrokerProcess]:
+        return self.cluster.brokers
+
+
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    wanted = Wanted(BROKERS, ZOOKEEPERS, free_range(BROKERS), SETTINGS)
-    cluster = LocalCluster.prepare(tmp_path, wanted)
+def small_disk(tmp_path: Path) -> Iterator[Path | None]:
+    place = tmp_path / "small"
+    place.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={SMALL_DISK_MB}m", "tmpfs", str(place)]
+    if subprocess.run(["mount", *options], check=False, capture_output=True).returncode:
+        yield None
+        return
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.fixture
+def victim(tmp_path: Path, small_disk: Path | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Victim]:
+    clocks = WallClocks(tmp_path / "clocks")
+    monkeypatch.setenv("PYTHONPATH", clocks.python_path)
+    cluster = LocalCluster.prepare(tmp_path, Wanted(BROKERS, ZOOKEEPERS, free_range(BROKERS), SETTINGS))
+    if small_disk is not None:
+        first = cluster.brokers[0]
+        directories = {"log.dirs": f"{first.directory / 'data'},{small_disk / 'data'}"}
+        connect = ",".join(server.address for server in cluster.zookeepers)
+        settings = {**cluster.layout.broker_settings(), **directories}
+        cluster.brokers[0] = BrokerProcess(first.broker_id, first.directory, first.port, settings, connect)
     with cluster.starting(is_supervised=False):
         wait_until(lambda: len(alive(cluster)) == BROKERS)
-    yield cluster
+    yield Victim(cluster, clocks, small_disk)
     cluster.stop()
 
 
@@ -68,50 +126,104 @@ def is_in_sync(cluster: LocalCluster) -> bool:
     return all(len(partition.isrs) == BROKERS for partition in partitions)
 
 
-# -- bad things, each made good again ----------------------------------------------------------------------------------
+# -- faults, each repaired again ---------------------------------------------------------------------------------------
 
 
-def restart_what_is_down(cluster: LocalCluster) -> None:
-    with cluster.starting(is_supervised=False):
+def restart_what_is_down(victim: Victim) -> None:
+    with victim.cluster.starting(is_supervised=False):
         pass
 
 
-def kill_a_broker(cluster: LocalCluster, rng: random.Random) -> None:
-    rng.choice(cluster.brokers).kill()
+def kill_a_broker(victim: Victim, rng: random.Random) -> None:
+    rng.choice(victim.brokers).kill()
     time.sleep(SESSION_MS / 1000 * 2 * rng.random())  # back before the session ends, or after
-    restart_what_is_down(cluster)
+    restart_what_is_down(victim)
 
 
-def restart_a_broker(cluster: LocalCluster, rng: random.Random) -> None:
-    assert rng.choice(cluster.brokers).stop(), "a broker stops when it is told to"
-    restart_what_is_down(cluster)
+def restart_a_broker(victim: Victim, rng: random.Random) -> None:
+    assert rng.choice(victim.brokers).stop(), "a broker stops when it is told to"
+    restart_what_is_down(victim)
 
 
-def pause_a_broker(cluster: LocalCluster, rng: random.Random) -> None:
+def pause_a_broker(victim: Victim, rng: random.Random) -> None:
     """Shorter than its session, or longer: then it wakes up as a leader that is none any more."""
-    broker: BrokerProcess = rng.choice(cluster.brokers)
+    broker = rng.choice(victim.brokers)
     broker.process.send(signal.SIGSTOP)
     time.sleep(SESSION_MS / 1000 * (0.3 + 1.5 * rng.random()))
     broker.process.send(signal.SIGCONT)
 
 
-def kill_the_leader_of_zookeeper(cluster: LocalCluster, rng: random.Random) -> None:
-    leaders = [server for server in cluster.zookeepers if server.is_leader()]
+def kill_the_leader_of_zookeeper(victim: Victim, rng: random.Random) -> None:
+    leaders = [server for server in victim.cluster.zookeepers if server.is_leader()]
     for leader in leaders:
         leader.kill()
     time.sleep(2 * rng.random())
-    restart_what_is_down(cluster)
+    restart_what_is_down(victim)
 
 
-HARMS: tuple[Callable[[LocalCluster, random.Random], None], ...] = (
+def kill_all_of_zookeeper(victim: Victim, rng: random.Random) -> None:
+    """For less than a session, or for longer. No session ends while nobody is there to end it."""
+    for server in victim.cluster.zookeepers:
+        server.kill()
+    time.sleep(SESSION_MS / 1000 * (0.3 + 1.5 * rng.random()))
+    restart_what_is_down(victim)
+
+
+def wipe_a_disk(victim: Victim, rng: random.Random) -> None:
+    """Only one, and while all replicas are in sync: whoever is the last to have a record must not lose it."""
+    wait_until(lambda: is_in_sync(victim.cluster), timeout_s=2 * WAIT_S)
+    broker = rng.choice(victim.brokers[1:])
+    broker.kill()
+    shutil.rmtree(broker.directory / "data")
+    restart_what_is_down(victim)
+
+
+def write_without_end(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1 << 16))
+
+
+def fill_a_disk(victim: Victim, rng: random.Random) -> None:
+    """One of the two log directories of a broker fails while it serves; it goes on with the other."""
+    assert victim.small_disk is not None
+    ballast = victim.small_disk / "ballast"
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        write_without_end(ballast)
+    time.sleep(1 + rng.random())
+    broker = victim.brokers[0]
+    assert broker.process.is_alive(), "the other directory works"
+    ballast.unlink()
+    assert broker.stop()
+    restart_what_is_down(victim)
+
+
+def set_a_clock(victim: Victim, rng: random.Random) -> None:
+    pid = rng.choice(victim.brokers).process.pid
+    assert pid is not None
+    victim.clocks.set_ahead(pid, rng.choice(CLOCKS_AHEAD_S))
+    time.sleep(1 + rng.random())
+    victim.clocks.set_ahead(pid, 0.0)
+
+
+HARMS: tuple[Callable[[Victim, random.Random], None], ...] = (
     kill_a_broker,
     pause_a_broker,
     kill_the_leader_of_zookeeper,
+    kill_all_of_zookeeper,
     restart_a_broker,
+    wipe_a_disk,
+    fill_a_disk,
+    set_a_clock,
 )
 
 
-def test_what_clients_of_a_cluster_were_told_is_so(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_what_clients_of_a_cluster_were_told_is_so(victim: Victim, tmp_path: Path) -> None:
+    cluster = victim.cluster
+    possible = [harm for harm in HARMS if harm is not fill_a_disk or victim.small_disk is not None]
+    kinds: list[StartProcess] = [*EVERYBODY, OttlaSender]
+    if not JAVA_CLIENT.missing_programs:
+        kinds.append(partial(JavaSender, command=JAVA_CLIENT.command(DRIVERS)))
     rng = random.Random(SEED)
     history = History()
     harms: list[str] = []
@@ -124,18 +236,20 @@ def test_what_clients_of_a_cluster_were_told_is_so(cluster: LocalCluster, tmp_pa
     def trouble() -> None:
         started = time.monotonic()
         # Each of them at least once, in any order; then whatever comes.
-        waiting = rng.sample(HARMS, len(HARMS))
+        waiting = rng.sample(possible, len(possible))
         while waiting or time.monotonic() < started + (RUN_S if is_enough() else ENOUGH_S):
             time.sleep(0.5 + 2 * rng.random())
-            harm = waiting.pop() if waiting else rng.choice(HARMS)
+            harm = waiting.pop() if waiting else rng.choice(possible)
             harms.append(harm.__name__)
-            harm(cluster, rng)
+            harm(victim, rng)
         wait_until(lambda: is_in_sync(cluster), timeout_s=2 * WAIT_S)
 
-    play(history, cluster.bootstrap_servers, SEED, trouble)
+    play(history, cluster.bootstrap_servers, SEED, trouble, kinds)
     history.save(tmp_path / "history.jsonl")
     counts = history.transactions()
     print(f"{len(history.operations)} operations, transactions {counts}, harm: {', '.join(harms)}")
     assert counts["ok"] >= COMMITTED_MIN, counts
+    senders = {number for number, kind in enumerate(kinds) if kind not in (Reader, Watcher)}
+    assert senders <= {each.process for each in history.operations if each.sends and each.outcome is Outcome.OK}
     findings = check(history)
     assert findings == [], "\n".join(map(str, findings[:20]))

@@ -87,7 +87,7 @@ def followers_forget_producers(patch: pytest.MonkeyPatch) -> None:
 
 
 def truncation_keeps_producers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Log, "rebuild_producers", lambda log, aborted_anew=(): None)
+    patch.setattr(Log, "rebuild_producers", lambda log, rebuilt_aborted=(): None)
 
 
 # Messages take long: a follower knows late what is committed, and is told late that another leads.

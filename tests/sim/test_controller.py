@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from ottla.cluster import nodes
 from ottla.cluster.control_batch import BEING_DELETED, ControlRequest
 from ottla.cluster.controller_context import unwritten
-from ottla.cluster.image import NO_LEADER, BrokerNode, Endpoint, PartitionState, TopicState
+from ottla.cluster.image import NO_LEADER, BrokerEndpoint, BrokerNode, PartitionState, TopicState
 from ottla.controller import moves
 from ottla.controller.controller import Controller
 from ottla.controller.in_sync import IsrRequest, alter
@@ -104,7 +105,7 @@ class FakeBroker:
             if session_id == store.session.session_id and await self._has_dropped_strays(store):
                 await store.session.changed.wait()
             if store.session.state is SessionState.CONNECTED and store.session.session_id != session_id:
-                broker = BrokerNode(self.node_id, {LISTENER: Endpoint(f"host-{self.node_id}", 9092)})
+                broker = BrokerNode(self.node_id, {LISTENER: BrokerEndpoint(f"host-{self.node_id}", 9092)})
                 try:
                     await store.commit(
                         Create(nodes.broker_path(self.node_id), nodes.encode_broker(broker, 0), ephemeral=True)
@@ -230,6 +231,10 @@ class SimulatedPeers:
         if node_id in self._queues:
             self._queues[node_id].put_nowait((request, on_answer))
 
+    async def wait_until_answered(self) -> None:
+        for queue in list(self._queues.values()):
+            await queue.join()
+
     def close(self) -> None:
         for node_id in list(self._tasks):
             self.remove(node_id)
@@ -251,6 +256,7 @@ class SimulatedPeers:
                     continue
                 await asyncio.sleep(rng.random() * 0.02)
                 on_answer(answer)
+                queue.task_done()
                 break
 
 
@@ -346,7 +352,7 @@ class Cluster:
                         isr = (*state.isr, *(node for node in alive if node not in state.isr))
                         asked[partition] = IsrRequest(told.leader_epoch, state.version, isr)
             if asked:
-                await controller.ask(lambda term, asked=asked: alter(term, asked))
+                await controller.ask(partial(alter, requests=asked))
 
     async def go_wrong(self, admin: SimulatedStore) -> None:
         rng = self.rng

@@ -180,8 +180,8 @@ class KafkaBroker:
     """One broker of Apache Kafka in KRaft combined mode, on free loopback ports, over a directory of its own.
 
     As a context manager it starts and always ends. `stop` and `kill` end it the clean and the unclean way,
-    `start` brings it back on the same data. `log_dir` holds the partitions. One that is told of the first of its
-    cluster is a broker only and joins it.
+    `start` brings it back on the same data. `log_dir` holds the partitions. One that gets the address of the first of
+    its cluster is a broker only and joins it.
     """
 
     def __init__(

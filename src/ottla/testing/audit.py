@@ -81,7 +81,7 @@ def _check_offset_index(segment: Segment, batches: Sequence[AuditedBatch]) -> No
     ends = {found.position: found.header.last_offset for found in batches}
     previous = -1
     for entry in segment.offset_index.entries():
-        assert ends.get(entry.position) == entry.offset, f"{segment.offset_index.path}: {entry} is no batch"
+        assert ends.get(entry.position) == entry.offset, f"{segment.offset_index.path}: {entry} is not a batch"
         assert entry.position > previous, f"{segment.offset_index.path}: {entry} comes after {previous}"
         previous = entry.position
 

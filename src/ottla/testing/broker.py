@@ -21,9 +21,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Coroutine, Mapping
+from collections import deque
+from collections.abc import Coroutine, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
+from weakref import WeakSet
 
 from ottla.broker.broker import Broker as RunningBroker
 from ottla.disk import Disk
@@ -44,10 +46,23 @@ TEST_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "log.segment.delete.delay.ms": "1000",
 }
+LOG_FILE = "broker.err"  # of a broker in its own process, beside its data
+LOG_LINES_SHOWN = 100
+
+Setting: TypeAlias = str | int | float | bool
 
 
 class BrokerError(OttlaError):
     """The broker of a test did not start, or did not stop."""
+
+
+def setting_text(name: str, value: Setting) -> str:
+    """A setting as a file of settings has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise TypeError(f"setting {name}: a string, a number or a boolean is needed, not {value!r}")
 
 
 class Broker:
@@ -55,7 +70,7 @@ class Broker:
 
     def __init__(
         self,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, Setting] | None = None,
         *,
         directory: str | os.PathLike[str] | None = None,
         in_process: bool = True,
@@ -69,9 +84,10 @@ class Broker:
         assert disk is None or in_process, "a broker beside this process runs on the machine's disk"
         self._security = security
         of_security = {} if security is None else security.broker_settings()
-        self._settings = {**TEST_SETTINGS, **of_security, **(settings or {})}
+        own = {name: setting_text(name, value) for name, value in (settings or {}).items()}
+        self._settings = {**TEST_SETTINGS, **of_security, **own}
         self._keeps_directory = directory is not None
-        self.directory = os.fspath(directory) if directory is not None else tempfile.mkdtemp(prefix="ottla-broker-")
+        self._directory = None if directory is None else os.fspath(directory)
         # Always the same place: whoever was connected finds it there after a restart.
         self._listen = listen or f"{LOOPBACK}:{free_port(LOOPBACK)}"
         self._runner: _Thread | _Process
@@ -79,6 +95,13 @@ class Broker:
         self._runner = _Thread(disk, protocol) if in_process else _Process(protocol)
         self.host = ""
         self.port = 0
+
+    @property
+    def directory(self) -> str:
+        """Where its data is; a temporary directory is made when it is first needed."""
+        if self._directory is None:
+            self._directory = tempfile.mkdtemp(prefix="ottla-broker-")
+        return self._directory
 
     @property
     def bootstrap_servers(self) -> str:
@@ -97,11 +120,27 @@ class Broker:
         return self._runner.pid
 
     def start(self) -> Self:
-        self.host, self.port = self._runner.start(self._listen, self.directory, self._settings)
+        try:
+            self.host, self.port = self._runner.start(self._listen, self.directory, self._settings)
+        except BaseException:
+            self._forget()
+            raise
+        _STARTED.add(self)
         return self
+
+    def log_tail(self) -> str:
+        """The last lines that a broker in its own process has logged; one in this process logs as the test does."""
+        if self._directory is None:
+            return ""
+        try:
+            with open(os.path.join(self._directory, LOG_FILE), errors="replace") as file:
+                return "".join(deque(file, LOG_LINES_SHOWN))
+        except FileNotFoundError:
+            return ""
 
     def stop(self) -> None:
         """Stops the broker cleanly; everything is flushed."""
+        _STARTED.discard(self)
         try:
             self._runner.stop()
         finally:
@@ -133,20 +172,29 @@ class Broker:
     def _forget(self) -> None:
         if self._security is not None:
             self._security.close()
-        if not self._keeps_directory:
-            shutil.rmtree(self.directory, ignore_errors=True)
+        if not self._keeps_directory and self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
 
     def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self._forget()
-            raise
+        return self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if error is not None and (log := self.log_tail()):
+            error.add_note(f"log of the broker at {self.bootstrap_servers}:\n{log}")
         self.stop()
+
+
+_STARTED: WeakSet[Broker] = WeakSet()
+
+
+def logs_of_started_brokers() -> Iterator[tuple[str, str]]:
+    """Address and last lines of the log of each broker in its own process that was not stopped."""
+    for broker in sorted(_STARTED, key=lambda broker: broker.port):
+        if log := broker.log_tail():
+            yield broker.bootstrap_servers, log
 
 
 class _Thread:
@@ -239,14 +287,14 @@ class _Process:
             command += ["--set", f"{name}={value}"]
         os.makedirs(directory, exist_ok=True)
         # Its complaints are kept beside its data, so that a test that fails can show them.
-        with open(os.path.join(directory, "broker.err"), "ab") as errors:
+        with open(os.path.join(directory, LOG_FILE), "ab") as errors:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.startswith("ready "):
             self._process.wait()
             self._process.stdout.close()
-            with open(os.path.join(directory, "broker.err"), errors="replace") as file:
+            with open(os.path.join(directory, LOG_FILE), errors="replace") as file:
                 raise BrokerError(f"the broker did not come up: {file.read().strip() or line.strip()}")
         host, _, port = line.split()[1].rpartition(":")
         return host, int(port)

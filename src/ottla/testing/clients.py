@@ -1,4 +1,4 @@
-"""Other people's Kafka clients, each behind a small driver program that does what it is told, step by step.
+"""Other people's Kafka clients, each behind a small driver program that executes steps, one by one.
 
 The drivers are sources in the language of their client (`tests/interop/clients/drivers`); `CLIENTS` pins what they are
 built with. A client is fetched by its coordinates and built once, into `$OTTLA_CACHE` or the user's cache directory; a
@@ -164,6 +164,12 @@ class Driver:
         ]
         answer = self.do("produce", topic=topic, acks=acks, codec=codec, idempotent=idempotent, records=lines)
         offsets: list[int | None] = answer["offsets"]
+        return offsets
+
+    def send(self, topic: str, records: Iterable[Sent]) -> list[int]:
+        """Writes values with one producer for all such steps, idempotent and at acks=all. The driver in Java has it."""
+        lines = [{"partition": record.partition, "value": _encoded(record.value)} for record in records]
+        offsets: list[int] = self.do("send", topic=topic, records=lines)["offsets"]
         return offsets
 
     def consume(self, topic: str, count: int, *, partitions: Sequence[int] = (0,), **start: int) -> list[Seen]:

@@ -45,7 +45,7 @@ class OneBroker(Protocol):
 
 
 class BrokersOfCluster(InZooKeeper):
-    """Brokers by their ids. Whoever starts one through here may rely on every other one having heard of it."""
+    """Brokers by their ids. Whoever starts one through here may rely on every other one knowing it."""
 
     def __init__(self, connect: str) -> None:
         super().__init__(connect)
@@ -63,14 +63,22 @@ class BrokersOfCluster(InZooKeeper):
         for node_id in node_ids:
             self.broker(node_id).start()
             self._running.add(node_id)
+        self.wait_until_known()
+
+    def wait_until_known(self) -> None:
+        """Until all that run tell clients of each other, of nobody else, and of a controller among them.
+
+        librdkafka, told of a controller that has just died, asks for it for ever.
+        """
         for node_id in self._running:
             wait_until(lambda: self._known_to(node_id) == self._running)  # noqa: B023 (called at once)
 
     def _known_to(self, node_id: int) -> set[int]:
-        """The brokers that one of them tells its clients of."""
+        """The brokers that one of them tells its clients of; none while it names a controller that does not run."""
         with RawClient(self.broker(node_id).bootstrap_servers) as client:
             answer = client.ask(MetadataRequest(topics=[]), METADATA_VERSION)
-        return {broker.node_id for broker in answer.brokers}
+        is_controlled = answer.controller_id in self._running
+        return {broker.node_id for broker in answer.brokers} if is_controlled else set()
 
     def wait_for_topic(self, topic: str, partitions: int) -> None:
         """Until every broker knows the topic, and who leads its partitions: a client may ask any of them."""
@@ -112,6 +120,8 @@ class Cluster(BrokersOfCluster):
             node_id: Broker(
                 {
                     **CLUSTER_SETTINGS,
+                    "offsets.topic.replication.factor": str(min(size, 3)),
+                    "transaction.state.log.replication.factor": str(min(size, 3)),
                     **(settings or {}),
                     **({"broker.rack": racks[node_id]} if racks else {}),
                     "broker.id": str(node_id),

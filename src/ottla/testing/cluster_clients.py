@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.testing.clients import Driver, Sent, StepError
 from ottla.testing.cluster import BrokersOfCluster
 from ottla.testing.waiting import WAIT_S, wait_until
 
@@ -77,6 +80,70 @@ def consume(cluster: Bootstrap, topic: str, amount: int, partition: int = 0) -> 
 
 def new_producer(cluster: Bootstrap, **settings: Any) -> Producer:
     return Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "linger.ms": 0, **settings})
+
+
+# -- load: one record after the other, each acknowledged by all replicas in sync --------------------------------------
+
+
+class Load:
+    """Writes numbers to a partition with an idempotent producer of librdkafka until `end`."""
+
+    def __init__(self, cluster: Bootstrap, topic: str, partition: int) -> None:
+        self._topic, self._partition = topic, partition
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.acknowledged: list[bytes] = []
+        self.failures: list[object] = []
+        self._open(cluster)
+        self._thread.start()
+
+    def _open(self, cluster: Bootstrap) -> None:
+        self._producer = new_producer(cluster, **{"enable.idempotence": True})
+
+    def _run(self) -> None:
+        number = 0
+        while not self._ending.is_set() and not self.failures:
+            value = b"%d" % number
+            self._write(value)
+            self.acknowledged.append(value)
+            number += 1
+
+    def _write(self, value: bytes) -> None:
+        self._producer.produce(self._topic, value, partition=self._partition, on_delivery=self._delivered)
+        assert self._producer.flush(WAIT_S) == 0
+
+    def _delivered(self, error: KafkaError | None, message: object) -> None:
+        if error is not None:
+            self.failures.append(error)
+
+    def wait_for_more(self, count: int = 20) -> None:
+        enough = len(self.acknowledged) + count
+        wait_until(lambda: len(self.acknowledged) >= enough or self.failures)
+
+    def end(self) -> None:
+        self._ending.set()
+        self._thread.join()
+
+
+class JavaLoad(Load):
+    """The same with Java's producer; `command` starts its driver."""
+
+    def __init__(self, cluster: Bootstrap, topic: str, partition: int, command: Sequence[str]) -> None:
+        self._command = command
+        super().__init__(cluster, topic, partition)
+
+    def _open(self, cluster: Bootstrap) -> None:
+        self._driver = Driver(self._command, cluster.bootstrap_servers)
+
+    def _write(self, value: bytes) -> None:
+        try:
+            self._driver.send(self._topic, [Sent(value, partition=self._partition)])
+        except StepError as error:
+            self.failures.append(error)
+
+    def end(self) -> None:
+        super().end()
+        self._driver.close()
 
 
 # -- groups whose coordinator moves: until the client knows the new one, its calls fail --------------------------------

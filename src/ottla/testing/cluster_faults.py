@@ -165,7 +165,7 @@ class ClusterFaults:
         self._cluster.ensemble.come_up()
 
     async def lose_store_answers(self, node_id: int, rng: Random) -> None:
-        """Commits are made, and nobody is told."""
+        """Commits are made, and their responses are lost."""
         conditions = self._cluster.ensemble.conditions
         conditions.break_chance = BREAK_CHANCE
         await self._last(rng)
@@ -201,7 +201,7 @@ class ClusterFaults:
     # -- operators -----------------------------------------------------------------------------------------------------
 
     async def move_replicas(self, node_id: int, rng: Random) -> None:
-        """Some partition gets other replicas, in another order; a move that is under way is replaced."""
+        """Some partition gets other replicas, in another order; a move in progress is replaced."""
         name = rng.choice(list(self._cluster.observed))
         replicas = rng.sample(list(self._cluster.brokers), 3)
         entry = ReassignablePartition(partition_index=name.partition, replicas=replicas)

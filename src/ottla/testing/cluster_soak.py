@@ -78,7 +78,7 @@ async def _history(cluster: SimulatedCluster, climate: ClusterClimate) -> None:
     cluster.check()
     check_order(work, IDEMPOTENT)
     outcomes.check(transactional)
-    acknowledged = sum(len(told.acknowledged) for told in cluster.observed.values())
+    acknowledged = sum(len(seen.acknowledged) for seen in cluster.observed.values())
     assert acknowledged, "nothing was acknowledged: the history says nothing"
     await cluster.close()
 

@@ -1,7 +1,7 @@
-"""The clients of a simulated cluster: each notes what it was told, and says at once what must not be.
+"""The clients of a simulated cluster: each records its responses, and reports at once what must not be.
 
 Some speak the protocol themselves, so that nothing is retried but what they mean to: a producer that sends each record
-once, an idempotent one with several requests under way, readers. Others are our own clients: transactions and groups.
+once, an idempotent one with several requests in flight, readers. Others are our own clients: transactions and groups.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Work:
         return [f"{client} {name.partition} {next(numbers)} {padding}".encode() for _ in range(count_of)]
 
     def leader(self, client: str, rng: Random) -> tuple[TopicPartition, int]:
-        """Some partition and its leader, as some broker was told; NO_LEADER where none is known.
+        """Some partition and its leader, as some broker knows them; NO_LEADER where none is known.
 
-        A client that heard of a later epoch does not go back to the leader of an earlier one.
+        A client that knows of a later epoch does not go back to the leader of an earlier one.
         """
         name = rng.choice(self.names)
-        state = self.cluster.state_told(name, rng)
+        state = self.cluster.state_known(name, rng)
         if state is None or state.leader_epoch < self._epochs.get((client, name), NO_EPOCH):
             return name, NO_LEADER
         self._epochs[client, name] = state.leader_epoch
@@ -119,9 +119,9 @@ class _Sequences:
 
 
 class IdempotentProducer:
-    """Up to five requests under way to a partition, sent again together until all of them are acknowledged.
+    """Up to five requests in flight to a partition, sent again together until all of them are acknowledged.
 
-    As librdkafka does: all that is under way comes back before anything is sent again, and if the first batch that is
+    As librdkafka does: all that is in flight comes back before anything is sent again, and if the first batch that is
     not acknowledged is out of order, the broker has lost what was, or has taken a later one in its place.
     """
 
@@ -137,15 +137,15 @@ class IdempotentProducer:
         while True:
             await asyncio.sleep(self._rng.random() * self._work.climate.pause_s_max)
             name, leader = self._work.leader(self._client, self._rng)
-            if leader == NO_LEADER or not await self._has_id():
+            if leader == NO_LEADER or not await self._ensure_id():
                 continue
             state = self._sequences.setdefault(name, _Sequences())
             for _ in range(self._rng.randint(1, IN_FLIGHT_MAX) - len(state.batches)):
                 self._add(name, state)
             await self._exchange(name, leader, state)
 
-    async def _has_id(self) -> bool:
-        """A new id now and then, once nothing of the last one is under way: logs know nothing of it."""
+    async def _ensure_id(self) -> bool:
+        """A new id now and then, once nothing of the last one is in flight: logs know nothing of it."""
         is_idle = not any(state.batches for state in self._sequences.values())
         if self._producer_id >= 0 and not (is_idle and self._rng.random() < NEW_ID_CHANCE):
             return True
@@ -243,15 +243,15 @@ async def consume(work: Work, client: str) -> None:
 
 
 async def watch_ends(work: Work, client: str) -> None:
-    """Asks where partitions end: what was once told to be committed stays so. Until it is cancelled."""
+    """Asks where partitions end: what was once reported as committed stays so. Until it is cancelled."""
     rng = work.rng(client)
     while True:
         await asyncio.sleep(rng.random() * work.climate.pause_s_max)
         name, leader = work.leader(client, rng)
         if leader == NO_LEADER:
             continue
-        told = work.cluster.observed[name]
-        before = told.end
+        seen = work.cluster.observed[name]
+        before = seen.end
         try:
             request = list_offsets(name.topic, LATEST, partition=name.partition)
             response = await work.cluster.asked(leader, request, LIST_OFFSETS_VERSION)
@@ -261,7 +261,7 @@ async def watch_ends(work: Work, client: str) -> None:
         if answer.error_code == ErrorCode.NONE:
             if answer.offset < before and work.cluster.is_current_leader(name, leader):
                 work.world.fail(f"{name} ended at {before}, and ends at {answer.offset} now")
-            told.end = max(told.end, answer.offset)
+            seen.end = max(seen.end, answer.offset)
 
 
 # -- our own clients ---------------------------------------------------------------------------------------------------
@@ -316,6 +316,7 @@ async def transact(work: Work, client: str, outcomes: Transactions) -> None:
         await asyncio.sleep(rng.random())
         producer = Producer(
             bootstrap_servers=work.bootstrap_servers,
+            client_id=client,  # one of its own would depend on what ran in this process before
             connector=simulated_connector(work.world.network.host(client)),
             transactional_id=client,
             transaction_timeout_s=TRANSACTION_TIMEOUT_S,
@@ -377,6 +378,7 @@ async def join_group(work: Work, client: str, reads: GroupReads) -> None:
         consumer = Consumer(
             bootstrap_servers=work.bootstrap_servers,
             group_id="readers",
+            client_id=client,
             auto_offset_reset="earliest",
             connector=simulated_connector(work.world.network.host(client)),
             rng=Random(f"{work.world.seed}/{client}/{rng.random()}"),

@@ -309,7 +309,7 @@ class SimulatedDisk:
         self.capacity_bytes = capacity_bytes
         self.now_ms = now_ms
         self.operations: list[Operation] = []
-        self.on_stop: Callable[[], None] | None = None  # told at the moment at which the power goes off
+        self.on_stop: Callable[[], None] | None = None  # called at the moment at which the power goes off
         self._root = _Directory()
         self._stop_at: int | None = None
         self._written_at_stop = 0.0
@@ -368,7 +368,7 @@ class SimulatedDisk:
         self.faults = [] if fault is None else [other for other in self.faults if other is not fault]
 
     def run_out_of_descriptors(self, first: int, count: int) -> None:
-        """From the descriptor `first` (as counted in `descriptors_taken`) on, so many are refused: EMFILE."""
+        """From the descriptor `first` (as counted in `descriptors_taken`) on, this many are refused: EMFILE."""
         self._refused = range(first, first + count)
 
     def free_bytes(self) -> int | None:

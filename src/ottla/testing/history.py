@@ -70,7 +70,7 @@ class Operation:
     sends: list[Send] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
-    # The process begins to read anew, from wherever: what follows need not follow what it read before.
+    # The process begins to read again, from wherever: what follows need not follow what it read before.
     is_new_position: bool = False
     outcome: Outcome = Outcome.UNKNOWN
     completed: int | None = None
@@ -123,7 +123,7 @@ class History:
                 operation.completed = next(self._moments)
 
     def transactions(self) -> dict[str, int]:
-        """How many transactions had each outcome so far; those under way are unknown."""
+        """How many transactions had each outcome so far; those in progress are unknown."""
         with self._lock:
             outcomes = [operation.outcome for operation in self.operations if operation.is_transaction]
         return {outcome.value: outcomes.count(outcome) for outcome in Outcome}

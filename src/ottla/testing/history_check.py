@@ -55,7 +55,7 @@ class _Facts:
     senders: dict[int, Operation]  # by value
     sent_to: dict[int, TopicPartition]  # where a value was sent to
     read: dict[int, set[Place]]  # where a value was read
-    told: dict[int, set[Place]]  # where a value stands, by reads and by answers
+    places: dict[int, set[Place]]  # where a value is, by reads and by answers
     standing: dict[TopicPartition, dict[int, set[int]]]  # values by offset
     furthest: dict[TopicPartition, int]  # the highest offset that was read
 
@@ -76,7 +76,7 @@ class _Facts:
         return facts
 
     def _note(self, value: int, place: Place) -> None:
-        self.told[value].add(place)
+        self.places[value].add(place)
         self.standing[place.partition][place.offset].add(value)
 
 
@@ -101,7 +101,7 @@ def _places(facts: _Facts) -> Iterator[Finding]:
         for offset, values in sorted(offsets.items()):
             if len(values) > 1:
                 yield Finding(Anomaly.INCONSISTENT_OFFSETS, f"{partition} offset {offset} holds {sorted(values)}")
-    for value, places in facts.told.items():
+    for value, places in facts.places.items():
         if len(places) > 1:
             where = sorted((str(place.partition), place.offset) for place in places)
             yield Finding(Anomaly.DUPLICATE, f"{value} stands at {where}")
@@ -111,7 +111,7 @@ def _places(facts: _Facts) -> Iterator[Finding]:
 
 
 def _fates(operations: list[Operation], facts: _Facts, is_drained: bool) -> Iterator[Finding]:
-    """What became of each value, beside what its process was told."""
+    """What became of each value, beside what its process knows."""
     for operation in operations:
         values = [send.value for send in operation.sends]
         read = [value for value in values if value in facts.read]
@@ -184,7 +184,7 @@ def _send_order(process: int, operations: list[Operation], facts: _Facts) -> Ite
     last: dict[TopicPartition, tuple[int, int]] = {}
     for operation in operations:
         for send in operation.sends:
-            places = facts.told.get(send.value)
+            places = facts.places.get(send.value)
             if not places or operation.outcome is Outcome.FAILED:
                 continue
             offset = min(place.offset for place in places)

@@ -1,6 +1,7 @@
-"""Clients of librdkafka that note what they do and what they are told: a workload for `history_check`.
+"""Clients that note what they do and which responses they get: a workload for `history_check`.
 
-They send and poll, plain and in transactions, each in a thread of its own, while somebody breaks the brokers.
+They send and poll, plain and in transactions, each in a thread of its own, while somebody breaks the brokers. Most of
+them are librdkafka's; Java's producer and our own send beside them where a test asks for it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -21,7 +23,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+import ottla
 from ottla import ids
+from ottla.errors import OttlaError
+from ottla.testing.clients import Driver, Sent, StepError
 from ottla.testing.history import History, Operation
 
 TOPIC: Final = "t"
@@ -45,7 +50,7 @@ def name_of(partition: int) -> ids.TopicPartition:
 
 
 class Process(threading.Thread):
-    """One process of the history: does one operation after the other until it is told to stop."""
+    """One process of the history: does one operation after the other until it is stopped."""
 
     def __init__(
         self, number: int, history: History, bootstrap_servers: str, stopping: threading.Event, seed: int
@@ -93,6 +98,11 @@ class Sender(Process):
         time.sleep(0.01)
 
 
+def some_values(history: History, rng: random.Random) -> list[tuple[int, int]]:
+    """One to four values, each with its partition."""
+    return [(history.new_value(), rng.randrange(PARTITIONS)) for _ in range(rng.randint(1, 4))]
+
+
 def send_some(history: History, producer: Producer, operation: Operation, rng: random.Random) -> list[KafkaError]:
     """Puts one to four values on their way; what fails is in the list by the time of the flush."""
     failed: list[KafkaError] = []
@@ -108,11 +118,61 @@ def send_some(history: History, producer: Producer, operation: Operation, rng: r
 
         return note
 
-    for _ in range(rng.randint(1, 4)):
-        value, partition = history.new_value(), rng.randrange(PARTITIONS)
+    for value, partition in some_values(history, rng):
         operation.send(name_of(partition), value)
         producer.produce(TOPIC, b"%d" % value, partition=partition, on_delivery=delivered(value))
     return failed
+
+
+class OttlaSender(Process):
+    """The same with our own producer."""
+
+    def begin(self) -> None:
+        servers = self.bootstrap["bootstrap.servers"]
+        self.producer = ottla.Producer(bootstrap_servers=servers, delivery_timeout_ms=60_000)
+
+    def step(self) -> None:
+        with self.history.operation(self.number) as operation:
+            futures = {}
+            for value, partition in some_values(self.history, self.rng):
+                operation.send(name_of(partition), value)
+                futures[value] = self.producer.send(TOPIC, b"%d" % value, partition=partition)
+            with suppress(OttlaError):  # it may be written, or not
+                for value, future in futures.items():
+                    operation.sent(value, future.result(JOIN_S).offset)
+                operation.succeed()
+        time.sleep(0.01)
+
+    def close(self) -> None:
+        self.producer.close()
+
+
+class JavaSender(Process):
+    """The same with Java's producer, in a process of its own. `command` starts its driver."""
+
+    def __init__(self, *arguments: Any, command: Sequence[str]) -> None:
+        super().__init__(*arguments)
+        self._command = command
+
+    def begin(self) -> None:
+        self.driver = Driver(self._command, self.bootstrap["bootstrap.servers"])
+
+    def step(self) -> None:
+        with self.history.operation(self.number) as operation:
+            values = some_values(self.history, self.rng)
+            for value, partition in values:
+                operation.send(name_of(partition), value)
+            try:
+                offsets = self.driver.send(TOPIC, [Sent(b"%d" % value, partition=place) for value, place in values])
+            except StepError:
+                return  # some of it may be written, or nothing
+            for (value, _), offset in zip(values, offsets, strict=True):
+                operation.sent(value, offset)
+            operation.succeed()
+        time.sleep(0.01)
+
+    def close(self) -> None:
+        self.driver.close()
 
 
 class Reader(Process):
@@ -258,7 +318,17 @@ class Watcher(Process):
         self.consumer.close()
 
 
-EVERYBODY: Final = (Sender, Sender, Transactor, Transactor, Transactor, Reader, Reader, Watcher)
+StartProcess = Callable[[int, History, str, threading.Event, int], Process]
+EVERYBODY: Final[tuple[StartProcess, ...]] = (
+    Sender,
+    Sender,
+    Transactor,
+    Transactor,
+    Transactor,
+    Reader,
+    Reader,
+    Watcher,
+)
 
 
 def drain(history: History, bootstrap_servers: str) -> None:
@@ -296,7 +366,7 @@ def play(
     bootstrap_servers: str,
     seed: int,
     trouble: Callable[[], None],
-    kinds: Sequence[type[Process]] = EVERYBODY,
+    kinds: Sequence[StartProcess] = EVERYBODY,
     settings: Mapping[str, Any] | None = None,
 ) -> None:
     """Lets processes work until `trouble` returns, and then has somebody read everything.

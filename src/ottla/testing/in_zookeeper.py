@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from kazoo.protocol.states import WatchedEvent
 from kazoo.retry import KazooRetry
 
 from ottla.testing.waiting import WAIT_S, wait_until
@@ -73,6 +77,28 @@ class InZooKeeper:
             except NoNodeError:
                 return
         end_session(self.connect, stat.ephemeralOwner, _password_of(stat.ephemeralOwner))
+
+    @contextmanager
+    def noting_end_of_session(self, node_id: int) -> Iterator[EndOfSession]:
+        """Watches for the end of a broker's session; the `moment` is there once the block has been left."""
+        ended = threading.Event()
+        noted = EndOfSession()
+
+        def gone(_: WatchedEvent) -> None:
+            noted.moment = time.monotonic()
+            ended.set()
+
+        with _client(self.connect) as client:
+            assert client.retry(client.exists, f"/brokers/ids/{node_id}", watch=gone), f"{node_id} is not registered"
+            yield noted
+            assert ended.wait(WAIT_S), f"the session of broker {node_id} does not end"
+
+
+@dataclass(slots=True)
+class EndOfSession:
+    """When ZooKeeper removed what a session had made, by the monotonic clock."""
+
+    moment: float = 0.0
 
 
 def end_session(connect: str, session_id: int, password: bytes) -> None:

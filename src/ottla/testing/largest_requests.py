@@ -24,8 +24,10 @@ from ottla.protocol.messages import (
     log_dirs,
     metadata,
     offsets,
+    quotas,
     sasl,
     scram,
+    tokens,
     topics,
     transactions,
 )
@@ -370,12 +372,44 @@ def _alter_scram(size: Size) -> Any:
     return scram.AlterUserScramCredentialsRequest(deletions=deletions, upsertions=[])
 
 
+def _create_token(size: Size) -> Any:
+    renewers = [tokens.CreatableRenewers(principal_type="User", principal_name=name) for name in names(size)]
+    return filled(tokens.CreateDelegationTokenRequest, 3, renewers=renewers)
+
+
+def _describe_tokens(size: Size) -> Any:
+    owners = [tokens.DescribeDelegationTokenOwner(principal_type="User", principal_name=name) for name in names(size)]
+    return filled(tokens.DescribeDelegationTokenRequest, 3, owners=owners)
+
+
 def _acl_filter(cls: type[Any]) -> Any:
     return filled(cls, 3, resource_type_filter=_KIND, pattern_type_filter=_KIND, operation=_KIND, permission_type=_KIND)
 
 
 def _delete_acls(size: Size) -> Any:
-    return filled(acls.DeleteAclsRequest, 3, filters=[_acl_filter(acls.DeleteAclsFilter)] * size.names)
+    return filled(acls.DeleteAclsRequest, 3, filters=[_acl_filter(acls.DeleteAclsFilter)] * min(size.names, 19_000))
+
+
+def _alter_quotas(size: Size) -> Any:
+    """Of users who have none: each is looked for, and nothing is written."""
+    entries = [
+        quotas.AlterClientQuotasRequestEntryData(
+            entity=[quotas.EntityData(entity_type="user", entity_name=name)],
+            ops=[quotas.OpData(key="producer_byte_rate", value=0.0, remove=True)],
+        )
+        for name in names(size, 16_000)
+    ]
+    return quotas.AlterClientQuotasRequest(entries=entries, validate_only=False)
+
+
+def _describe_quotas(size: Size) -> Any:
+    component = quotas.ComponentData(entity_type="user", match_type=2, match=None)
+    return quotas.DescribeClientQuotasRequest(components=[component], strict=False)
+
+
+def _update_features(size: Size) -> Any:
+    updates = [filled(cluster.FeatureUpdateKey, 2, feature="group.version", max_version_level=1)] * size.names
+    return cluster.UpdateFeaturesRequest(feature_updates=updates)
 
 
 ROWS = (
@@ -408,6 +442,16 @@ ROWS = (
     Row("DeleteAcls", 3, _delete_acls),
     Row("DescribeUserScramCredentials", 0, _describe_scram),
     Row("AlterUserScramCredentials", 0, _alter_scram),
+    Row("DescribeClientQuotas", 1, _describe_quotas),
+    Row("AlterClientQuotas of very many users", 1, _alter_quotas),
+    Row("UpdateFeatures", 2, _update_features),
+    Row("UnregisterBroker", 0, lambda size: cluster.UnregisterBrokerRequest(broker_id=99)),
+    Row("CreateDelegationToken with very many renewers", 3, _create_token),
+    Row("RenewDelegationToken", 2, lambda size: filled(tokens.RenewDelegationTokenRequest, 2, hmac=bytes(size.names))),
+    Row(
+        "ExpireDelegationToken", 2, lambda size: filled(tokens.ExpireDelegationTokenRequest, 2, hmac=bytes(size.names))
+    ),
+    Row("DescribeDelegationToken of very many owners", 3, _describe_tokens),
     Row("ApiVersions", 3, lambda size: _api_versions()),
     Row("CreateTopics, validated only", 7, _create),
     Row("DeleteTopics that are not there", 6, _delete),

@@ -6,7 +6,7 @@ acknowledged, what was read and what somebody asked to be taken away (`Licence`)
 both be true. AssertionError where something does not hold.
 
 A power loss takes back promises about what was not synced: `losses` counts them, and what was asked before a loss and
-answered after it is no promise. A partition whose disk failed is not there for a while; its promises wait for it.
+answered after it is not a promise. A partition whose disk failed is not there for a while; its promises wait for it.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ class Licences:
 
     @contextmanager
     def asking(self, scope: Hashable, licence: Licence) -> Iterator[None]:
-        """Granted while a request is under way, and for good if its answer never comes.
+        """Granted while a request is in flight, and for good if its answer never comes.
 
-        By name: a request that nobody has heard of again may still reach the next topic of that name.
+        By name: a request without a response may still reach the next topic of that name.
         """
         self.grant(scope, licence)
         yield  # an exception leaves the licence where it is
@@ -199,11 +199,11 @@ class Ledger:
             self.acknowledged_count += 1
 
     def high_watermark(self, key: PartitionKey) -> int:
-        """The highest that anybody was told so far: whoever asks from now on must not be told less."""
+        """The highest in any response so far: no later response may have less."""
         return self.book(key).high_watermark
 
     def told_high_watermark(self, key: PartitionKey, high_watermark: int, *, known: int, losses: int) -> None:
-        """Somebody was told; `known` and `losses` as they were when it was asked."""
+        """A response arrived; `known` and `losses` as they were when it was asked for."""
         if losses == self.losses:
             assert high_watermark >= known, f"{key}: the high watermark fell from {known} to {high_watermark}"
             book = self.book(key)
@@ -254,7 +254,7 @@ class Ledger:
     # -- where a log begins --------------------------------------------------------------------------------------------
 
     def starts_at(self, key: PartitionKey, start: int, now_ms: int, *, size_bytes: float = math.inf) -> None:
-        """The log was seen to begin there, with so many bytes; what lies before must have been free to go.
+        """The log was seen to begin there, with this size; what lies before must have been free to go.
 
         Within one life of the broker the start does not fall; a crash may undo what no checkpoint says yet.
         """

@@ -33,7 +33,7 @@ Resolver = Callable[[str], str]
 
 # More turns than this while the clock stands still: something waits in a circle, and would for ever.
 TURNS_WITHOUT_TIME_MAX = 100_000
-LATE_CHANCE = 0.2  # that a socket which is ready is told so in the next turn only
+LATE_CHANCE = 0.2  # that a socket which is ready is reported in the next turn only
 # Far from any descriptor of the operating system, so that a mix-up fails instead of reaching a real file.
 FIRST_DESCRIPTOR = 1_000_000
 TASKS_NAMED_MAX = 30
@@ -119,7 +119,7 @@ class SimulatedSelector(selectors.BaseSelector):
     def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
         descriptor = descriptor_of(fileobj)
         if descriptor not in self._sockets:
-            raise ValueError(f"{descriptor} is no open socket of the simulated network")
+            raise ValueError(f"{descriptor} is not an open socket of the simulated network")
         if descriptor in self._keys:
             raise KeyError(f"{descriptor} is registered already")
         key = self._keys.by_descriptor[descriptor] = selectors.SelectorKey(fileobj, descriptor, events, data)
@@ -226,7 +226,7 @@ class SimulatedLoop(selector_events.BaseSelectorEventLoop):
         return
 
     def run_in_executor(self, executor: object, func: Callable[..., Result], *args: object) -> asyncio.Future[Result]:
-        """Done in place and told in the next turn; threads would make their own order."""
+        """Done in place and reported in the next turn; threads would make their own order."""
         future: asyncio.Future[Result] = self.create_future()
         try:
             future.set_result(func(*args))

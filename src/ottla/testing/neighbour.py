@@ -1,4 +1,4 @@
-"""A client that works all the while, in a process of its own: how well it is says how a broker bears the others.
+"""A client that works all the while, in a process of its own: how fast it is shows how a broker copes with the others.
 
     with Neighbour(broker.bootstrap_servers, broker.pid) as neighbour:
         something_nasty()
@@ -7,7 +7,7 @@
 It writes and reads its own topic, a record at a time, and minds how long the broker's loop computed between question
 and answer. That is what others make it wait for; how long the machine lets the broker wait for a core is not.
 
-Where it is not told the broker's process, it asks for ApiVersions instead, which costs a broker nothing, and minds the
+Without the broker's process, it asks for ApiVersions instead, which costs a broker nothing, and minds the
 time on the wall: for benchmarks on a quiet machine, and for brokers that are none of ours.
 """
 
@@ -61,10 +61,10 @@ class Neighbour:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         assert self._process is not None
-        told, _ = self._process.communicate("stop\n")
+        output, _ = self._process.communicate("stop\n")
         if self._process.returncode:
             raise NeighbourError("the neighbour was harmed; its traceback is on stderr")
-        self.times = sorted(json.loads(told))
+        self.times = sorted(json.loads(output))
 
 
 def computed_s(pid: int) -> float:

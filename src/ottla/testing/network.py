@@ -7,7 +7,7 @@ that does not read makes `send` take less and then nothing. Beyond that, on requ
 - `SimulatedNetwork.reset`: a connection breaks; what was not read yet is lost;
 - `SimulatedNetwork.cut`: nothing passes between two hosts until `heal`; connections stall, and go on afterwards;
 - `Host.kill`: a process ends; its peers see the end of the stream or a reset, because its kernel cleans up;
-- `Host.power_off`: a machine is gone; its peers hear nothing until they speak to it when it is up again.
+- `Host.power_off`: a machine is gone; its peers notice nothing until they speak to it when it is up again.
 
 Everything is a function of what was asked and of the rng. A host has one address; 127.0.0.1 and localhost are the host
 itself, and 0.0.0.0 listens there too.
@@ -463,7 +463,7 @@ class SimulatedSocket:
             self.close()
 
     def orphan(self, *, silently: bool) -> None:
-        """The process is gone: from here on, whatever of its code still runs can neither hear nor say anything."""
+        """The process is gone: from here on, whatever of its code still runs can neither receive nor send anything."""
         if self._state is _State.CLOSED:
             return
         self._network.loop.sockets.abandon(self._descriptor)
@@ -557,7 +557,7 @@ class SimulatedNetwork:
         self.trace: Trace = trace or (lambda event: None)
         self._hosts: dict[str, Host] = {}
         self._links: dict[tuple[str, str], Link] = {}
-        # What arrives belongs to nobody's process, whoever sent it.
+        # What arrives belongs to no process, whoever sent it.
         self._context = contextvars.Context()
         loop.resolve_with(lambda name: self.resolve(name).address)
 

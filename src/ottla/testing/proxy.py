@@ -2,7 +2,7 @@
 
     with Proxy(broker_port) as proxy:
         ...                             # clients connect to proxy.port
-        proxy.cut()                     # nothing passes any more, and nobody is told
+        proxy.cut()                     # nothing passes any more, without a sign to either side
         proxy.heal()                    # what was on its way arrives
         proxy.hold(AlterPartitionRequest)       # requests of this API wait here, and what is behind them
         proxy.lose_response(ProduceRequest)     # the next such request is carried out, its answer never comes
@@ -88,7 +88,7 @@ class Proxy:
     # -- what networks do ----------------------------------------------------------------------------------------------
 
     def cut(self) -> None:
-        """Nothing passes until `heal`, in either direction; new connections are taken and hear nothing."""
+        """Nothing passes until `heal`, in either direction; new connections are accepted and get nothing."""
         self._call(self.is_open.clear)
 
     def heal(self) -> None:
@@ -144,7 +144,7 @@ class Proxy:
 
 def _key_of(request: type) -> int:
     key = message_schema_of(request).key
-    assert key is not None, f"{request.__name__} is no request"
+    assert key is not None, f"{request.__name__} is not a request"
     return key
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,3 +28,14 @@ def ottla_session_broker() -> Iterator[Broker]:
 
     with Broker() as broker:
         yield broker
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The report of a test that failed shows what the brokers that still run in their own processes logged."""
+    report = yield
+    brokers = sys.modules.get("ottla.testing.broker")
+    if report.failed and brokers is not None:
+        for address, log in brokers.logs_of_started_brokers():
+            report.sections.append((f"log of the broker at {address}", log))
+    return report

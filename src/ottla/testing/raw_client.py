@@ -78,7 +78,7 @@ class RawClient:
     def encoded(self, request: object, version: int) -> tuple[Sent, bytes]:
         """The frame of a request with the next correlation id, for tests that cut or damage it."""
         key = message_schema_of(type(request)).key
-        assert key is not None, f"{type(request).__name__} is no request"
+        assert key is not None, f"{type(request).__name__} is not a request"
         self._correlation_id += 1
         header = RequestHeader(
             request_api_key=key,

@@ -83,7 +83,7 @@ def fetch(
     last_fetched_epoch: int = -1,
     forgotten: Sequence[int] = (),
 ) -> FetchRequest:
-    """A Fetch of some partitions of one topic, all from the same offset; without a session unless told."""
+    """A Fetch of some partitions of one topic, all from the same offset; without a session by default."""
     entries = [
         FetchPartition(
             partition=partition,

@@ -8,7 +8,7 @@ import os
 
 
 def portions(count: int, *, per_test: int) -> list[range]:
-    """So many seeds unless the environment says otherwise, in portions: workers share them, and a line of output
+    """A number of seeds, unless the environment says otherwise, in portions: workers share them, and a line of output
     stands for more than one.
     """
     if one := os.environ.get("OTTLA_SIM_SEED"):

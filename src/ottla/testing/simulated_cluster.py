@@ -9,7 +9,7 @@
         await cluster.settle()                  # faults have ended: everybody is back and in sync
         cluster.check(...)
 
-What clients were told is kept: a record that was acknowledged stands at its offset for ever, on every replica, and so
+Responses to clients are kept: a record that was acknowledged stays at its offset, on every replica, and so
 does one that was read. No two brokers lead a partition in one epoch, epochs only grow, what is committed is the same
 everywhere, and every replica knows the same of its producers.
 """
@@ -67,7 +67,7 @@ SETTINGS: Final = {
 
 @dataclass(slots=True)
 class Observed:
-    """What clients were told of one partition: value by offset, and where it ends."""
+    """What responses said of one partition: value by offset, and where it ends."""
 
     acknowledged: dict[int, bytes] = field(default_factory=dict)
     read: dict[int, bytes] = field(default_factory=dict)
@@ -94,7 +94,16 @@ class SimulatedCluster:
             world.trace,
         )
         self.brokers = {
-            node_id: world.broker(f"broker-{node_id}", {**SETTINGS, **(settings or {}), "broker.id": str(node_id)})
+            node_id: world.broker(
+                f"broker-{node_id}",
+                {
+                    **SETTINGS,
+                    "offsets.topic.replication.factor": str(min(size, REPLICATION)),
+                    "transaction.state.log.replication.factor": str(min(size, REPLICATION)),
+                    **(settings or {}),
+                    "broker.id": str(node_id),
+                },
+            )
             for node_id in range(1, size + 1)
         }
         self.observed: dict[TopicPartition, Observed] = {}
@@ -280,20 +289,20 @@ class SimulatedCluster:
             self.world.fail(f"the replicas of {name} differ{' where they are committed' if committed_only else ''}")
 
     def check(self) -> None:
-        """In the end: every replica has the same records, and all that clients were told is among them."""
+        """In the end: every replica has the same records, and all that responses reported is among them."""
         for name in self.states():
             self.compare(name, committed_only=False)
             replicas = self.replicas(name)
             for replica in replicas:
                 audit(replica.log)  # with what it knows of producers
-        for name, told in self.observed.items():
+        for name, seen in self.observed.items():
             values_here = contents(self.replicas(name)[0])
-            for kind, values in (("acknowledged", told.acknowledged), ("read", told.read)):
+            for kind, values in (("acknowledged", seen.acknowledged), ("read", seen.read)):
                 for offset, value in values.items():
                     found = values_here.get(offset)
                     if found != value:
                         self.world.fail(f"{name}: {shown(value)} was {kind} at {offset}, where {shown(found)} is")
-            lost = set(told.implied).difference(values_here.values())
+            lost = set(seen.implied).difference(values_here.values())
             if lost:
                 self.world.fail(f"{name}: {shown(min(lost))} is not there, and what was sent behind it is")
         for node_id in self.running:
@@ -355,8 +364,8 @@ class SimulatedCluster:
             and (state.leader, state.leader_epoch) == (node_id, partition.leader_epoch)
         )
 
-    def state_told(self, name: TopicPartition, rng: Random) -> PartitionState | None:
-        """The state of a partition as some broker was told."""
+    def state_known(self, name: TopicPartition, rng: Random) -> PartitionState | None:
+        """The state of a partition as some broker knows it."""
         return self.brokers[rng.choice(self.running)].broker.image.partition(name) if self.running else None
 
 

@@ -9,7 +9,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
-from ottla.net.client import Address, Connector, Transport
+from ottla.net.client import Address, ClientTransport, Connector
 from ottla.testing.network import Host
 
 PAUSE_BYTES = 65_536  # more than this unsent: the protocol is asked to wait
@@ -18,13 +18,17 @@ PAUSE_BYTES = 65_536  # more than this unsent: the protocol is asked to wait
 def simulated_connector(host: Host) -> Connector:
     """Connections from that host."""
 
-    def connector(make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address) -> Awaitable[Transport]:
+    def connector(
+        make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address
+    ) -> Awaitable[ClientTransport]:
         return _connect(host, make_protocol, address)
 
     return connector
 
 
-async def _connect(host: Host, make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address) -> Transport:
+async def _connect(
+    host: Host, make_protocol: Callable[[], asyncio.BufferedProtocol], address: Address
+) -> ClientTransport:
     return SimulatedTransport(await host.connect(*address), make_protocol())
 
 
@@ -43,7 +47,7 @@ class SimulatedTransport:
         self._reading = loop.create_task(self._read())
         self._writing = loop.create_task(self._write())
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         if self._is_closing:
             return
         self._unsent += data
@@ -103,7 +107,7 @@ class SimulatedTransport:
             at += len(piece)
 
     def _lose(self, error: OSError | None) -> None:
-        """The end, told once; later, as a loop does it."""
+        """The end, reported once; later, as a loop does it."""
         if self._is_lost:
             return
         self._is_lost = self._is_closing = True

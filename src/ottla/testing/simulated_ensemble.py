@@ -7,8 +7,8 @@
 
 It keeps the promises of the real one and no others. Commits have one order. A session reads from a server that may be
 behind, but never goes back and never misses what it wrote itself; answers and watches reach it in the order of that
-server's view. When a connection breaks, requests that were under way may have been done or not, and their callers hear
-only that it is unknown. A session whose client is not heard of for its timeout ends: its ephemeral nodes go, and the
+server's view. When a connection breaks, requests that were in flight may have been done or not, and their callers learn
+only that it is unknown. A session whose client is silent for its timeout ends: its ephemeral nodes go, and the
 client learns of it when it comes back.
 """
 
@@ -29,13 +29,13 @@ from ottla.store.api import (
     OnChange,
     Operation,
     Result,
-    Session,
     SessionLost,
     SessionState,
     StoreClosed,
     StoreError,
+    StoreSession,
     StoreUnavailable,
-    Watch,
+    StoreWatch,
     check_path,
     commit_bytes,
 )
@@ -105,7 +105,7 @@ class SimulatedEnsemble:
             session.expect_client()
 
     def break_connections(self) -> None:
-        """All clients have to connect anew; their sessions go on."""
+        """All clients have to connect again; their sessions go on."""
         for session in list(self._sessions.values()):
             session.break_connection()
 
@@ -277,7 +277,7 @@ class SimulatedStore:
         self._name = client_name
         self._loop = ensemble.loop
         self._context = contextvars.copy_context()
-        self.session = Session()
+        self.session = StoreSession()
         self._server: _ServerSession | None = None
         self._to_server = _Channel(ensemble, contextvars.Context())
         self._to_client = _Channel(ensemble, self._context)
@@ -308,11 +308,11 @@ class SimulatedStore:
         results: list[Result] = await self._ask(path, lambda session: session.commit(operations))
         return results
 
-    def watch_node(self, path: str, on_change: OnChange) -> Watch:
+    def watch_node(self, path: str, on_change: OnChange) -> StoreWatch:
         self._check_usable(path)
         return self._watches.add_node(path, on_change)
 
-    def watch_children(self, path: str, on_change: OnChange) -> Watch:
+    def watch_children(self, path: str, on_change: OnChange) -> StoreWatch:
         self._check_usable(path)
         return self._watches.add_children(path, on_change)
 
@@ -321,8 +321,10 @@ class SimulatedStore:
         if self._is_closed:
             return
         while self._under_way:
-            await asyncio.wait([self._under_way[0].answer])
-            await asyncio.sleep(0)
+            answer = self._under_way[0].answer
+            await asyncio.wait([answer])
+            # Who asked may have been cancelled: then the answer is still on its way.
+            await asyncio.sleep(self._ensemble.conditions.message_s_max if answer.cancelled() else 0)
         self._is_closed = True
         server, self._server = self._server, None
         self._to_client.drop()
@@ -366,7 +368,7 @@ class SimulatedStore:
         except StoreError as refusal:
             outcome = refusal
         if self._ensemble.rng.random() < self._ensemble.conditions.break_chance:
-            server.break_connection()  # it was done, and nobody is told
+            server.break_connection()  # it was done, and the response is lost
             return
         self._to_client.send(lambda: self._answered(request, outcome))
 
@@ -386,7 +388,7 @@ class SimulatedStore:
     # -- the session ---------------------------------------------------------------------------------------------------
 
     def connection_broke(self) -> None:
-        """At the client: what was under way is unknown, and another server is looked for."""
+        """At the client: what was in flight is unknown, and another server is looked for."""
         self._server = None
         self._to_server.drop()
         self._to_client.drop()

@@ -14,10 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ottla.client.admin.over_cluster import ClusterAdmin
@@ -25,11 +29,9 @@ from ottla.client.admin.topics import NewTopic
 from ottla.client.blocking import Blocking
 from ottla.client.fetching import Fetcher, FetchOptions
 from ottla.client.offsets import Isolation, OffsetSpec, list_offsets
-from ottla.client.partitioning import RecordColumns
-from ottla.client.producing import BatchProducer
+from ottla.client.producer.blocking import Producer
 from ottla.errors import ApiError
 from ottla.ids import TopicPartition
-from ottla.runtime.clock import SystemClock
 from ottla.testing.broker import Broker
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 WAIT_S: Final = 60.0
+PROJECT_S: Final = 300.0
 # Two-phase transactions let a sink with delivery=exactly-once show what it does in production.
 BROKER_SETTINGS: Final = {"transaction.two.phase.commit.enable": "true"}
 
@@ -64,9 +67,12 @@ class PipelineTest:
 
     __test__ = False
 
-    def __init__(self, spark: SparkSession, settings: Mapping[str, str] | None = None) -> None:
-        """`settings`: of the broker, such as `num.partitions`."""
-        self.spark = spark
+    def __init__(self, spark: SparkSession | None = None, settings: Mapping[str, str] | None = None) -> None:
+        """`spark`: the session of queries that the test starts itself; `run_project` has one of its own.
+
+        settings: of the broker, such as `num.partitions`.
+        """
+        self._spark = spark
         self._broker = Broker({**BROKER_SETTINGS, **(settings or {})}, in_process=False)
         self._client: Blocking | None = None
 
@@ -80,13 +86,18 @@ class PipelineTest:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for query in self.spark.streams.active:
+        for query in self._spark.streams.active if self._spark is not None else ():
             query.stop()
         try:
             if self._client is not None:
                 self._client.__exit__()
         finally:
             self._broker.stop()
+
+    @property
+    def spark(self) -> SparkSession:
+        assert self._spark is not None, "give PipelineTest a session to start queries with"
+        return self._spark
 
     @property
     def bootstrap_servers(self) -> str:
@@ -115,9 +126,9 @@ class PipelineTest:
         """Writes records and waits for them: text, bytes, a mapping (as JSON) or null, alone or as key and value."""
         pairs = [row if isinstance(row, tuple) else (None, row) for row in rows]
         keys, values = ([_bytes(pair[side]) for pair in pairs] for side in (0, 1))
-        columns = RecordColumns(values, _now_ms() if timestamp_ms is None else timestamp_ms, keys=keys)
         if pairs:
-            self.client.wait(BatchProducer(self.client.cluster).produce(topic, columns))
+            with Producer(bootstrap_servers=self.bootstrap_servers) as producer:
+                producer.send_columns(topic, values, keys, timestamps=timestamp_ms).result()
 
     def rows(self, topic: str) -> list[TestRecord]:
         """The committed records of a topic, partition by partition; none where there is no such topic."""
@@ -151,6 +162,21 @@ class PipelineTest:
             raise AssertionError(f"the query has not caught up within {timeout_s:g} s; its last progress: {last}")
         if failures:
             raise failures[0]
+
+    def run_project(self, path: Path, *, storage: Path, timeout_s: float = PROJECT_S) -> None:
+        """Runs a pipeline once as `ottla pipeline run --once` does, in a process of its own, against this broker.
+
+        path: of a project or a program. storage: for checkpoints and tables, in place of those of the project.
+        """
+        command = [sys.executable, "-m", "ottla", "pipeline", "run", os.fspath(path), "--once", "--master", "local[2]"]
+        command += ["--storage", storage.resolve().as_uri(), "--bootstrap-server", self.bootstrap_servers]
+        environment = {**os.environ, "OTTLA_BOOTSTRAP_SERVERS": self.bootstrap_servers}
+        environment["OTTLA_PIPELINES_DIR"] = os.fspath(storage)  # beside one of the same name that runs for real
+        done = subprocess.run(
+            command, env=environment, cwd=storage, timeout=timeout_s, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise AssertionError(f"the pipeline ended with {done.returncode}:\n{done.stderr[-4000:]}")
 
     async def _rows(self, topic: str) -> list[TestRecord]:
         cluster = self.client.cluster
@@ -197,7 +223,3 @@ def _comparable(value: bytes | None) -> str | None:
         return json.dumps(json.loads(value), sort_keys=True)
     except ValueError:
         return value.decode(errors="backslashreplace")
-
-
-def _now_ms() -> int:
-    return SystemClock().now_ms()

@@ -4,7 +4,7 @@ The coordinator is the real machine and the partitions keep the real producer st
 rng. Requests arrive or not, answers arrive or not, markers are written and not reported, time passes, the wall clock
 is set forward and back. After each step and at the end the world is asked what must hold:
 
-- a transaction is visible in all of its partitions or in none, as its producer was told;
+- a transaction is visible in all of its partitions or in none, as the response to its producer said;
 - the log alone makes the same coordinator again, whole or compacted;
 - no transaction stays open for longer than it may, whatever the wall clock says;
 - once everything has calmed down, every transaction has ended and every partition is stable to its end.
@@ -41,7 +41,7 @@ class Attempt:
 
     values: list[tuple[TopicPartition, str]] = field(default_factory=list)
     wants_commit: bool | None = None
-    outcome: bool | None = None  # committed or aborted, if the producer was told
+    outcome: bool | None = None  # committed or aborted, if the producer got a response
 
 
 class PartitionLog:
@@ -86,7 +86,7 @@ class PartitionLog:
 
 
 class Client:
-    """A producer that does one thing after the other and knows only what it was told."""
+    """A producer that does one thing after the other and knows only its responses."""
 
     def __init__(self, transactional_id: str, version: int) -> None:
         self.transactional_id = transactional_id
@@ -245,17 +245,17 @@ class World:
     # -- what the coordinator does -------------------------------------------------------------------------------------
 
     def write_some_markers(self, share: float = 0.5) -> None:
-        """Some partitions hear of an end; of those, some are reported."""
+        """Some partitions get their marker; of those, some are reported."""
         for due in self._carry_out(self.shard.due_markers(ASKED, self.now_ms)):
-            told = [name for name in due.partitions if self.rng.random() < share]
-            for name in told:
+            marked = [name for name in due.partitions if self.rng.random() < share]
+            for name in marked:
                 try:
                     self.partitions[name].append_marker(due, self.coordinator_epoch)
                 except ApiError as error:
                     if error.code != ErrorCode.INVALID_PRODUCER_EPOCH:
                         raise AssertionError(f"{name} does not take the end of {due}") from error
             if self.rng.random() < share:
-                self._carry_out(self.shard.markers_written(due, told, self.now_ms))
+                self._carry_out(self.shard.markers_written(due, marked, self.now_ms))
 
     def let_time_pass(self, ms: int) -> None:
         self.now_ms += ms
@@ -326,13 +326,13 @@ class World:
         assert [one.record() for one in self._known(self._replayed(dict(self.log).items()))] == states
 
     def check_outcome(self) -> None:
-        """All or nothing, and as told."""
+        """All or nothing, and as the responses said."""
         visible = {name: partition.visible() for name, partition in self.partitions.items()}
         for attempt in self.attempts:
             seen = [value in visible[name] for name, value in attempt.values]
             assert all(seen) or not any(seen), f"a part of a transaction is visible: {attempt} {seen}"
             if attempt.outcome is not None and attempt.values:
-                assert seen[0] == attempt.outcome, f"not as its producer was told: {attempt}"
+                assert seen[0] == attempt.outcome, f"not as the response to its producer said: {attempt}"
         for name, partition in self.partitions.items():
             assert partition.states.first_unstable_offset is None, f"{name} is not stable to its end"
             values = [entry for _, entry in partition.entries if isinstance(entry, str)]

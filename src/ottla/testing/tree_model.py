@@ -1,6 +1,6 @@
 """What a metadata store must do, said in the plainest way: a dict that is copied and scanned.
 
-Slow on purpose and without a line in common with `ottla.store.tree`, so that the two can be held against each other.
+Slow on purpose and without a line in common with `ottla.store.tree`, so that the two can be compared.
 """
 
 from __future__ import annotations

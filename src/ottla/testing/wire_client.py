@@ -47,7 +47,7 @@ class WireClient:
     async def call_together(
         self, requests: Sequence[object], version: int, *, pause_s: Callable[[], float], timeout_s: float = 30.0
     ) -> list[Any]:
-        """The answers to requests that are under way together, each sent a pause after the one before."""
+        """The answers to requests that are in flight together, each sent a pause after the one before."""
         first = self._correlation_id + 1
         answers: list[Any] = []
         try:
@@ -97,5 +97,5 @@ class WireClient:
 
 def _api_of(request: object) -> Api:
     key = message_schema_of(type(request)).key
-    assert key is not None, f"{request} is no request"
+    assert key is not None, f"{request} is not a request"
     return API_TABLE[key]

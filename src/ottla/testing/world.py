@@ -53,7 +53,7 @@ Result = TypeVar("Result")
 EPOCH_MS = 1_700_000_000_000  # the wall time at which every world begins
 TRACE_LINES_KEPT = 20_000
 TRACE_LINES_SHOWN = 40
-TURNS_TO_DIE_MAX = 1_000  # a task that survives being cancelled so many times is a bug
+TURNS_TO_DIE_MAX = 1_000  # a task that survives being cancelled this often is a bug
 LOOKS_PER_TURN = 1  # so that work which is short in life gives way here wherever it can
 PORT = 9092
 DATA_DIRECTORY = "/data"
@@ -333,7 +333,7 @@ class World:
         try:
             with self._errors_noticed(), asyncio.Runner(loop_factory=lambda: self.loop) as runner:
                 result = runner.run(self._bounded(main, seconds))
-            gc.collect()  # whoever drops an exception unseen is told of when the garbage is
+            gc.collect()  # an exception that was dropped unseen is reported with the garbage
         except Exception as error:
             raise self._failed(_reason(error), replay) from error
         if self.failures:

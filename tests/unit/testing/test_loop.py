@@ -127,7 +127,7 @@ def test_the_timers_of_one_owner_can_be_cancelled_and_others_stay() -> None:
 
 def test_a_file_of_the_real_world_cannot_be_watched() -> None:
     async def main() -> None:
-        with pytest.raises(ValueError, match="no open socket of the simulated network"):
+        with pytest.raises(ValueError, match="0 is not an open socket of the simulated network"):
             asyncio.get_running_loop().add_reader(0, print)
 
     run(main())

@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="this seed only")
     parser.add_argument("--steps", help="only these steps of it, such as 0,4,7")
     parser.add_argument("--theme", choices=THEMES, help="only histories of this theme")
-    parser.add_argument("--differences", type=int, default=20, help="stop after so many different ones")
+    parser.add_argument("--differences", type=int, default=20, help="stop after this many different ones")
     arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="differential-") as directory,

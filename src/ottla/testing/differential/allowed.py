@@ -120,8 +120,7 @@ def _name(element: Any) -> Any:
 NOT_SERVED: Final[dict[int, str]] = {
     **dict.fromkeys((17, 36), "no listener asks for SASL yet"),
     **dict.fromkeys((29, 30, 31, 38, 39, 40, 41, 50, 51), "security: ACLs, delegation tokens, SCRAM"),
-    **dict.fromkeys((34, 43, 45, 46, 55, 57, 64, 80, 81), "one broker: nothing to move, to elect or to vote on"),
-    **dict.fromkeys((48, 49), "client quotas"),
+    **dict.fromkeys((34, 43, 45, 46, 55, 80, 81), "one broker: nothing to move, to elect or to vote on"),
     **dict.fromkeys((71, 72), "client telemetry needs a reporter"),
     **dict.fromkeys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), "share groups"),
     **dict.fromkeys((88, 89), "streams groups"),
@@ -134,8 +133,8 @@ def _is_not_served(case: Case) -> bool:
 
 def _asks_nothing(case: Case) -> bool:
     """An element of which nothing was asked, on one side only."""
-    told = case.kafka if case.ours is NOTHING else case.ours if case.kafka is NOTHING else None
-    return isinstance(told, dict) and _is_empty(told)
+    only = case.kafka if case.ours is NOTHING else case.ours if case.kafka is NOTHING else None
+    return isinstance(only, dict) and _is_empty(only)
 
 
 def _is_empty(element: Any) -> bool:
@@ -182,7 +181,7 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         lambda case: any(len(one.configs) > 1 for one in case.request.resources),
     ),
     Allowed("*", "*", "Kafka fails with an exception of its own", lambda case: -1 in _codes(case), ends=True),
-    Allowed("WriteTxnMarkers", "*", "a marker for no partition may be told or not", _asks_nothing, ends=True),
+    Allowed("WriteTxnMarkers", "*", "a marker for no partition may be reported or not", _asks_nothing, ends=True),
     Allowed(
         "WriteTxnMarkers",
         "*",
@@ -190,7 +189,7 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         lambda case: case.kafka == 0 and case.ours == ErrorCode.INVALID_REQUEST,
         ends=True,
     ),
-    Allowed("*", "*", "a topic of which no partition is asked for may be told or not", _asks_nothing),
+    Allowed("*", "*", "a topic of which no partition is asked for may be reported or not", _asks_nothing),
     Allowed(
         "*",
         "",
@@ -259,7 +258,7 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
     Allowed(
         "Produce",
         "responses.partition_responses.log_start_offset",
-        "where the log starts is told with some refusals of records and not with others; nobody looks",
+        "where the log starts is reported with some refusals of records and not with others; nobody looks",
         lambda case: ErrorCode.INVALID_RECORD in _values(case.answer, "error_code"),
     ),
     Allowed(

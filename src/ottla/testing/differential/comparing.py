@@ -30,7 +30,7 @@ LISTS_OF_ALL: Final = {
     "ListConfigResourcesResponse": ("config_resources", "resource_name"),
     "DescribeLogDirsResult": ("topics", "name"),
 }
-# What tells the elements of lists apart. Kafka gathers most answers in hash maps: their order is nobody's.
+# What tells the elements of lists apart. Kafka gathers most answers in hash maps: they have no order.
 KEYS: Final = (
     "name",
     "topic",

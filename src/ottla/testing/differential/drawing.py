@@ -30,6 +30,10 @@ from ottla.testing.differential.values import (
 STEPS_MAX: Final = 24
 CONNECTIONS: Final = 3
 
+# Not drawn, because it outlives a history: quotas throttle those behind it, and Kafka unregisters a broker that runs.
+LASTING: Final = frozenset({49, 57, 64})
+DRAWN: Final = tuple(key for key in HANDLERS if key not in LASTING)
+
 # What belongs together: most histories keep to one theme, so that requests meet what others left behind.
 THEMES: Final[dict[str, tuple[int, ...]]] = {
     "records": (0, 0, 0, 0, 1, 1, 1, 2, 21, 23, 61, 3, 35),
@@ -42,7 +46,7 @@ THEMES: Final[dict[str, tuple[int, ...]]] = {
     "transactions": (22, 22, 24, 24, 0, 0, 0, 25, 28, 28, 26, 26, 26, 26, 65, 66, 1, 2, 61, 27, 9),
     "topics": (19, 19, 19, 20, 37, 37, 3, 3, 75, 60, 0, 2),
     "configs": (32, 32, 32, 33, 44, 44, 44, 74, 19),
-    "everything": tuple(HANDLERS),
+    "everything": DRAWN,
 }
 
 
@@ -68,7 +72,7 @@ def common_versions(key: int) -> Versions:
 
 
 def _draw_step(rng: Random, theme: tuple[int, ...], sequences: dict[tuple[str | None, str, int], int]) -> Step:
-    key = rng.choice(theme) if rng.random() < 0.93 else rng.choice(tuple(HANDLERS))
+    key = rng.choice(theme) if rng.random() < 0.93 else rng.choice(DRAWN)
     versions = common_versions(key)
     version = versions.last if rng.random() < 0.5 else rng.randint(versions.first, versions.last)
     subjects = Subjects(rng, version, sequences)

@@ -71,7 +71,7 @@ class Fuzzer:
         self.tally.add(play)
         if play.bad is None or play.bad.signature in known:
             return None
-        return told(self._short(play))
+        return described(self._short(play))
 
     def _short(self, play: Play) -> Play:
         """The play of a history as short as can be that shows the same kind of difference."""
@@ -95,7 +95,7 @@ class Fuzzer:
         return best
 
 
-def told(play: Play) -> str:
+def described(play: Play) -> str:
     """A transcript of both sides, the differences, and how to see them again."""
     assert play.bad is not None
     lines = [f"seed {play.history.seed}: {play.bad.signature}"]

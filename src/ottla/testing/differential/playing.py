@@ -46,7 +46,7 @@ SLOW_ANSWER_S: Final = 120.0  # of a machine that is busy with other things as w
 # How long an answer that may be parked is waited for where neither side has it; nothing depends on its length.
 PARK_S: Final = 0.15
 PARKING_APIS: Final = (11, 14)  # JoinGroup, SyncGroup
-METADATA_APIS: Final = (19, 20, 33, 37, 44)  # what they change, Kafka's broker hears after the answer
+METADATA_APIS: Final = (19, 20, 33, 37, 44)  # what they change, Kafka's broker learns after the answer
 TRANSACTION_APIS: Final = (22, 26)  # what they end, Kafka carries out after the answer
 TOPIC_RESOURCE: Final = 2
 STOCK: Final = 12
@@ -81,7 +81,7 @@ class Play:
 
 
 class Side:
-    """The connections of one history to one broker, and what it was told."""
+    """The connections of one history to one broker, and the responses that it got."""
 
     def __init__(self, bootstrap_servers: str, prefix: str, topic_ids: dict[str, UUID]) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -204,7 +204,7 @@ class Attendant:
         assert not self._client.ask(create_topic(self._barrier), 7).topics[0].error_code
         wait_for_group_coordinator(self._client, "any")
         find_coordinator(self._client, "any")
-        # Kafka has none to give at first; ids below 1 would not be told from none.
+        # Kafka has none to give at first; ids below 1 could not be told apart from none.
         introduction = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
         wait_until(lambda: self._client.ask(introduction, 4).producer_id > 0)
         self.settle()

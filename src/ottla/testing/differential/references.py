@@ -1,4 +1,4 @@
-"""What a history cannot say by itself: names of its own, and what a broker made up and told in earlier answers.
+"""What a history cannot say by itself: names of its own, and what a broker made up in earlier answers.
 
 A history is drawn before anything is sent, so that a seed is a history and a part of it can be played alone. Where a
 request needs an id or an epoch, it holds a `Reference`; each side fills in what its broker said. What was never said is
@@ -42,7 +42,7 @@ class FetchSession:
 
 @dataclass(slots=True)
 class Known:
-    """What a side was told in the answers of one history. `prefix` begins all names."""
+    """What a side got in the answers of one history. `prefix` begins all names."""
 
     prefix: str
     topic_ids: dict[str, UUID] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class TopicId(Reference):
 
 @dataclass(frozen=True, slots=True)
 class Member(Reference):
-    """A member id that the group's coordinator told, by its order from the latest on; empty where there is none."""
+    """A member id that the group's coordinator gave, by its order from the latest on; empty where there is none."""
 
     group: str
     back: int = 0
@@ -128,7 +128,7 @@ class Member(Reference):
 
 @dataclass(frozen=True, slots=True)
 class Generation(Reference):
-    """The last generation or epoch of the group that anybody was told, or one beside it."""
+    """The last generation or epoch of the group in any response, or one beside it."""
 
     group: str
     delta: int = 0
@@ -140,7 +140,7 @@ class Generation(Reference):
 
 @dataclass(frozen=True, slots=True)
 class MemberEpoch(Reference):
-    """The epoch of a member of the new protocol, or one beside it; 0, to join, where it was told none."""
+    """The epoch of a member of the new protocol, or one beside it; 0, to join, where it got none."""
 
     group: str
     member: str | Member

@@ -124,11 +124,11 @@ def _group(s: Subjects) -> Any:
 
 def _member(s: Subjects) -> Any:
     known = Member(s.group, s.member_back)
-    return s.mostly(known, known, s.named_member, "", "stranger", chance=0.7)
+    return s.mostly(known, known, s.named_member, "", "unknown", chance=0.7)
 
 
 def _heartbeat_member(s: Subjects) -> Any:
-    return s.mostly(s.named_member, Member(s.group), "", "stranger", chance=0.9)
+    return s.mostly(s.named_member, Member(s.group), "", "unknown", chance=0.9)
 
 
 def _generation(s: Subjects) -> Any:

@@ -105,7 +105,7 @@ class Side:
             self.new_topic(f"settled-{self._settled_count}")
 
     def new_producer_id(self) -> int:
-        """Kafka has none to give at first; ids below 1 would not be told from none."""
+        """Kafka has none to give at first; ids below 1 could not be told apart from none."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
         wait_until(lambda: self.client.ask(request, 4).producer_id > 0)
         return int(self.client.ask(request, 4).producer_id)

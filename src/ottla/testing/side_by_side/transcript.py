@@ -1,7 +1,7 @@
 """What a broker said, in a form that can be compared with what another one said to the same questions.
 
-Ids, places and epochs of consumer groups differ from broker to broker and from run to run: each is told by the order in
-which it appeared, so that two that are the same stay the same. Times, sizes and words are told by their kind.
+Ids, places and epochs of consumer groups differ from broker to broker and from run to run: each is named by the order
+in which it appeared, so that two that are the same stay the same. Times, sizes and words are named by their kind.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from ottla.protocol.messages.consumer_groups import DescribedGroup as DescribedC
 from ottla.protocol.messages.groups import DescribedGroup, JoinGroupResponse
 
 IDS = {"cluster_id", "session_id", "producer_id", "host", "port", "log_dir"}
-# Kafka's coordinator may hear of a topic after its first reader came, and moves on once more: only how epochs follow
-# each other is told here. The conversations in `test_group_epochs.py` make sure that it knows, and compare the numbers.
+# Kafka's coordinator may learn of a topic after its first reader came, and moves on once more: only how epochs follow
+# each other is compared here. The conversations in `test_group_epochs.py` make sure that it knows, and compare the
+# numbers.
 EPOCHS = {"member_epoch", "group_epoch", "assignment_epoch"}
 KINDS = {"last_timestamp": "a time", "total_bytes": "a size", "usable_bytes": "a size"}
 WORDS = {"error_message", "batch_index_error_message", "documentation"}
 EMPTY = (None, "", 0, -1)
-# Kafka keeps the members of these in hash maps: their order is nobody's.
+# Kafka keeps the members of these in hash maps: they have no order.
 WITH_UNORDERED_MEMBERS = JoinGroupResponse | DescribedGroup | DescribedConsumerGroup
 # The random part of a member id: the generated ids of classic members end with one.
 RANDOM_PART = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -81,7 +82,7 @@ class Transcript:
         if isinstance(message, WITH_UNORDERED_MEMBERS):
             seen["members"].sort(key=lambda member: str(member["member_id"]))
         if seen.get("error_code"):
-            # Told with some errors and not with others; nobody looks.
+            # Reported with some errors and not with others; nobody looks.
             seen.pop("aborted_transactions", None)
         return seen
 
@@ -100,7 +101,7 @@ class Transcript:
 
 
 def first_difference(theirs: Sequence[Line], ours: Sequence[Line]) -> str | None:
-    """The first line in which the two are not the same, told field by field; None where there is none.
+    """The first line in which the two are not the same, shown field by field; None where there is none.
 
     Only the first: what comes after it often differs because of it.
     """

@@ -30,29 +30,29 @@ class Disconnected(Exception):  # noqa: N818
 
 
 class Settings:
-    """What somebody was told to be set; not those for which an answer never came, for they may change at any time."""
+    """Settings that a response confirmed; not those for which an answer never came, for they may change at any time."""
 
-    def __init__(self, told: Mapping[str, str] | None = None) -> None:
-        self._told = dict(told or {})
+    def __init__(self, confirmed: Mapping[str, str] | None = None) -> None:
+        self._confirmed = dict(confirmed or {})
         self._unclear: set[str] = set()
 
     @contextmanager
     def asking(self, name: str, value: str) -> Iterator[None]:
-        """A change is under way; an exception leaves open whether it arrives."""
+        """A change is in flight; an exception leaves open whether it arrives."""
         try:
             yield
         except BaseException:
             self._unclear.add(name)
             raise
-        self._told[name] = value
+        self._confirmed[name] = value
 
     def check(self, there: Mapping[str, str]) -> None:
-        for name, value in self._told.items():
+        for name, value in self._confirmed.items():
             assert name in self._unclear or there.get(name) == value, f"{name} was set to {value}: {there}"
 
 
 class Topic:
-    """A topic that exists, as far as clients were told."""
+    """A topic that exists, as far as clients know."""
 
     def __init__(
         self, name: str, topic_id: UUID, partition_count: int, settings: Mapping[str, str] | None = None

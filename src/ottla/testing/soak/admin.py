@@ -1,4 +1,4 @@
-"""Those who change what there is: topics and their partitions, settings, and where a log begins."""
+"""Clients that change the cluster: topics and their partitions, settings, and where a log begins."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def licence_of(settings: Mapping[str, str]) -> Licence:
 
 
 class Admin(Actor):
-    """Makes topics, changes and deletes some; after an unclear answer it looks what there is."""
+    """Makes topics, changes and deletes some; after an unclear answer it looks at what exists."""
 
     async def think(self) -> None:
         await asyncio.sleep(self.rng.uniform(0.05, 1.0))
@@ -150,7 +150,7 @@ class Admin(Actor):
         self.soak.ledger.licences.grant(from_now_on, licence)
 
     async def _look_again(self) -> bool:
-        """Brings what is known in line with what there is; whether the broker could be asked."""
+        """Brings what is known in line with what exists; whether the broker could be asked."""
         try:
             response = await self.call(MetadataRequest(topics=None), METADATA_VERSION)
         except Disconnected:

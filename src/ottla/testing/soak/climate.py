@@ -11,7 +11,7 @@ DIRECTORIES_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Climate:
-    """What there is besides lost connections, slow disks, crashes, producers, readers, and topics that come and go."""
+    """What a run has besides lost connections, slow disks, crashes, producers, readers, and topics that come and go."""
 
     directories: int = 1
     retains_less: bool = False  # retention by size and by time

@@ -69,7 +69,7 @@ class PlainProducer(Producer):
         losses, asked_at = self.soak.ledger.losses, self.soak.time()
         answer = await self.produce(topic, partition, build_batch(records), self.rng.choice([1, -1]))
         if not self.refuses(answer.error_code, asked_at, topic) and not topic.is_doomed:
-            # Not of a doomed one: by name, a topic made anew may have answered.
+            # Not of a doomed one: by name, a topic that was recreated may have answered.
             self.soak.ledger.acknowledge(
                 topic.key(partition), answer.base_offset, records, losses=losses, is_sent_once=True
             )
@@ -93,7 +93,7 @@ class CarelessProducer(Producer):
 
 
 class IdempotentProducer(Producer):
-    """Sends until it is told: every record once, and in order."""
+    """Sends until it is stopped: every record once, and in order."""
 
     def __init__(self, soak: Soak, name: str) -> None:
         super().__init__(soak, name)
@@ -131,7 +131,7 @@ class IdempotentProducer(Producer):
         self._losses = -1  # what became of these records is unknown: the next ones come from a new producer
 
     def _may_have_strayed(self, topic: Topic) -> bool:
-        """By name, a request that was under way when a topic was deleted may reach the next one of that name."""
+        """By name, a request that was in flight when a topic was deleted may reach the next one of that name."""
         return self._version < FIRST_TOPIC_ID and topic.name in self.soak.reused_names
 
     async def _take_id(self) -> None:

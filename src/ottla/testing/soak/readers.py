@@ -97,7 +97,7 @@ class Reader(OffsetAsker):
 
     def _leave_session(self) -> None:
         self._session_id, self._session_epoch = 0, 0
-        self._told: dict[PartitionKey, tuple[Topic, int]] = {}  # what the session knows: topic and position
+        self._in_session: dict[PartitionKey, tuple[Topic, int]] = {}  # what the session knows: topic and position
 
     async def act(self) -> None:
         losses, asked_at = self.soak.ledger.losses, self.soak.time()
@@ -149,10 +149,12 @@ class Reader(OffsetAsker):
         if not has_sessions:
             self._leave_session()
         news = {
-            key: topic for key, topic in wanted.items() if self._told.get(key) != (topic, self._positions.get(key, 0))
+            key: topic
+            for key, topic in wanted.items()
+            if self._in_session.get(key) != (topic, self._positions.get(key, 0))
         }
-        forgotten = [(key, topic) for key, (topic, _) in self._told.items() if key not in wanted]
-        self._told = {key: (topic, self._positions.get(key, 0)) for key, topic in wanted.items()}
+        forgotten = [(key, topic) for key, (topic, _) in self._in_session.items() if key not in wanted]
+        self._in_session = {key: (topic, self._positions.get(key, 0)) for key, topic in wanted.items()}
         return FetchRequest(
             max_wait_ms=self.rng.choice([0, LONG_POLL_MS]),
             min_bytes=self.rng.choice([1, 1, 5_000]),

@@ -91,7 +91,7 @@ class Soak:
         return rng.choice([*self.topics.values()]) if self.topics else None
 
     def drop(self, topic: Topic) -> None:
-        """Somebody was told that the topic does not exist."""
+        """A response said that the topic does not exist."""
         assert topic.is_doomed, f"{topic.name} {topic.topic_id} is gone, and nobody deleted it"
         if self.topics.get(topic.name) is topic:
             del self.topics[topic.name]

@@ -1,0 +1,217 @@
+"""A cluster attacked at its weak points, on virtual time: what must hold is said by each test."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Mapping
+
+import pytest
+
+from ottla.cluster import nodes
+from ottla.errors import ErrorCode
+from ottla.ids import TopicPartition
+from ottla.protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from ottla.protocol.wire import ZERO_UUID
+from ottla.testing.raw_requests import create_topic, one_batch, produce
+from ottla.testing.simulated_cluster import SimulatedCluster
+from ottla.testing.world import World
+
+CREATE, DELETE, MOVE, PRODUCE = 5, 6, 1, 9
+NAME = TopicPartition("t", 0)
+HOUR_MS = 3_600_000
+
+Scenario = Callable[[SimulatedCluster], Awaitable[None]]
+
+
+def play(scenario: Scenario, *, seed: int = 1, settings: Mapping[str, str] | None = None) -> None:
+    """Three brokers, of which the first is the controller."""
+    world = World(seed)
+    cluster = SimulatedCluster(world, 3, settings)
+
+    async def main() -> None:
+        await cluster.start()
+        await until(lambda: all(len(cluster.brokers[each].broker.image.brokers) == 3 for each in cluster.brokers))
+        await scenario(cluster)
+        await cluster.close()
+
+    world.run(main(), seconds=3000)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(120):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def create(cluster: SimulatedCluster, assignments: Mapping[int, list[int]]) -> None:
+    request = create_topic(NAME.topic, -1, -1, assignments=assignments)
+    response = await cluster.asked(1, request, CREATE, timeout_s=60)
+    assert response.topics[0].error_code == ErrorCode.NONE
+    await until(
+        lambda: (
+            [len(cluster.replicas(TopicPartition(NAME.topic, index))) for index in assignments]
+            == [len(replicas) for replicas in assignments.values()]
+        )
+    )
+
+
+async def write(cluster: SimulatedCluster, node_id: int, value: bytes) -> int:
+    response = await cluster.asked(node_id, produce(NAME.topic, one_batch(value)), PRODUCE, timeout_s=30)
+    return int(response.responses[0].partition_responses[0].error_code)
+
+
+@pytest.mark.parametrize("deleted", [1, 10, 39])
+def test_a_topic_whose_states_are_half_deleted_when_the_controller_dies_gets_no_new_ones(deleted: int) -> None:
+    """The next controller would elect leaders for them, and clients could write to a topic that goes."""
+    count = 40
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create(cluster, {index: [1 + index % 3, 1 + (index + 1) % 3] for index in range(count)})
+        paths = {nodes.state_path(NAME.topic, index) for index in range(count)}
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=NAME.topic, topic_id=ZERO_UUID)], timeout_ms=1)
+        await cluster.asked(1, request, DELETE, timeout_s=60)
+        tree = cluster.ensemble.tree
+        while sum(tree.entry(path) is not None for path in paths) > count - deleted:
+            await asyncio.sleep(0.0002)
+        first = len(cluster.ensemble.commits)
+        assert tree.entry(nodes.topic_path(NAME.topic)) is not None
+        await cluster.crash(1, power_loss=False)
+        cluster.begin_start(1)
+        await until(lambda: tree.entry(nodes.deletion_path(NAME.topic)) is None)
+        assert tree.entry(nodes.topic_path(NAME.topic)) is None
+        created = {
+            path
+            for commit in cluster.ensemble.commits[first:]
+            for path, entry in commit.changes.items()
+            if path in paths and entry is not None
+        }
+        assert created == set()
+        await until(lambda: len(cluster.running) == 3)
+        for broker in cluster.brokers.values():
+            await until(lambda: NAME.topic not in broker.broker.image.topics)  # noqa: B023 (called at once)
+            await until(lambda: not list(broker.broker.logs))  # noqa: B023 (called at once)
+
+    play(scenario)
+
+
+def test_a_move_is_cancelled_while_its_new_broker_is_down_and_leaves_nothing_behind() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create(cluster, {0: [1, 2]})
+        assert await write(cluster, 1, b"x") == ErrorCode.NONE
+        await cluster.crash(3, power_loss=False)
+
+        async def ask(replicas: list[int] | None) -> int:
+            partitions = [ReassignablePartition(partition_index=0, replicas=replicas)]
+            topics = [ReassignableTopic(name=NAME.topic, partitions=partitions)]
+            response = await cluster.asked(1, AlterPartitionReassignmentsRequest(topics=topics), MOVE)
+            return int(response.responses[0].partitions[0].error_code)
+
+        assert await ask([1, 3]) == ErrorCode.NONE  # its session is not over
+        await until(lambda: cluster.states()[NAME].replicas == (1, 3, 2))
+        await until(lambda: 3 not in cluster.brokers[1].broker.image.brokers)
+        assert await ask(None) == ErrorCode.NONE
+        await until(lambda: {*cluster.states()[NAME].replicas} == {*cluster.states()[NAME].isr} == {1, 2})
+        cluster.begin_start(3)
+        await until(lambda: 3 in cluster.running)
+        await until(lambda: not list(cluster.brokers[3].broker.logs))
+        assert await write(cluster, 1, b"y") == ErrorCode.NONE
+
+    play(scenario)
+
+
+def test_writes_are_rejected_while_fewer_are_in_sync_than_wanted_and_go_on_by_themselves() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create(cluster, {0: [1, 2, 3]})
+        await cluster.crash(3, power_loss=False)
+        await until(lambda: 3 not in cluster.states()[NAME].isr)
+        await until(lambda: len(cluster.brokers[1].broker.replicas.find(*NAME).leader.isr) == 2)
+        assert await write(cluster, 1, b"x") == ErrorCode.NOT_ENOUGH_REPLICAS
+        cluster.begin_start(3)
+        await until(lambda: 3 in cluster.states()[NAME].isr)
+        await until(lambda: len(cluster.brokers[1].broker.replicas.find(*NAME).leader.isr) == 3)
+        assert await write(cluster, 1, b"x") == ErrorCode.NONE
+
+    play(scenario, settings={"min.insync.replicas": "3"})
+
+
+def test_a_leader_whose_clock_is_an_hour_ahead_keeps_its_followers_and_its_session() -> None:
+    """Lag and sessions are measured by time that does not jump."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create(cluster, {0: [2, 1, 3]})
+        epoch = cluster.states()[NAME].leader_epoch
+        for skew_ms in (HOUR_MS, -HOUR_MS, 0):
+            cluster.brokers[2].clock.skew_ms = skew_ms
+            assert await write(cluster, 2, b"x") == ErrorCode.NONE
+            await asyncio.sleep(10)
+        state = cluster.states()[NAME]
+        assert (state.leader, state.leader_epoch, {*state.isr}) == (2, epoch, {1, 2, 3})
+
+    play(scenario)
+
+
+def test_a_broker_that_came_back_between_two_controllers_does_not_go_on_in_its_old_epoch() -> None:
+    """Nobody saw it leave. Its registration (czxid) is newer than the state (mzxid) in which it was in sync."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create(cluster, {0: [2, 3, 1]})
+        assert await write(cluster, 2, b"x") == ErrorCode.NONE
+        before = cluster.states()[NAME]
+        for other in (1, 3):  # no controller sees what happens to broker 2
+            cluster.ensemble.cut(cluster.brokers[other].name)
+        await cluster.crash(2, power_loss=False)
+        cluster.begin_start(2)
+        await until(lambda: 2 in cluster.running)
+        led = cluster.brokers[2].broker.replicas.get(NAME)
+        assert led is None or led.leader_epoch > before.leader_epoch
+        for other in (1, 3):
+            cluster.ensemble.heal(cluster.brokers[other].name)
+        await cluster.settle(is_quiet=True)
+        after = cluster.states()[NAME]
+        assert after.leader_epoch > before.leader_epoch
+        assert await write(cluster, after.leader, b"y") == ErrorCode.NONE
+        await cluster.settle(is_quiet=True)
+        cluster.compare(NAME, committed_only=False)
+
+    play(scenario)
+
+
+def test_a_log_directory_fails_and_only_its_partitions_are_led_elsewhere() -> None:
+    """The broker reports it in the store; the controller asks it about all its replicas and learns which are lost."""
+    both = {"log.dirs": "/a,/b"}
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        cluster.world.excuses = lambda message: "/b" in message
+        await create(cluster, {index: [2, 1, 3] for index in range(4)})
+        failing = cluster.brokers[2]
+        lost = {name.partition for name in failing.broker.logs.directories[1].logs}
+        assert 0 < len(lost) < 4
+        failing.disk.fail("/b/*", "write", errno.EIO)
+        index = min(lost)
+        request = produce(NAME.topic, one_batch(b"x"), partition=index)
+        response = await cluster.asked(2, request, PRODUCE)
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+        def states() -> list[tuple[bool, bool]]:
+            """For each partition: whether broker 2 leads it and is in sync."""
+            found = (cluster.states()[TopicPartition(NAME.topic, index)] for index in range(4))
+            return [(state.leader == 2, 2 in state.isr) for state in found]
+
+        await until(lambda: states() == [(each not in lost, each not in lost) for each in range(4)])
+        leader = cluster.states()[TopicPartition(NAME.topic, index)].leader
+        await until(lambda: cluster.is_current_leader(TopicPartition(NAME.topic, index), leader))
+        response = await cluster.asked(leader, request, PRODUCE)
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        failing.disk.heal()
+        await cluster.crash(2, power_loss=False)
+        cluster.begin_start(2)
+        await until(lambda: all(is_in_sync for _, is_in_sync in states()))
+
+    play(scenario, settings=both)
