@@ -1,7 +1,11 @@
 """What holds for all tests."""
 
+import json
 import os
 import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -20,3 +24,37 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, lambda *_: None)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a command returned and wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    @property
+    def documents(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines]
+
+
+@pytest.fixture
+def run_command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Runs the command line in this process."""
+    from ottla.cli.main import main  # most tests do without it
+
+    def run(*arguments: object) -> Done:
+        capsys.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        out, err = capsys.readouterr()
+        return Done(code, out, err)
+
+    return run

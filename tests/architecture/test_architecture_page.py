@@ -11,6 +11,7 @@ PAGE = (ROOT / "ARCHITECTURE.md").read_text()
 IN_BACKTICKS = re.compile(r"`([^`\n]+)`")
 FILE = re.compile(r"[\w/*]+\.(?:py|pyx|pxi|h)|[\w/]+/")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+WALK_LINES_MAX = 14  # from a request to its response
 # In backticks too, and not names of ours; the first two are reserved.
 NOT_OURS = {"security", "console", "pyspark_ottla"}
 
@@ -72,6 +73,13 @@ def test_every_module_is_listed() -> None:
 def test_every_listed_module_exists() -> None:
     _, unknown = listed_modules()
     assert not unknown, f"ARCHITECTURE.md lists what is not there: {unknown}"
+
+
+def test_a_walk_fits_a_head() -> None:
+    walks = {title: FENCE.findall(section(title)) for title in re.findall(r"^### (.*end to end)$", PAGE, re.MULTILINE)}
+    assert len(walks) >= 9
+    lengths = {title: len(walk.splitlines()) - 2 for title, fences in walks.items() for walk in fences}
+    assert {title: length for title, length in lengths.items() if length > WALK_LINES_MAX} == {}
 
 
 # -- calls that go up, and syncs -----------------------------------------------------------------------------------
@@ -177,6 +185,7 @@ KAFKA_NOUNS = set(
         r"\w+",
         """
         KafkaServer SocketServer Acceptor Processor RequestChannel KafkaRequestHandler KafkaApis LogManager Log
+        ConnectionQuotas ClientQuotaManager ClientRequestQuotaManager ControllerMutationQuotaManager
         LogSegment OffsetIndex TimeIndex LogCleaner ReplicaManager Partition ISR ReplicaFetcher GroupCoordinator
         GroupMetadataManager TransactionCoordinator KafkaController ControllerChannelManager PartitionStateMachine
         ReplicaStateMachine TopicDeletionManager KafkaHealthcheck DynamicConfigManager KafkaProducer

@@ -1,22 +1,15 @@
 """Whoever needs a part of a broker gets that part. The few that are handed the whole broker are listed."""
 
 import ast
+import re
 from pathlib import Path
 
 BROKER = Path(__file__).parents[2] / "src" / "ottla" / "broker"
 
-# Handlers get the broker by their interface. These get it as well, because they use most of its parts.
-HOLDS_A_BROKER = {
-    "cluster_member.py",  # puts together the parts that only a broker of a cluster has
-    "control_requests.py",
-    "coordinators.py",
-    "dispatch.py",  # passes it on to handlers
-    "group_coordinator.py",
-    "marker_delivery.py",
-    "sasl_authenticator.py",
-    "transaction_coordinator.py",
-    "transactional_produce.py",
-    "verification.py",
+# Handlers get the broker as an argument. Besides them, and why:
+TAKES_A_BROKER = {
+    "cluster_member.py": "makes the parts that only a broker of a cluster has, and keeps none but those",
+    "dispatch.py": "passes it on to handlers",
 }
 
 
@@ -30,7 +23,12 @@ def annotations(tree: ast.AST) -> set[str]:
 
 def test_a_whole_broker_is_handed_to_few() -> None:
     found = {path.name for path in BROKER.glob("*.py") if "Broker" in annotations(ast.parse(path.read_text()))}
-    assert found - {"broker.py"} == HOLDS_A_BROKER
+    assert found - {"broker.py"} == TAKES_A_BROKER.keys()
+
+
+def test_the_parts_of_a_cluster_do_not_keep_the_broker() -> None:
+    kept = re.compile(r"self\.\w+(: \w+)? = broker$", re.MULTILINE)
+    assert not kept.search((BROKER / "cluster_member.py").read_text())
 
 
 def test_nobody_reaches_what_a_broker_keeps_to_itself() -> None:

@@ -20,7 +20,8 @@ LAYERS = [
     {"controller"},
     {"broker", "client", "local_cluster"},
     {"testing"},
-    {"cli", "compat", "console", "spark"},
+    {"compat", "console", "spark"},
+    {"cli"},
 ]
 # Within the first layer the order is free: these know each other.
 GROUND = LAYERS[0]

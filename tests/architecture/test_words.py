@@ -1,10 +1,13 @@
 """Documentation, help texts and messages use the words of the field: CONTRIBUTING.md has the glossary.
 
-The patterns are what readers stumbled over. Names of tests and comments are not searched.
+The patterns are what readers stumbled over. Docstrings and comments of the product are searched for the plainest of
+them; names of tests are not searched.
 """
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,13 +15,20 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "ottla"
-GUIDES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs" / "guide").glob("*.md")])
+GUIDES = sorted(
+    [
+        ROOT / "README.md",
+        ROOT / "ARCHITECTURE.md",
+        *(ROOT / "docs" / "guide").glob("*.md"),
+        *(ROOT / "docs" / "decisions").glob("*.md"),
+    ]
+)
 REFERENCE = sorted(path for path in (ROOT / "docs" / "reference").glob("*.md") if path.name != "measured.md")
 
 # A pattern, and what to write instead.
 DIALECT = {
     r"\bshall\b": "must, will, or the plain present",
-    r"\b(?:is|are|was|were|be|been|gets?) told\b(?! apart)": "is reported, is sent, or name who says what",
+    r"\b(?:is|are|was|were|be|been|gets?|has|have|had|never|unless) told\b(?! apart)": "is reported",
     r"\bhears? of\b": "is notified of, learns of",
     r"\b(?:bears?|borne)\b": "allow, tolerate",
     r"\bwish(?:es)?\b": "request, entry",
@@ -29,7 +39,7 @@ DIALECT = {
     r"\bnobody's\b": "say what it is, not whose it is not",
     r"\bwhat there is\b": "name the thing",
     r"\bheld against\b": "compared with, matched against",
-    r"(?<!there )(?<!There )\bis no (?!longer|more\b|other\b)[a-z]+": "is not a …",
+    r"(?<!there )(?<!There )\bis no (?!longer|more|less|other|better|worse|cheaper|faster|slower)[a-z]+": "is not a",
     r"\b(?:a|one) (?:record|value|document) a line\b": "one … per line",
     r"\bat most so many\b|\bas far as there are so many\b": "at most N, this many",
     r"\bunder way\b": "in progress, in flight",
@@ -37,8 +47,13 @@ DIALECT = {
 }
 
 
+ANY = re.compile("|".join(DIALECT), re.IGNORECASE)
+
+
 def problems(text: str) -> list[str]:
     plain = " ".join(text.split())
+    if not ANY.search(plain):
+        return []
     return [
         f"{found[0]!r}: {instead}" for words, instead in DIALECT.items() if (found := re.search(words, plain, re.I))
     ]
@@ -47,6 +62,13 @@ def problems(text: str) -> list[str]:
 @pytest.mark.parametrize("page", [*GUIDES, *REFERENCE], ids=lambda path: path.name)
 def test_pages_for_users(page: Path) -> None:
     assert problems(page.read_text()) == []
+
+
+def suspects() -> Iterator[Path]:
+    """The modules in which one of the words stands somewhere: only those are worth parsing."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        if problems(path.read_text()):
+            yield path
 
 
 def messages(path: Path) -> Iterator[str]:
@@ -68,10 +90,32 @@ def messages(path: Path) -> Iterator[str]:
 
 
 def test_messages_and_help_texts() -> None:
-    for path in sorted(SOURCE.rglob("*.py")):
-        if not path.is_relative_to(SOURCE / "testing"):
-            for message in messages(path):
-                assert problems(message) == [], f"{path.relative_to(SOURCE)}: {message}"
+    for path in suspects():
+        for message in messages(path):
+            assert problems(message) == [], f"{path.relative_to(SOURCE)}: {message}"
+
+
+def sentences(path: Path) -> Iterator[tuple[int, str]]:
+    """The docstrings and comments of a module, with their lines."""
+    source = path.read_text()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield node.body[0].lineno, text
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def test_docstrings_and_comments() -> None:
+    found = [
+        f"{path.relative_to(SOURCE)}:{line}: {problem}"
+        for path in suspects()
+        for line, text in sentences(path)
+        for problem in problems(text)
+    ]
+    assert found == []
 
 
 def test_the_patterns_find_what_they_are_for() -> None:

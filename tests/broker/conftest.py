@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import itertools
+import re
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -53,6 +56,21 @@ def new_topic(client: RawClient) -> Callable[..., tuple[str, UUID]]:
         return name, made.topic_id
 
     return new_topic
+
+
+@pytest.fixture
+def run_examples(broker: Broker) -> Callable[[Path], dict[str, Any]]:
+    """Runs the examples of a page, one after the other, with the broker at the address that they name; their names."""
+
+    def run_examples(page: Path) -> dict[str, Any]:
+        shared: dict[str, Any] = {}
+        blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+        assert len(blocks) >= 3
+        for block in blocks:
+            exec(compile(block.replace("127.0.0.1:9092", broker.bootstrap_servers), str(page), "exec"), shared)
+        return shared
+
+    return run_examples
 
 
 @pytest.fixture

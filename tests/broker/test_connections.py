@@ -150,7 +150,22 @@ def limited(request: pytest.FixtureRequest) -> Iterator[Broker]:
         yield broker
 
 
-@pytest.mark.parametrize("limited", [{"max.connections": "3"}, {"max.connections.per.ip": "3"}], indirect=True)
+@pytest.mark.parametrize("limited", [{"max.connections": "3"}], indirect=True)
+def test_connections_over_the_limit_wait_until_there_is_room(limited: Broker) -> None:
+    clients = [RawClient(limited.bootstrap_servers) for _ in range(3)]
+    assert all(map(is_served, clients))
+    with RawClient(limited.bootstrap_servers) as waiting:
+        waiting.send(metadata(), 12)
+        assert all(map(is_served, clients)), "the others are served meanwhile"
+        assert connection_count(limited) == 3
+        clients.pop().close()
+        answer, _ = waiting.receive()
+        assert answer.brokers
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize("limited", [{"max.connections.per.ip": "3"}], indirect=True)
 def test_connections_over_the_limit_are_closed_and_there_is_room_again_later(limited: Broker) -> None:
     clients = [RawClient(limited.bootstrap_servers) for _ in range(3)]
     assert all(map(is_served, clients))

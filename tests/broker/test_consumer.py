@@ -347,7 +347,9 @@ def test_where_a_partition_starts_is_logged_once_with_the_reason(
 
     with caplog.at_level(logging.INFO, "ottla.client.consumer"):
         asyncio.run(scenario())
-    starts = [each.getMessage() for each in caplog.records if "starts at" in each.getMessage()]
+    said = [each.getMessage().partition(": ") for each in caplog.records if "starts at" in each.getMessage()]
+    assert all(client_id.startswith("consumer-") for client_id, _, _ in said)
+    starts = [line for _, _, line in said]
     assert starts == [
         f"{topic}-0 starts at offset 0: the policy earliest",
         f"{topic}-0 starts at offset 5: committed by the group",
@@ -851,3 +853,18 @@ def test_numbers_tell_what_was_read_and_how_the_group_does(
         assert found["last-poll-seconds-ago"] >= 0
         assert Reporter.events == ["init"]
     assert Reporter.events == ["init", "close"]
+
+
+def test_closing_ends_the_fetch_sessions(broker: Broker, consumer_of: Make, topic_of: Topic) -> None:
+    topic = topic_of(5)
+
+    async def scenario() -> None:
+        before = len(broker.running.fetch_sessions)
+        async with consumer_of(fetch_max_wait_ms=100_000) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            await read(consumer, 5)
+            await consumer.poll(0.05)  # the next fetch waits at the broker
+            assert len(broker.running.fetch_sessions) == before + 1
+        assert len(broker.running.fetch_sessions) == before
+
+    asyncio.run(scenario())

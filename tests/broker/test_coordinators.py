@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.broker import Broker as RunningBroker
-from ottla.broker.coordinators import Coordinator
+from ottla.broker.coordinators import Coordinator, CoordinatorParts
 from ottla.broker.group_coordinator import offsets_topic
 from ottla.broker.journal import Replay
 from ottla.cluster.image import ClusterImage
@@ -133,8 +133,18 @@ class KeysCoordinator(Coordinator[Keys]):
     """Keeps the keys of the offsets topic, on a broker that coordinates groups with it as well."""
 
     def __init__(self, broker: RunningBroker, poison: bytes, is_slow_poison: bool) -> None:
+        parts = CoordinatorParts(
+            broker.node_id,
+            lambda: broker.image,
+            lambda: broker.config,
+            broker.replicas,
+            lambda: broker.controller,
+            broker.clock,
+            broker.turns,
+            broker.in_background,
+        )
         super().__init__(
-            broker,
+            parts,
             OFFSETS,
             make_machine=lambda: Keys(self.poison, is_slow_poison),
             make_replay=lambda machine: Replay(machine.replay, lambda producer_id, committed: None),

@@ -81,7 +81,9 @@ def test_records_wait_in_order_while_the_registry_is_asked_and_the_loop_goes_on(
             bootstrap_servers=broker.bootstrap_servers, value_serializer=AvroSerde(held.registry, SCHEMA)
         ) as producer:
             futures = [
-                producer.send(topic, {"n": number}, on_delivery=lambda metadata, _: sent.append(metadata.offset))
+                producer.send(
+                    topic, {"n": number}, on_delivery=lambda metadata, _: sent.append(metadata and metadata.offset)
+                )
                 for number in range(5)
             ]
             await held.release_once_asked()

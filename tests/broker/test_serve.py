@@ -152,8 +152,8 @@ def test_a_data_directory_that_cannot_be(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     process = serve("--listen", "127.0.0.1:0", "--data", "file/data")
     _, err = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 1
-    assert err.splitlines()[-1].startswith("ottla: file/data")
+    assert process.returncode == ExitCode.USAGE
+    assert err.startswith("ottla: log.dirs: file")
 
 
 def test_a_listener_may_have_two_addresses(serve: Serve) -> None:
@@ -193,3 +193,18 @@ def test_a_zookeeper_that_cannot_be_reached_is_told_in_a_sentence(serve: Serve) 
     code, words = failure(process)
     assert code == ExitCode.UNREACHABLE
     assert words.startswith("ottla: /: no session with ZooKeeper at 127.0.0.1:1 within 0.1 s")
+
+
+def test_the_environment_sets_the_level_of_the_log_and_the_log_says_why_it_stops(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTTLA_LOG_LEVEL", "INFO")
+    process = serve("--listen", "127.0.0.1:0")
+    ready(process)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0
+    assert " INFO ottla.broker.life_log: Ottla " in err
+    assert err.index("ottla.cli.serve: SIGTERM was received") < err.index("the broker has stopped in")
+    monkeypatch.setenv("OTTLA_LOG_LEVEL", "LOUD")
+    assert failure(serve())[0] == ExitCode.USAGE

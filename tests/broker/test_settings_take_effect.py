@@ -120,10 +120,18 @@ def test_a_topic_becomes_compacted(quick: tuple[Broker, RawClient]) -> None:
 
 def test_limits_of_connections(quick: tuple[Broker, RawClient]) -> None:
     broker, client = quick
-    assert alter(client, BROKER, str(broker.running.node_id), "max.connections", "1") == 0
+    name = str(broker.running.node_id)
+    assert alter(client, BROKER, name, "max.connections.per.ip", "1") == 0
     with RawClient(broker.bootstrap_servers) as refused:
         assert refused.is_ended()
-    assert alter(client, BROKER, str(broker.running.node_id), "max.connections", None) == 0
+    assert alter(client, BROKER, name, "max.connections.per.ip", None) == 0
+    assert alter(client, BROKER, name, "max.connections", "1") == 0
+    with RawClient(broker.bootstrap_servers) as waiting:
+        waiting.send(metadata(), 12)
+        assert client.ask(metadata(), 12).brokers
+        assert alter(client, BROKER, name, "max.connections", None) == 0
+        answer, _ = waiting.receive()
+        assert answer.brokers
     with RawClient(broker.bootstrap_servers) as again:
         assert again.ask(metadata(), 12).brokers
 

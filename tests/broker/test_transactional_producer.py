@@ -8,19 +8,19 @@ import pytest
 
 import ottla
 from ottla import aio
+from ottla.client import transaction_requests
 from ottla.client.error_codes import TransactionAbortableError
 from ottla.client.errors import AbortableError, RestartError, TransactionAbortedError, UsageError
 from ottla.client.fetching import Fetcher, FetchOptions
 from ottla.client.metadata import Cluster, parse_addresses
 from ottla.client.offsets import Isolation, OffsetSpec, list_offsets
-from ottla.client.producer import transactions
 from ottla.ids import TopicPartition
 
 
 @pytest.fixture(params=[1, 2], ids=["version-1", "version-2"])
 def version(request, monkeypatch) -> int:
     if request.param == 1:
-        monkeypatch.setattr(transactions, "IMPLICIT_PARTITIONS", 99)
+        monkeypatch.setattr(transaction_requests, "IMPLICIT_PARTITIONS", 99)
     return request.param
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -82,7 +83,7 @@ def test_a_detached_cluster_is_found_again_and_comes_back_after_a_kill(ottla, di
     assert (code, status["controller"], status["is_healthy"], status["partition_count"]) == (0, 1, True, 1)
     assert status["servers"][0]["is_running"]
     code, out, err = ottla("status")
-    assert f"broker 1  127.0.0.1:{port}" in out
+    assert re.search(rf"(?m)^  BROKER  ADDRESS .*\n  1 +127\.0\.0\.1:{port} .* controller +process \d+$", out), out
     assert "1 partition: all in sync" in out
 
     os.kill(broker_pid(directory), signal.SIGKILL)

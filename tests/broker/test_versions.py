@@ -13,7 +13,7 @@ from ottla.broker.handlers import HANDLERS
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.cluster import DescribeClusterRequest
+from ottla.protocol.messages.cluster import DescribeClusterRequest, UnregisterBrokerRequest, UpdateFeaturesRequest
 from ottla.protocol.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
@@ -45,8 +45,15 @@ from ottla.protocol.messages.groups import (
 from ottla.protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from ottla.protocol.messages.metadata import DescribeProducersRequest, DescribeTopicPartitionsRequest
 from ottla.protocol.messages.offsets import DeleteRecordsRequest, OffsetForLeaderEpochRequest
+from ottla.protocol.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from ottla.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.protocol.messages.scram import AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest
+from ottla.protocol.messages.tokens import (
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
 from ottla.protocol.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest
 from ottla.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -68,12 +75,14 @@ EXPECTED_ERRORS = {
     17: {ErrorCode.ILLEGAL_SASL_STATE},
     29: {ErrorCode.SECURITY_DISABLED},
     36: {ErrorCode.ILLEGAL_SASL_STATE},
+    **{key: {ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED} for key in (38, 39, 40, 41)},
     25: {ErrorCode.NOT_COORDINATOR},
     26: {ErrorCode.NOT_COORDINATOR},
     11: {ErrorCode.MEMBER_ID_REQUIRED},
     12: {ErrorCode.UNKNOWN_MEMBER_ID},
     13: {ErrorCode.UNKNOWN_MEMBER_ID},
     14: {ErrorCode.UNKNOWN_MEMBER_ID},
+    64: {ErrorCode.BROKER_ID_NOT_REGISTERED},
 }
 
 
@@ -155,8 +164,24 @@ def request_for(key: int, version: int, topic: str, topic_id: UUID) -> object:
             return CreateAclsRequest(creations=[])
         case 31:
             return DeleteAclsRequest(filters=[])
+        case 38:
+            return CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1)
+        case 39:
+            return RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=-1)
+        case 40:
+            return ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=-1)
+        case 41:
+            return DescribeDelegationTokenRequest(owners=None)
         case 50:
             return DescribeUserScramCredentialsRequest(users=None)
+        case 48:
+            return DescribeClientQuotasRequest(components=[], strict=False)
+        case 49:
+            return AlterClientQuotasRequest(entries=[], validate_only=False)
+        case 57:
+            return UpdateFeaturesRequest(feature_updates=[])
+        case 64:
+            return UnregisterBrokerRequest(broker_id=99)
         case 51:
             return AlterUserScramCredentialsRequest(deletions=[], upsertions=[])
         case 32:

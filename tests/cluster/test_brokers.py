@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -13,7 +14,7 @@ from confluent_kafka.admin import (
 )
 
 from ottla.config.dynamic import ConfigResourceType, ConfigScope
-from ottla.errors import ErrorCode
+from ottla.errors import ConfigError, ErrorCode
 from ottla.protocol.messages.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.protocol.messages.topics import (
     CreatePartitionsRequest,
@@ -22,7 +23,8 @@ from ottla.protocol.messages.topics import (
     DeleteTopicState,
 )
 from ottla.protocol.wire import ZERO_UUID
-from ottla.testing.cluster import Cluster
+from ottla.testing.broker import Broker
+from ottla.testing.cluster import CLUSTER_SETTINGS, Cluster
 from ottla.testing.cluster_clients import consume, create_assigned, create_topic, new_producer, produce
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import create_topic as raw_create_topic
@@ -170,3 +172,13 @@ def test_followers_compact_their_logs_too(connect: str) -> None:
             assert producer.flush(WAIT_S) == 0
         logs = [cluster.brokers[node].running.replicas.find("t", 0).log for node in (1, 2)]
         wait_until(lambda: all(log.end_offset == 10 and log.size_bytes < 2_000_000 for log in logs))
+
+
+def test_a_second_broker_with_the_same_id_does_not_start_and_does_not_harm_the_first(connect: str) -> None:
+    with Cluster(connect, size=1) as cluster:
+        create_topic(cluster, "t", replicas=1)
+        settings = {**CLUSTER_SETTINGS, "broker.id": "1", "zookeeper.connect": connect}
+        with pytest.raises(ConfigError, match=r"broker\.id 1 is in use"), Broker(settings):
+            pytest.fail("it started")
+        produce(new_producer(cluster), "t", [b"x"])
+        assert consume(cluster, "t", 1) == [b"x"]

@@ -13,6 +13,13 @@ from ottla.protocol.messages.configs import (
     IncrementalAlterConfigsRequestAlterableConfig,
     IncrementalAlterConfigsRequestAlterConfigsResource,
 )
+from ottla.protocol.messages.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    DescribeClientQuotasRequest,
+    EntityData,
+    OpData,
+)
 from ottla.protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -22,6 +29,8 @@ from ottla.testing.apache_kafka import missing_programs
 from ottla.testing.cluster_clients import consume, create_assigned, elect_preferred, new_producer, produce
 from ottla.testing.mixed_cluster import KAFKA, OTTLA, MixedCluster
 from ottla.testing.raw_client import RawClient
+from ottla.testing.raw_requests import one_batch
+from ottla.testing.raw_requests import produce as produce_request
 from ottla.testing.waiting import WAIT_S, wait_until
 
 pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {missing_programs()}")
@@ -37,6 +46,7 @@ def test_topics_and_settings_change_under_a_controller_of_either_kind(
     with MixedCluster(connect, tmp_path, kinds) as cluster:
         create_assigned(cluster, "t", [1, 2], [2, 1])
         settings_reach_both_kinds(cluster)
+        quotas_reach_both_kinds(cluster)
         partitions_are_added(cluster)
         replicas_move(cluster)
         preferred_replicas_lead_again(cluster)
@@ -57,6 +67,38 @@ def settings_reach_both_kinds(cluster: MixedCluster) -> None:
             alter_config(cluster, asked, *resource, setting, limit)
             for partition in (0, 1):
                 wait_until(lambda: takes(producer, topic, partition, 5000) == is_allowed)  # noqa: B023
+
+
+def quotas_reach_both_kinds(cluster: MixedCluster) -> None:
+    """Whoever is asked, each kind reads what is stored as the other writes it, and throttles by it."""
+    entity = [EntityData(entity_type="client-id", entity_name="limited")]
+    everything = DescribeClientQuotasRequest(components=[], strict=False)
+
+    def alter(asked: int, rate: float | None) -> None:
+        op = OpData(key="producer_byte_rate", value=rate or 0.0, remove=rate is None)
+        entry = AlterClientQuotasRequestEntryData(entity=entity, ops=[op])
+        with RawClient(cluster.brokers[asked].bootstrap_servers) as client:
+            answer = client.ask(AlterClientQuotasRequest(entries=[entry], validate_only=False), 1)
+            assert answer.entries[0].error_code == 0, answer
+
+    def rates(asked: int) -> list[float]:
+        with RawClient(cluster.brokers[asked].bootstrap_servers) as client:
+            return [value.value for entry in client.ask(everything, 1).entries for value in entry.values]
+
+    def is_throttled(leader: int, partition: int) -> bool:
+        with RawClient(cluster.brokers[leader].bootstrap_servers, client_id="limited") as client:
+            request = produce_request("t", one_batch(bytes(20_000)), partition=partition)
+            return bool(client.ask(request, 9).throttle_time_ms)
+
+    for asked in (1, 2):
+        alter(asked, 1000.0)
+        for leader, partition in ((1, 0), (2, 1)):
+            wait_until(lambda: rates(leader) == [1000.0])  # noqa: B023
+            wait_until(lambda: is_throttled(leader, partition))  # noqa: B023
+        alter(3 - asked, None)
+        for leader, partition in ((1, 0), (2, 1)):
+            wait_until(lambda: rates(leader) == [])  # noqa: B023
+            wait_until(lambda: not is_throttled(leader, partition))  # noqa: B023
 
 
 def alter_config(cluster: MixedCluster, asked: int, resource_type: int, resource: str, name: str, value: str) -> None:

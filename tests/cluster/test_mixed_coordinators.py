@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.testing.apache_kafka import missing_programs
+from ottla.testing.clients import CLIENTS, Driver
 from ottla.testing.cluster_clients import commit, create_assigned, new_producer, wait_for_committed
 from ottla.testing.mixed_cluster import KAFKA, OTTLA, MixedCluster
-from ottla.testing.waiting import WAIT_S
+from ottla.testing.raw_client import RawClient
+from ottla.testing.waiting import WAIT_S, wait_until
 
 pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {missing_programs()}")
 
+JAVA_CLIENT = CLIENTS[0]
+DRIVERS = Path(__file__).parents[1] / "interop" / "clients" / "drivers"
+API_VERSIONS_VERSION = 4
 # The survivor of two brokers is alone in sync.
 SETTINGS = {
     "min.insync.replicas": "1",
@@ -71,6 +78,41 @@ def test_groups_and_transactions_move_between_the_kinds(connect: str, tmp_path: 
         of_producer.close()
         assert sorted(read) == sorted(2 * [b"committed by 1", b"begun at 1", b"committed by 2", b"begun at 2"])
         consumer.close()
+
+
+def test_a_client_uses_the_transactions_that_all_brokers_have(connect: str, tmp_path: Path) -> None:
+    """Java's client takes transactions of version 2 as soon as one broker says that the cluster has them."""
+    with (
+        MixedCluster(connect, tmp_path, [KAFKA, OTTLA], SETTINGS) as cluster,
+        Driver(JAVA_CLIENT.command(DRIVERS), cluster.bootstrap_servers) as java,
+    ):
+        create_assigned(cluster, "__transaction_state", [1, 2], config=COMPACTED)
+        for leader, follower in ASSIGNMENT:
+            create_assigned(cluster, f"led-by-{leader}", [leader, follower])
+        assert transaction_version(cluster, 2) == 0
+        for leader, _ in ASSIGNMENT:
+            java_transactions(java, f"led-by-{leader}")
+        cluster.stop_broker(1)
+        wait_until(lambda: transaction_version(cluster, 2) == 2)
+        for leader, _ in ASSIGNMENT:
+            java_transactions(java, f"led-by-{leader}")
+            values = java.consume(f"led-by-{leader}", 2)
+            assert [record.value for record in values] == [b"committed", b"committed"]
+
+
+def transaction_version(cluster: MixedCluster, node_id: int) -> int:
+    """What a broker says that the whole cluster has; 0 where it does not say."""
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    with RawClient(cluster.broker(node_id).bootstrap_servers) as client:
+        features = client.ask(request, API_VERSIONS_VERSION).finalized_features
+    return next((each.max_version_level for each in features if each.name == "transaction.version"), 0)
+
+
+def java_transactions(java: Driver, topic: str) -> None:
+    """One that is aborted and one that is committed, each by a producer of its own with the same id."""
+    for value, is_committed in ((b"aborted", False), (b"committed", True)):
+        values = [base64.b64encode(value).decode()]
+        java.do("transact", topic=topic, transactional_id=f"of-{topic}", values=values, commit=is_committed)
 
 
 def new_consumer(cluster: MixedCluster, group: str) -> Consumer:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from ottla.testing.apache_kafka import missing_programs
-from ottla.testing.cluster_clients import consume, create_topic, new_producer
+from ottla.testing.cluster_clients import Load, consume, create_topic
 from ottla.testing.mixed_cluster import KAFKA, OTTLA, MixedCluster
 from ottla.testing.waiting import WAIT_S
 
@@ -17,36 +16,6 @@ pytestmark = [
     pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {missing_programs()}"),
     pytest.mark.long,
 ]
-
-
-class Load:
-    """Writes numbers to a partition, each acknowledged by all replicas in sync, until it is told to end."""
-
-    def __init__(self, cluster: MixedCluster, topic: str, partition: int) -> None:
-        self._producer = new_producer(cluster, **{"enable.idempotence": True})
-        self._topic, self._partition = topic, partition
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.acknowledged: list[bytes] = []
-        self.failures: list[KafkaError] = []
-        self._thread.start()
-
-    def _delivered(self, error: KafkaError | None, message: object) -> None:
-        if error is not None:
-            self.failures.append(error)
-
-    def _run(self) -> None:
-        number = 0
-        while not self._ending.is_set():
-            value = b"%d" % number
-            self._producer.produce(self._topic, value, partition=self._partition, on_delivery=self._delivered)
-            assert self._producer.flush(WAIT_S) == 0
-            self.acknowledged.append(value)
-            number += 1
-
-    def end(self) -> None:
-        self._ending.set()
-        self._thread.join()
 
 
 def test_every_broker_is_replaced_in_place_and_back_and_no_write_fails(connect: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from kazoo.exceptions import NoAuthError
 from ottla.local_cluster.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from ottla.net.ports import free_ports
 from ottla.store.api import Create, Put, SessionLost, SessionState, StoreUnavailable
-from ottla.store.zookeeper import Digest, Tls, ZooKeeperOptions, ZooKeeperStore, connect
+from ottla.store.zookeeper import Digest, ZooKeeperOptions, ZooKeeperStore, ZooKeeperTls, connect
 from ottla.testing.cluster import Cluster
 from ottla.testing.in_zookeeper import end_session
 from ottla.testing.waiting import WAIT_S, wait_until
@@ -282,13 +282,15 @@ def test_a_session_over_tls_with_certificates_on_both_sides(tmp_path: Path) -> N
         },
     )
     ensemble.start()
-    client = Tls(str(certificates / "ca.pem"), str(certificates / "client.pem"), str(certificates / "client.pem"))
+    client = ZooKeeperTls(
+        str(certificates / "ca.pem"), str(certificates / "client.pem"), str(certificates / "client.pem")
+    )
 
     async def play() -> None:
         async with connected(f"127.0.0.1:{port}", tls=client) as store:
             await store.commit(Create("/a", b"secret"))
             assert await store.get("/a") is not None
-        for stranger in (None, Tls(str(certificates / "ca.pem"))):
+        for stranger in (None, ZooKeeperTls(str(certificates / "ca.pem"))):
             with pytest.raises(StoreUnavailable):
                 await connect(ZooKeeperOptions(f"127.0.0.1:{port}", connection_timeout_s=2.0, tls=stranger))
 

@@ -8,6 +8,7 @@ import base64
 import json
 import sys
 import warnings
+from typing import Any
 
 warnings.simplefilter("ignore")
 
@@ -44,7 +45,7 @@ def deserializer(kind):
 
 def written(kind, place):
     conf = {"schema.id.serializer": header_schema_id_serializer} if place == "header" else {}
-    headers = []
+    headers: list[Any] = []
     context = SerializationContext(given["topic"] + "-theirs", MessageField.VALUE, headers)
     value = json_format.ParseDict(given["value"], Order()) if kind == "protobuf" else given["value"]
     data = serializer(kind, conf)(value, context)
@@ -57,7 +58,7 @@ def written(kind, place):
 
 
 def read(each):
-    headers = [(name, base64.b64decode(data)) for name, data in each["headers"]]
+    headers: list[Any] = [(name, base64.b64decode(data)) for name, data in each["headers"]]
     context = SerializationContext(given["topic"], MessageField.VALUE, headers)
     value = deserializer(each["kind"])(base64.b64decode(each["data"]), context)
     if each["kind"] == "protobuf":

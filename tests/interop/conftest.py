@@ -23,6 +23,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing.apache_kafka import KAFKA_3_9, KAFKA_4, ApacheKafka, KafkaBroker, missing_programs
+from ottla.testing.broker import Broker
 from ottla.testing.waiting import WAIT_S, wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -123,6 +124,17 @@ class KafkaDirectories:
 @pytest.fixture(scope="session")
 def kafka() -> ApacheKafka:
     return _resolve(KAFKA_3_9)
+
+
+@pytest.fixture(scope="module", params=["apache", "ottla"])
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker of Apache Kafka and of one of ours, one after the other."""
+    if request.param == "apache":
+        with KafkaBroker(request.getfixturevalue("newest_kafka"), tmp_path_factory.mktemp("broker")) as broker:
+            yield broker.bootstrap
+    else:
+        with Broker() as broker:
+            yield broker.bootstrap_servers
 
 
 @pytest.fixture(scope="session")

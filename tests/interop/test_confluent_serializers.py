@@ -68,8 +68,8 @@ def test_both_read_what_the_other_writes():
                 context = Context(f"{TOPIC}-{kind}", is_key=False)
                 value = json_format.ParseDict(VALUE, order()) if kind == "protobuf" else VALUE
                 data = serde_of(kind, registry, order, id_place=place).dumps(value, context)
-                headers = [[name, base64.b64encode(mark).decode()] for name, mark in context.headers]
-                written.append({"kind": kind, "data": base64.b64encode(data).decode(), "headers": headers})
+                marks = [[name, base64.b64encode(mark or b"").decode()] for name, mark in context.headers]
+                written.append({"kind": kind, "data": base64.b64encode(data).decode(), "headers": marks})
         server.registry.level = "NONE"  # three kinds of schemas under one subject
         given = {
             "url": server.url,
@@ -87,7 +87,7 @@ def test_both_read_what_the_other_writes():
         found = json.loads(done.stdout)
         assert found["read"] == [VALUE] * 6
         for each in found["written"]:
-            headers = [(name, base64.b64decode(mark)) for name, mark in each["headers"]]
+            headers: list[tuple[str, bytes | None]] = [(name, base64.b64decode(mark)) for name, mark in each["headers"]]
             assert bool(headers) == (each["place"] == "header"), each
             context = Context(f"{TOPIC}-theirs", is_key=False, headers=headers)
             value = serde_of(each["kind"], SchemaRegistry(server.url), order).loads(

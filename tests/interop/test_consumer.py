@@ -1,10 +1,11 @@
-"""Our consumer against Apache Kafka and against our broker, and in groups with members of librdkafka."""
+"""Our consumer against Apache Kafka and against our broker, and in groups with members of librdkafka and of Java."""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 
 import ottla
 from ottla import TopicPartition, aio
-from ottla.testing.apache_kafka import KafkaBroker
+from ottla.client.admin.groups import GroupDescription
+from ottla.testing.apache_kafka import ApacheKafka, KafkaBroker
 from ottla.testing.broker import Broker
 from ottla.testing.waiting import WAIT_S
 
@@ -221,5 +223,99 @@ def test_members_of_ours_and_of_librdkafka_share_a_group(bootstrap: str, topic: 
             await until(consumer, found, lambda: len(consumer.assignment()) == PARTITIONS, what="nothing came back")
         assert sorted(set(found) | set(neighbour.values)) == list(range(80))
         assert len(neighbour.values) == 20, "what it read in its partitions"
+
+    asyncio.run(main())
+
+
+# -- together with Java ------------------------------------------------------------------------------------------------
+
+JAVA_STRATEGIES = {
+    "range": "org.apache.kafka.clients.consumer.RangeAssignor",
+    "cooperative-sticky": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+}
+
+
+class JavaNeighbour:
+    """Kafka's console consumer as a member; it prints what it reads, and leaves its group when it is told to end."""
+
+    def __init__(self, kafka: ApacheKafka, bootstrap: str, topic: str, group: str, strategy: str) -> None:
+        properties = {"auto.commit.interval.ms": "100", "auto.offset.reset": "earliest"}
+        if strategy == "consumer":
+            properties["group.protocol"] = "consumer"
+        else:
+            properties |= {
+                "partition.assignment.strategy": JAVA_STRATEGIES[strategy],
+                "heartbeat.interval.ms": "200",
+            }
+        given = [f"--command-property={name}={value}" for name, value in properties.items()]
+        arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group, *given]
+        main = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+        self._process = subprocess.Popen(
+            kafka.java(main, "128m", arguments, {"defaultLogLevel": "error"}), stdout=subprocess.PIPE, text=True
+        )
+        self.values: list[int] = []
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        self.values.extend(map(int, self._process.stdout))
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(WAIT_S)
+        self._thread.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.mark.parametrize("strategy", [*JAVA_STRATEGIES, "consumer"])
+def test_members_of_ours_of_librdkafka_and_of_java_share_a_group(
+    bootstrap: str, topic: str, group: str, strategy: str, newest_kafka: ApacheKafka
+) -> None:
+    protocol: dict[str, object] = {"group_protocol": "consumer"}
+    if strategy != "consumer":
+        protocol = {"partition_assignment_strategy": [strategy], "heartbeat_interval_ms": 200}
+    found: list[int] = []
+
+    async def main() -> None:
+        async with (
+            aio.Admin(bootstrap_servers=bootstrap) as admin,
+            consumer_of(bootstrap, topic, group_id=group, **protocol) as consumer,
+        ):
+            neighbours: list[Neighbour | JavaNeighbour] = []
+
+            async def reads_until(condition: Callable[[], Awaitable[bool]]) -> None:
+                async with asyncio.timeout(WAIT_S):
+                    while not await condition():
+                        found.extend(int(record.value or b"") for record in await consumer.take(0.1))
+
+            async def is_shared() -> bool:
+                described = (await admin.describe_groups([group]))[group]
+                if not isinstance(described, GroupDescription):
+                    return False
+                shares = [len(member.partitions or ()) for member in described.members]
+                return described.state == "Stable" and len(shares) == 3 and sum(shares) == PARTITIONS and all(shares)
+
+            async def is_read() -> bool:
+                return len(found) + sum(len(each.values) for each in neighbours) >= 80
+
+            async def is_alone() -> bool:
+                return len(consumer.assignment()) == PARTITIONS
+
+            try:
+                neighbours.append(await asyncio.to_thread(Neighbour, bootstrap, topic, group, strategy))
+                java = await asyncio.to_thread(JavaNeighbour, newest_kafka, bootstrap, topic, group, strategy)
+                neighbours.append(java)
+                await reads_until(is_shared)
+                await asyncio.to_thread(write, bootstrap, topic, range(80))
+                await reads_until(is_read)
+            finally:
+                for each in neighbours:
+                    await asyncio.to_thread(each.close)
+            await reads_until(is_alone)
+            everything = [*found, *(value for each in neighbours for value in each.values)]
+            assert sorted(everything) == list(range(80)), "each record is read once: nothing moved while they read"
+            assert java.values
 
     asyncio.run(main())

@@ -15,7 +15,7 @@ from ottla.records import batch
 from ottla.records.batch import BatchHeader
 from ottla.storage.log import Log
 from ottla.storage.logs import Logs
-from ottla.storage.producer_state import Producer
+from ottla.storage.producer_state import ProducerEntry
 from ottla.storage.recovery import RecoveryReport
 from ottla.testing.apache_kafka import KafkaBroker
 from ottla.testing.broker import Broker
@@ -186,7 +186,7 @@ def test_a_directory_that_kafka_has_only_formatted_is_refused(newest_kafka, tmp_
         Broker(directory=kafka_broker.log_dir).start()
 
 
-def producer_fields(producer: Producer) -> tuple[int, ...]:
+def producer_fields(producer: ProducerEntry) -> tuple[int, ...]:
     """What a snapshot keeps of a producer, in the order of the dump tool."""
     open_from = producer.transaction_first_offset
     known = (

@@ -97,7 +97,7 @@ def values_of(bootstrap: str, topic: str, partition: int, isolation: str = "read
     values: list[bytes] = []
     try:
         while (message := consumer.poll(WAIT_S)) is not None and message.error() is None:
-            values.append(message.value())
+            values.append(message.value() or b"")
     finally:
         consumer.close()
     assert message is not None, "no end was reported"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from itertools import count
 
 import pytest
@@ -14,21 +13,9 @@ from ottla import aio
 from ottla.client.error_codes import MessageTooLargeError
 from ottla.client.errors import AbortableError, RestartError
 from ottla.hashing import partition_of_key
-from ottla.testing.apache_kafka import KafkaBroker
-from ottla.testing.broker import Broker
 from ottla.testing.waiting import WAIT_S
 
 numbers = count()
-
-
-@pytest.fixture(scope="module", params=["apache", "ottla"])
-def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if request.param == "apache":
-        with KafkaBroker(request.getfixturevalue("newest_kafka"), tmp_path_factory.mktemp("broker")) as broker:
-            yield broker.bootstrap
-    else:
-        with Broker() as broker:
-            yield broker.bootstrap_servers
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from pathlib import Path
 from catalogue import ROOT, Mutant, complaints, load
 
 COPIED = (
-    *("src", "tests", "examples", "docs", "benchmarks", "pyproject.toml", "setup.py", "Makefile"),
+    *("src", "tests", "examples", "docs", "benchmarks", "packaging", "pyproject.toml", "setup.py", "Makefile"),
     *("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"),
 )
 QUICK_TIMEOUT_S = 120

@@ -169,9 +169,11 @@ def test_an_end_is_decided_then_told_to_every_partition_then_complete(driver: An
     driver.report(due, [TopicPartition("t", 0)])
     assert driver.state().state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
     assert [one.partitions for one in driver.due()] == [(TopicPartition("t", 1),)]
+    assert driver.ask(driver.shard.due_markers_of, due.transactional_id) == driver.due()[0]
     driver.report(due, [TopicPartition("t", 1)])
     assert driver.state().state == (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
     assert driver.due() == []
+    assert driver.ask(driver.shard.due_markers_of, due.transactional_id) is None
     assert not driver.state().partitions
 
 
@@ -323,7 +325,7 @@ def test_a_kept_transaction_survives_a_restart_and_the_end_of_epochs(two_phase: 
     answer = keep(two_phase)
     assert answer.producer_epoch == 0
     assert answer.producer_id > last.producer_id
-    assert (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == last
+    assert ProducerIdAndEpoch(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == last
     two_phase.restart()
     kept = ProducerIdAndEpoch(answer.producer_id, 0)
     assert two_phase.end(last) == ErrorCode.PRODUCER_FENCED

@@ -44,6 +44,7 @@ public final class KafkaClientsDriver {
 
     private final String bootstrap;
     private final Admin admin;
+    private KafkaProducer<byte[], byte[]> sender;
 
     private KafkaClientsDriver(String bootstrap) {
         this.bootstrap = bootstrap;
@@ -58,6 +59,9 @@ public final class KafkaClientsDriver {
             answers.println(JSON.writeValueAsString(driver.answer(JSON.readTree(line))));
         }
         driver.admin.close();
+        if (driver.sender != null) {
+            driver.sender.close();
+        }
     }
 
     private Map<String, Object> answer(JsonNode step) {
@@ -108,6 +112,8 @@ public final class KafkaClientsDriver {
                 return Map.of("offset", get(found).offset());
             case "produce":
                 return produce(topic, step);
+            case "send":
+                return send(topic, step);
             case "consume":
                 return consume(topic, step);
             case "transact":
@@ -177,6 +183,28 @@ public final class KafkaClientsDriver {
             for (Future<RecordMetadata> each : sent) {
                 offsets.add(get(each).offset());
             }
+        }
+        return Map.of("offsets", offsets);
+    }
+
+    /** Records of a producer that lives as long as this program: one whose brokers go and come. */
+    private Object send(String topic, JsonNode step) throws Exception {
+        if (sender == null) {
+            sender = new KafkaProducer<>(Map.of(
+                "bootstrap.servers", bootstrap,
+                "acks", "all",
+                "max.block.ms", WAIT_S * 1000,
+                "key.serializer", ByteArraySerializer.class,
+                "value.serializer", ByteArraySerializer.class));
+        }
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (JsonNode record : step.get("records")) {
+            sent.add(sender.send(new ProducerRecord<>(
+                topic, record.get("partition").asInt(), null, bytes(record.get("value")))));
+        }
+        List<Long> offsets = new ArrayList<>();
+        for (Future<RecordMetadata> each : sent) {
+            offsets.add(get(each).offset());
         }
         return Map.of("offsets", offsets);
     }

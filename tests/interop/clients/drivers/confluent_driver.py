@@ -11,13 +11,13 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 from steps import RefusedError, decoded, decoded_headers, encoded, encoded_headers, serve
 
-BOOTSTRAP = {"bootstrap.servers": sys.argv[1], "log_level": 2}
+BOOTSTRAP: dict[str, Any] = {"bootstrap.servers": sys.argv[1], "log_level": 2}
 WAIT_S = 100
 admin = AdminClient(BOOTSTRAP)
 
 
 def hello() -> dict[str, str]:
-    return {"version": confluent_kafka.__version__}
+    return {"version": str(confluent_kafka.__version__)}
 
 
 def create_topic(topic: str, partitions: int, configs: dict[str, str]) -> None:
@@ -135,7 +135,7 @@ def consume(topic: str, partitions: list[int], start: dict[str, int], count: int
         consumer.assign(consumer.offsets_for_times(asked, timeout=WAIT_S))
     else:
         consumer.assign([TopicPartition(topic, each, start["offset"]) for each in partitions])
-    found = []
+    found: list[Any] = []
     deadline = time.monotonic() + WAIT_S
     while len(found) < count:
         message = consumer.poll(1)

@@ -144,7 +144,7 @@ def consume(topic: str, partitions: list[int], start: dict[str, int], count: int
         starts = dict.fromkeys(places, start["offset"])
     for place, offset in starts.items():
         consumer.seek(place, offset)
-    found = []
+    found: list[Any] = []
     deadline = time.monotonic() + WAIT_S
     while len(found) < count:
         assert time.monotonic() < deadline, f"only {len(found)} of {count} records came"

@@ -48,7 +48,7 @@ def encoded(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
 
-def decoded_headers(headers: list[list[str | None]]) -> list[tuple[str, bytes | None]]:
+def decoded_headers(headers: list[tuple[str, str | None]]) -> list[tuple[str, bytes | None]]:
     return [(name, decoded(value)) for name, value in headers]
 
 
