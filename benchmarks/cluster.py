@@ -14,15 +14,16 @@ import json
 import os
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
 
 from ottla.local_cluster.zookeeper import ZooKeeperEnsemble
 from ottla.testing.apache_kafka import AS_ITS_SCRIPT, missing_programs
@@ -187,7 +188,7 @@ def catch_up(contender: Contender, total: int) -> dict[str, float]:
             "count": total // 1024 // PARTITIONS * PARTITIONS,
         }
         client.run("produce", job)
-        contender.cluster.start_again(3)
+        contender.cluster.start_broker(3)
         started, before = time.perf_counter(), contender.cpu_s()
         contender.wait_in_sync("behind", PARTITIONS)
         seconds, cpu = time.perf_counter() - started, contender.cpu_s() - before
@@ -213,7 +214,7 @@ def many_partitions(contender: Contender, count: int) -> dict[str, float]:
     started = time.perf_counter()
     contender.cluster.brokers[2].stop()
     stopped = time.perf_counter() - started
-    contender.cluster.start_again(2)
+    contender.cluster.start_broker(2)
     contender.wait_in_sync("wide", count)
     return {
         "create_answered_s": answered,
@@ -224,55 +225,86 @@ def many_partitions(contender: Contender, count: int) -> dict[str, float]:
     }
 
 
-def longest_gap(contender: Contender, topic: str, disturb: Callable[[], None]) -> float:
-    """Seconds between two acknowledged writes around a fault, one write at a time."""
-    producer = Producer(
-        {
-            "bootstrap.servers": contender.bootstrap_servers,
-            "acks": "all",
-            "linger.ms": 0,
-            "reconnect.backoff.max.ms": 200,
-            "retry.backoff.ms": 50,
-        }
-    )
-    acknowledged: list[float] = []
+class Writes:
+    """One write after the other in a thread, each acknowledged by all replicas; notes when."""
 
-    def on_delivery(error: KafkaError | None, _: Message) -> None:
+    def __init__(self, contender: Contender, topic: str) -> None:
+        self._topic = topic
+        self._producer = Producer(
+            {
+                "bootstrap.servers": contender.bootstrap_servers,
+                "acks": "all",
+                "linger.ms": 0,
+                "reconnect.backoff.max.ms": 200,
+                "retry.backoff.ms": 50,
+            }
+        )
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.acknowledged: list[float] = []
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            self._producer.produce(self._topic, bytes(100), partition=0, on_delivery=self._delivered)
+            assert self._producer.flush(60) == 0
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
         assert error is None, error
-        acknowledged.append(time.monotonic())
+        self.acknowledged.append(time.monotonic())
 
-    def write() -> None:
-        producer.produce(topic, bytes(100), partition=0, on_delivery=on_delivery)
-        assert producer.flush(60) == 0
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.wait_for_more()
+        return self
 
-    for _ in range(50):
-        write()
-    disturb()
-    ends = time.monotonic() + 3
-    while time.monotonic() < ends:
-        write()
-    return max(later - earlier for earlier, later in pairwise(acknowledged))
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def wait_for_more(self, count: int = 50) -> None:
+        enough = len(self.acknowledged) + count
+        wait_until(lambda: len(self.acknowledged) >= enough, timeout_s=WAIT_S)
+
+    def longest_gap_s(self) -> float:
+        return max(later - earlier for earlier, later in pairwise(self.acknowledged))
+
+    def first_after(self, moment: float) -> float:
+        return next(each for each in self.acknowledged if each > moment)
 
 
 def failover(contender: Contender) -> dict[str, float]:
-    """Writes around the loss of their leader; what the session takes to end is part of it when the leader is killed."""
+    """Writes around the loss of their leader: the longest pause, and where it was killed also what is left of that
+    behind the end of its session. The same for a new controller."""
     cluster = contender.cluster
     create_assigned(cluster, "failing", [3, 1, 2])
     contender.wait_in_sync("failing", 1)
-    gaps = {}
-    for name, end in (("stopped", "stop"), ("killed", "kill")):
-        leader = cluster.state("failing", 0)["leader"]
-        gaps[f"gap_leader_{name}_s"] = longest_gap(contender, "failing", getattr(cluster.brokers[leader], end))
-        cluster.start_again(leader)
-        contender.wait_in_sync("failing", 1)
+    found = {}
+    leader = cluster.state("failing", 0)["leader"]
+    with Writes(contender, "failing") as writes:
+        cluster.brokers[leader].stop()
+        writes.wait_for_more()
+    found["gap_leader_stopped_s"] = writes.longest_gap_s()
+    cluster.start_broker(leader)
+    contender.wait_in_sync("failing", 1)
+    leader = cluster.state("failing", 0)["leader"]
+    with Writes(contender, "failing") as writes, cluster.noting_end_of_session(leader) as ended:
+        cluster.brokers[leader].kill()
+        writes.wait_for_more()
+    found["gap_leader_killed_s"] = writes.longest_gap_s()
+    found["leader_killed_after_session_s"] = writes.first_after(ended.moment) - ended.moment
+    cluster.start_broker(leader)
+    contender.wait_in_sync("failing", 1)
     controller = cluster.controller_id
     assert controller is not None
-    started = time.perf_counter()
-    cluster.brokers[controller].kill()
-    wait_until(lambda: cluster.controller_id not in (None, controller), timeout_s=WAIT_S)
-    gaps["new_controller_s"] = time.perf_counter() - started
-    cluster.start_again(controller)
-    return gaps
+    started = time.monotonic()
+    with cluster.noting_end_of_session(controller) as ended:
+        cluster.brokers[controller].kill()
+        wait_until(lambda: cluster.controller_id not in (None, controller), timeout_s=WAIT_S)
+        elected = time.monotonic()
+    found["new_controller_s"] = elected - started
+    found["new_controller_after_session_s"] = elected - ended.moment
+    cluster.start_broker(controller)
+    return found
 
 
 # -- all of it ---------------------------------------------------------------------------------------------------------
@@ -284,11 +316,12 @@ def run(plan: Plan | None = None, scale: float = 1.0) -> dict[str, Any]:
     with contenders() as found:
         results["bulk"] = bulk(found, plan, int(BULK_BYTES * scale))
         results["one_by_one"] = one_by_one(found, plan, max(100, int(SENDS * scale)))
-        for name, work in {
+        once: dict[str, Callable[[Contender], dict[str, float]]] = {
             "catch_up": partial(catch_up, total=int(BEHIND_BYTES * scale)),
             "many_partitions": partial(many_partitions, count=max(30, int(MANY_PARTITIONS * scale))),
             "failover": failover,
-        }.items():
+        }
+        for name, work in once.items():
             print(f"  {name}", flush=True)
             results[name] = {kind: work(contender) for kind, contender in found.items()}
     return results

@@ -14,6 +14,7 @@ import random
 import time
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ottla.records import batch, codec, reference
@@ -140,7 +141,7 @@ def checksums() -> dict[str, float]:
     figures = {}
     for size in (1024, 16 * 1024, 1 << 20):
         data = random.Random(1).randbytes(size)
-        figures[f"{size} B, GB/s"] = round(megabytes(lambda data=data: codec.crc32c(data), size) / 1000, 2)
+        figures[f"{size} B, GB/s"] = round(megabytes(partial(codec.crc32c, data), size) / 1000, 2)
     return figures
 
 
@@ -172,8 +173,8 @@ def compression_speeds() -> dict[str, dict[str, Any]]:
             packed = bytes(compress(kind, data))
             row = tables.setdefault(kind.name.lower(), {})
             row[str(size)] = {
-                "compress": megabytes(lambda kind=kind, data=data: compress(kind, data), size),
-                "decompress": megabytes(lambda kind=kind, packed=packed: decompress(kind, packed), size),
+                "compress": megabytes(partial(compress, kind, data), size),
+                "decompress": megabytes(partial(decompress, kind, packed), size),
                 "ratio": round(len(packed) / size, 3),
             }
         for name, functions in alternatives(data).items():
@@ -211,8 +212,8 @@ def alternatives(data: bytes) -> dict[str, tuple[Callable[[], Any], Callable[[],
     ):
         packed_by = bytes(module.compress(data))
         found[name] = (
-            lambda module=module: module.compress(data),
-            lambda module=module, packed_by=packed_by: module.decompress(packed_by),
+            partial(module.compress, data),
+            partial(module.decompress, packed_by),
             packed_by,
         )
     return found

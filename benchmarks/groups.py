@@ -111,8 +111,7 @@ def prepare(peer: Peer) -> None:
     """Makes the topic that groups read, and has the broker make its own."""
     with RawClient(peer.bootstrap) as client:
         client.ask(create_topic(TOPIC, PARTITIONS), 7)
-        for partition in range(PARTITIONS):
-            wait_for(lambda index=partition: not _error_of_partition(client, index))
+        wait_for(lambda: not any(_error_of_partition(client, partition) for partition in range(PARTITIONS)))
         wait_for(lambda: not client.ask(FindCoordinatorRequest(key="any"), 3).error_code)
         wait_for(lambda: not unloaded(client, [f"group-{number}" for number in range(500)]))
 

@@ -16,7 +16,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ottla.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.wire import ZERO_UUID
 from ottla.testing.apache_kafka import missing_programs
 from ottla.testing.broker import Broker
-from ottla.testing.largest_requests import GROUP, ROWS, WIDE, Size, Stage
+from ottla.testing.largest_requests import GROUP, ROWS, WIDE, Row, Size, Stage
 from ottla.testing.neighbour import Neighbour
 from ottla.testing.raw_client import ConnectionEnded, RawClient
 from ottla.testing.raw_groups import fetch_offsets
@@ -102,7 +102,7 @@ def beside(peer: Peer, stranger: Callable[[], object]) -> dict[str, Any]:
         outcome = stranger()
         took_s = time.perf_counter() - started
         time.sleep(ALONE_S)
-    row = {
+    row: dict[str, Any] = {
         "longest_wait_ms": neighbour.times[-1] * 1000,
         "p99_wait_ms": neighbour.percentile(99) * 1000,
         "stranger_s": took_s,
@@ -113,20 +113,31 @@ def beside(peer: Peer, stranger: Callable[[], object]) -> dict[str, Any]:
     return row
 
 
+def answered(peer: Peer, row: Row, size: Size) -> dict[str, Any]:
+    """Beside the largest request that is answered: what holds more than a broker takes ends its connection."""
+
+    def send() -> str | None:
+        with RawClient(peer.bootstrap(), timeout_s=TIMEOUT_S) as client:
+            try:
+                client.ask(request, row.version)
+            except ConnectionEnded:
+                return "refused"
+        return None
+
+    longest_wait_ms = 0.0  # beside those that were refused, too
+    while True:
+        request = row.make(size)
+        seen = beside(peer, send)
+        longest_wait_ms = seen["longest_wait_ms"] = max(longest_wait_ms, seen["longest_wait_ms"])
+        if "outcome" not in seen:
+            return seen
+        size = replace(size, names=size.names // 2)
+
+
 def requests(peer: Peer, size: Size, only: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for row in ROWS:
         if only in row.title:
-            request = row.make(size)
-
-            def send(request: object = request, version: int = row.version) -> str | None:
-                with RawClient(peer.bootstrap(), timeout_s=TIMEOUT_S) as client:
-                    try:
-                        client.ask(request, version)
-                    except ConnectionEnded:
-                        return "refused"
-                return None
-
-            yield row.title, beside(peer, send)
+            yield row.title, answered(peer, row, size)
 
 
 # -- jobs --------------------------------------------------------------------------------------------------------------

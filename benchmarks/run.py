@@ -27,8 +27,19 @@ import tables
 import turns
 from ottla.records import codec
 
-BENCHMARKS = ("codec", "protocol", "storage", "peers", "groups", "transactions", "neighbour", "cluster", "spark")
-COMPARING = ("peers", "groups", "transactions", "cluster", "spark")
+BENCHMARKS = (
+    "codec",
+    "protocol",
+    "storage",
+    "peers",
+    "clients",
+    "groups",
+    "transactions",
+    "neighbour",
+    "cluster",
+    "spark",
+)
+COMPARING = ("peers", "clients", "groups", "transactions", "cluster", "spark")
 REHEARSAL_SCALE = 0.02
 
 
@@ -63,6 +74,10 @@ RATIOS = {
     ),
 }
 
+CLIENT_RATIOS = ("clients", "ratios")
+CLIENT_ROWS = {"send": ("send, 100 B", "send, 1024 B"), "iterate": ("iterate, 100 B", "iterate, 1024 B")}
+COLUMN_ROWS = ("send columns, 100 B", "send columns, 1024 B", "poll columns, 100 B", "poll columns, 1024 B")
+
 GOALS = (
     Goal(
         "append, 16 KiB batches", ("storage", "append_16k", "ottla", "cpu_s_per_gb", "median"), 0.9, "CPU-s/GB", False
@@ -94,6 +109,24 @@ GOALS = (
         "s",
         False,
     ),
+    *(
+        Goal(f"{row}: {name}'s time over ours", (*CLIENT_RATIOS, row, name, "s_per_million"), times, "×", True)
+        for rows in CLIENT_ROWS.values()
+        for row in rows
+        for name, times in {"confluent-kafka": 1, "kafka-python": 5, "aiokafka": 5}.items()
+    ),
+    *(
+        Goal(
+            f"{row}: confluent-kafka's CPU over ours",
+            (*CLIENT_RATIOS, row, "confluent-kafka", "cpu_s_per_million"),
+            10,
+            "×",
+            True,
+        )
+        for row in COLUMN_ROWS
+    ),
+    Goal("idle consumer", ("clients", "idle", "ottla", "percent_of_a_core"), 0.5, "% core", False),
+    Goal("import of ottla", ("clients", "imports", "ottla", "s", "median"), 0.1, "s", False),
     Goal("Spark source, rows/s over the official one", (*SPARK_RATIOS, "source_rows_per_s"), 1.5, "×", True),
     Goal("Spark source, CPU over the official one", (*SPARK_RATIOS, "source_cpu"), 1, "×", False),
     Goal("Spark sink, rows/s over the official one", (*SPARK_RATIOS, "sink_rows_per_s"), 1, "×", True),

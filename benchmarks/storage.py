@@ -22,7 +22,7 @@ from typing import Any
 
 import floor
 from ottla.broker.broker import Broker
-from ottla.broker.controller import RequestedTopic
+from ottla.broker.metadata_changes import RequestedTopic
 from ottla.config import LogConfig
 from ottla.disk import RealDisk, RealFile
 from ottla.ids import TopicPartition
@@ -182,7 +182,7 @@ def dispatch_cost(directory: str, count: int = 20_000) -> dict[str, float]:
     async def measure() -> dict[str, float]:
         broker = Broker({"log.dirs": os.path.join(directory, "broker"), "listeners": "PLAINTEXT://127.0.0.1:0"})
         await broker.start()
-        await broker.controller.create_topic(RequestedTopic("bench", 1, 1))
+        await broker.controller.create_topics([RequestedTopic("bench", 1, 1)])
         records = bytes(batch.build(None, [bytes(100)], broker.clock.now_ms()))
         frame = memoryview(bytearray(produce_frame(records)))
         base_offset = base_offset_in(frame, records)

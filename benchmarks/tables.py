@@ -81,7 +81,7 @@ def records(results: Any) -> str | None:
     names = ("encode lists", "decode lists", "encode Arrow", "decode Arrow", "validate records")
     columns = ("ottla", "aiokafka", "kafka-python")
     rows = [
-        [name, *(number(rate) if (rate := at(rates, column, name)) is not None else "" for column in columns)]
+        [name, *(number(found) if (found := at(rates, column, name)) is not None else "" for column in columns)]
         for name in names
     ]
     return table(["M records/s of 100 B per core", "Ottla", "aiokafka", "kafka-python"], rows)
@@ -172,6 +172,39 @@ def process(results: Any) -> str | None:
     return table(["", "Ottla", "Kafka"], rows)
 
 
+CLIENTS = ("ottla", "ottla asyncio", "confluent-kafka", "kafka-python", "aiokafka")
+
+
+def clients(results: Any) -> str | None:
+    measured = at(results, "clients")
+    if measured is None:
+        return None
+    rows = []
+    for name, row in measured["throughput"].items():
+        costs = [at(row, client, "s_per_million") for client in CLIENTS]
+        rows.append([f"{name}: M records/s", *map(rate, costs)])
+        rows.append(
+            ["CPU-s of the client per M records", *(shown(at(row, each, "cpu_s_per_million")) for each in CLIENTS)]
+        )
+    sends = measured["one_by_one"]
+    rows += [
+        [f"one send with acks=all at a time: {what}, ms", *(shown(at(sends, each, f"{what}_ms")) for each in CLIENTS)]
+        for what in ("p50", "p99")
+    ]
+    for title, path, what in (
+        ("an idle consumer in a group: % of a core", "idle", "percent_of_a_core"),
+        ("producer that may hold 16.8 MB, broker stopped: MB", "memory", "producer_mb"),
+        ("consumer that may fetch 16.8 MB and reads no further: MB", "memory", "consumer_mb"),
+    ):
+        found = [at(measured, path, each, what) for each in CLIENTS]
+        rows.append([title, *(NOTHING if value is None else number(value) for value in found)])
+    imported = measured["imports"]
+    names = ("ottla, its clients", "ottla.aio, its clients", *CLIENTS[2:])
+    rows.append(["import of the clients, s", *(shown(at(imported, each, "s")) for each in names)])
+    rows.append(["`import ottla` alone, s", shown(at(imported, "ottla", "s")), *[NOTHING] * 4])
+    return table(["", "Ottla", "Ottla, asyncio", *CLIENTS[2:]], rows)
+
+
 def groups(results: Any) -> str | None:
     measured = at(results, "groups")
     rows: list[list[str]] = []
@@ -223,7 +256,9 @@ def cluster(results: Any) -> str | None:
         ),
         once("longest gap between writes, leader stopped, s", "failover", "gap_leader_stopped_s"),
         once("the same, leader killed (session of 6 s), s", "failover", "gap_leader_killed_s"),
+        once("the same, behind the end of the session, s", "failover", "leader_killed_after_session_s"),
         once("a new controller after a kill (session of 6 s), s", "failover", "new_controller_s"),
+        once("the same, behind the end of the session, s", "failover", "new_controller_after_session_s"),
     ]
     return table(["three brokers together", "Ottla", "Kafka 3.9", "Kafka's cost / ours"], rows)
 
@@ -269,6 +304,7 @@ TABLES: dict[str, Callable[[Any], str | None]] = {
     "tiny": tiny,
     "bulk": bulk,
     "process": process,
+    "clients": clients,
     "groups": groups,
     "cluster": cluster,
     "spark": spark,

@@ -76,12 +76,12 @@ def warm_up(work: Work, seconds_max: float, clock: Callable[[], float] = time.mo
     return WarmUp(len(costs), clock() - started, is_warm(costs))
 
 
-def take_turns(works: Mapping[str, Work], plan: Plan = Plan()) -> dict[str, Any]:  # noqa: B008 (frozen)
+def take_turns(works: Mapping[str, Work], plan: Plan = Plan()) -> dict[str, Any]:
     """Who is compared → what it cost → its spread; and beside those, how each was warmed up."""
     warmed = {name: warm_up(work, plan.warm_up_s) for name, work in works.items()}
     seen: dict[str, dict[str, list[float]]] = {name: {} for name in works}
     for number in range(plan.rounds):
-        for name in reversed(works) if number % 2 else works:
+        for name in reversed(list(works)) if number % 2 else works:
             for what, cost in works[name]().items():
                 seen[name].setdefault(what, []).append(cost)
     results: dict[str, Any] = {
