@@ -8,7 +8,7 @@ SEEDS  ?= 2000
 SECONDS ?= 600
 QUICK_TESTS := tests/architecture tests/unit tests/wire
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster tour test pythons java check format lint types unit crash sim chaos mixed fuzz differential interop spark spark-kills asan mutants bench clean
+.PHONY: help setup demo demo-cluster tour test wheel pythons java check format lint types unit crash sim chaos mixed fuzz differential interop spark spark-kills asan mutants bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,11 +41,19 @@ tour: $(STAMP) ## Run a tour of the broker: a million records through a Kafka cl
 # A simulated history depends on the order in which sets are walked, and so does which of them finds a planted bug.
 test: export PYTHONHASHSEED := 0
 test: $(STAMP) java check pythons ## Run every test
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long" tests/broker tests/crash tests/sim tests/fuzz tests/chaos tests/cluster tests/interop
-	$(BIN)/python -m pytest -m "not long" tests/spark
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long" tests/packaging tests/broker tests/crash tests/sim tests/fuzz tests/chaos tests/cluster tests/interop
+	$(BIN)/python -m pytest -m "not long and not alone" tests/spark
+	$(BIN)/python -m pytest -m "not long and alone" tests/spark
+
+# By way of the source distribution: a build in the checkout would also take what an earlier one left in build/lib.
+wheel: $(STAMP) ## Build the source distribution and a wheel for this Python, in dist
+	rm -rf dist
+	$(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('dist')" >/dev/null
+	OTTLA_REQUIRE_COMPILED=1 $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist dist/ottla-*.tar.gz
+	@ls dist
 
 # Each of them has an environment of its own in build/pythons, kept from one run to the next.
-pythons: $(STAMP) ## Build the core and run the quick tests on every other Python from 3.11 on that is here
+pythons: $(STAMP) ## Build and install a wheel and run the quick tests on every other Python from 3.11 on that is here
 	$(BIN)/python tests/every_python.py --workers $(WORKERS) $(QUICK_TESTS)
 
 # The tests that compare with Apache Kafka need Java and Maven, one of the clients is a program of its own. Where they
@@ -99,7 +107,8 @@ interop: $(STAMP) ## Compare with Apache Kafka's own tools and files
 
 # One process: it has one Java machine, and starting that is what takes time.
 spark: $(STAMP) java ## Run pipelines on real Spark, local and on a cluster, beside Spark's own connector
-	$(BIN)/python -m pytest -m "not long" tests/spark
+	$(BIN)/python -m pytest -m "not long and not alone" tests/spark
+	$(BIN)/python -m pytest -m "not long and alone" tests/spark
 
 spark-kills: $(STAMP) java ## Kill drivers, Python workers and the broker under a pipeline again and again; SECONDS=n for how long
 	OTTLA_CHAOS_SECONDS=$(SECONDS) $(BIN)/python -m pytest -m long tests/spark
@@ -114,5 +123,5 @@ bench: $(STAMP) ## Measure; writes JSON and a page to out/bench
 	$(BIN)/python benchmarks/run.py
 
 clean: ## Remove everything that was built
-	rm -rf $(VENV) build out src/*.egg-info src/ottla/*/*.so src/ottla/records/_native.c src/ottla/net/_shortcut.c src/ottla/broker/_repeat.c
+	rm -rf $(VENV) build dist out src/*.egg-info src/ottla/*/*.so src/ottla/records/_native.c src/ottla/net/_shortcut.c src/ottla/broker/_repeat.c
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

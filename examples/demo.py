@@ -33,7 +33,7 @@ from steps import check, step
 import ottla.spark
 from ottla.testing.broker import Broker
 
-SILENT = logging.getLogger("client")  # what the client says of a broker that ends is no news
+SILENT = logging.getLogger("client")  # what the client logs about a broker that ends is expected
 SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False
 MINUTES = 30  # of the shop's time

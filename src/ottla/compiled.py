@@ -40,7 +40,7 @@ def zip_file() -> str | None:
 
 
 def complaint() -> str | None:
-    """What to tell whoever runs without the compiled core, in a sentence; None where there is nothing to tell."""
+    """The warning for a process without the compiled core, as a sentence; None where it is installed."""
     if is_pure_python_asked_for():
         return None
     missing = missing_parts()

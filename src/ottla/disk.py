@@ -9,7 +9,7 @@ rules that they rely on, and that a simulated disk keeps as well:
 - an operation either succeeds or raises a `StorageError` that names the path; no space is a `DiskFullError`, and a
   full table of open files an `OutOfDescriptorsError`.
 
-Whoever keeps a file open tells `OpenFiles`, and gives it up when there are too many.
+Whoever keeps a file open registers it with `OpenFiles`, which closes it when there are too many.
 """
 
 from __future__ import annotations
