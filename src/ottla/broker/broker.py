@@ -170,7 +170,7 @@ class Broker:
         self.quotas = ClientQuotas(self.config, self.clock.steady_ms)
         self.long_checks = asyncio.Semaphore(LONG_CHECKS_MAX)
         self._descriptors = DescriptorTable.of_process()
-        self.server = Server(self.loop, server_limits(self.config, self._descriptors, NO_LIMITS), self.turns.timer)
+        self.server = Server(self.loop, server_limits(self.config, self._descriptors, NO_LIMITS), self.turns)
         self.logs = Logs(self.disk, list(self.config.log_directories), self._topic_config, rng=self.rng)
         self._life = LifeLog(self.clock)
         self._tasks = Tasks()

@@ -6,7 +6,8 @@ message's own fields; `ProtocolError` closes the connection.
 
 Decoding and encoding cannot be interrupted, so what takes long of it is done in a thread, one message at a time: the
 interpreter lets the loop in between. A request with more elements than any client has use for is refused before they
-are made: its memory is bounded by `elements_max` of its API, and by its own bytes.
+are made: its memory is bounded by `elements_max` of its API, and by its own bytes. What was large is let go of in pieces
+as well (`large_messages`).
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.acl_store import AclStore
 from ottla.broker.api_rights import RIGHTS
 from ottla.broker.client_quotas import Charge, ClientQuotas, RequestQuota, free_of_charge
+from ottla.broker.large_messages import is_large, structs_of
 from ottla.broker.rights import Asked, Rights
 from ottla.broker.serving import ServedApi
 from ottla.broker.session import Session
@@ -35,9 +36,7 @@ from ottla.protocol.headers import API_VERSIONS_KEY, decode_request_header, enco
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.messages.headers import RequestHeader
-from ottla.protocol.schema import Field, schema_of
 from ottla.protocol.versions import API_TABLE
-from ottla.protocol.wire import BYTES
 from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
 from ottla.runtime.stepping import Timed, resumed
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DECODED_AT_ONCE_BYTES_MAX = 16 * 1024  # a frame of this size holds no more elements than a turn has time for
-ENCODED_AT_ONCE_MAX = 2000  # elements of an answer
-BYTES_LIKE_AN_ELEMENT = 1024  # of what clients wrote: as many are copied in the time that an element takes
 PRODUCE_KEY = 0
 # Between brokers: LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition,
 # AllocateProducerIds. A follower's Fetch says so itself.
@@ -168,18 +165,21 @@ class Dispatcher:
         if spent_ns > SLOW_NS:
             self._slow.note(api.name, connection, header.client_id, spent_ns)
         if served.reports_bytes and is_large(response):
-            return self._encoded_in_thread(header, response)
+            return self._encoded_in_thread(header, [response])
         return _encoded(header, response)
 
     async def _handled(self, served: ServedApi, decoding: Callable[[], Any], context: Context) -> Any:
         """Decodes a large request in a thread and handles it."""
         async with self._computing:
-            request, spent_ns = await self.offload.computed(partial(_timed, decoding))
-        if context.quota is not None:
-            context.quota.thread_ns += spent_ns
-        if self.acls is not None:
-            return await self._authorized(self.acls, served, request, context)
-        return await served.handle(self.broker, request, context)
+            request, structs, spent_ns = await self.offload.computed(partial(_decoded_large, decoding))
+        try:
+            if context.quota is not None:
+                context.quota.thread_ns += spent_ns
+            if self.acls is not None:
+                return await self._authorized(self.acls, served, request, context)
+            return await served.handle(self.broker, request, context)
+        finally:
+            self.broker.turns.let_go(structs)
 
     async def _authorized(self, acls: AclStore, served: ServedApi, request: Any, context: Context) -> Any:
         """Handles what the peer may ask for, as the table of rights says."""
@@ -225,17 +225,24 @@ class Dispatcher:
             self._slow.note(API_TABLE[key].name, context.connection, header.client_id, total_ns)
         if message is None or not is_large(message):
             return _encoded(header, message)
-        return await self._encoded_in_thread(header, message)
+        handed_over = [message]
+        del message
+        # To its end, also where the peer is gone by now: what was made is to be let go of.
+        return await asyncio.shield(self._encoded_in_thread(header, handed_over))
 
-    async def _encoded_in_thread(self, header: RequestHeader, message: Any) -> Reply:
+    async def _encoded_in_thread(self, header: RequestHeader, handed_over: list[Any]) -> Reply:
+        """Encodes the response in a list of which it is taken out: whoever else held it would free it in one go."""
         async with self._computing:
-            return await self.offload.computed(partial(_encoded_large, header, message))
+            parts, structs = await self.offload.computed(partial(_encoded_large, header, handed_over))
+        self.broker.turns.let_go(structs)
+        return parts
 
 
-def _timed(work: Callable[[], Any]) -> tuple[Any, int]:
-    """A result, and the processor's time that it took, of this thread alone."""
+def _decoded_large(decoding: Callable[[], Any]) -> tuple[Any, list[Any], int]:
+    """A request, its structs, and the processor's time that it took, of this thread alone."""
     started = time.thread_time_ns()
-    return work(), time.thread_time_ns() - started
+    request = decoding()
+    return request, structs_of(request), time.thread_time_ns() - started
 
 
 def _throttle(context: Context, quota: RequestQuota, key: int, response: Any, spent_ns: int) -> None:
@@ -250,70 +257,16 @@ def _throttle(context: Context, quota: RequestQuota, key: int, response: Any, sp
         context.connection.mute(quota.throttle_ms / 1000)
 
 
-def is_large(message: Any) -> bool:
-    """Whether a message has more elements, or more bytes of clients in them, than are encoded at once."""
-    return _room_after(message, ENCODED_AT_ONCE_MAX) < 0
-
-
-class _Kind(Enum):
-    """What in a field may be large."""
-
-    ARRAY = auto()
-    ARRAY_OF_STRUCTS = auto()  # that may be large in turn
-    STRUCT = auto()
-    BYTES = auto()
-
-
-def _room_after(message: Any, room: int) -> int:
-    for name, kind in _large_fields(type(message)):
-        value = getattr(message, name)
-        if not value:
-            continue
-        if kind is _Kind.STRUCT:
-            room = _room_after(value, room)
-        elif kind is _Kind.BYTES:
-            room -= len(value) // BYTES_LIKE_AN_ELEMENT
-        else:
-            room -= len(value)
-            if room >= 0 and kind is _Kind.ARRAY_OF_STRUCTS:
-                for element in value:
-                    room = _room_after(element, room)
-                    if room < 0:
-                        return room
-        if room < 0:
-            return room
-    return room
-
-
-_known_large_fields: dict[type, tuple[tuple[str, _Kind], ...]] = {}
-
-
-def _large_fields(cls: type) -> tuple[tuple[str, _Kind], ...]:
-    """The names of the fields of a message that may be large."""
-    known = _known_large_fields.get(cls)
-    if known is None:
-        kinds = ((one.name, _kind_of(one)) for one in schema_of(cls).fields)
-        known = tuple((name, kind) for name, kind in kinds if kind is not None)
-        _known_large_fields[cls] = known
-    return known
-
-
-def _kind_of(field: Field) -> _Kind | None:
-    may_be_large = field.struct is not None and bool(_large_fields(field.struct))
-    if field.is_array:
-        return _Kind.ARRAY_OF_STRUCTS if may_be_large else _Kind.ARRAY
-    if field.wire_type is BYTES:
-        return _Kind.BYTES
-    return _Kind.STRUCT if may_be_large else None
-
-
-def _encoded_large(header: RequestHeader, response: Any) -> list[Part]:
+def _encoded_large(header: RequestHeader, handed_over: list[Any]) -> tuple[list[Part], list[Any]]:
+    """The parts of a response, which is taken out of its list, and the structs of it."""
+    response = handed_over.pop()
+    structs = structs_of(response)
     if isinstance(response, FetchResponse):  # most of which stays in files
-        return _encoded(header, response) or []
+        return _encoded(header, response) or [], structs
     version = header.request_api_version
     head = encode_response_header(header.correlation_id, header.request_api_key, version)
     body = encode_large(response, version)
-    return [frame_length(len(head) + len(body)) + head, body]
+    return [frame_length(len(head) + len(body)) + head, body], structs
 
 
 def _encoded(header: RequestHeader, response: Any) -> Reply:

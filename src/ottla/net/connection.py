@@ -7,7 +7,8 @@ together.
 
 Limits: a frame is at most `frame_bytes_max`; memory grows with the bytes that came, not with those a peer announced;
 a peer that does not read its answers is not read from either; one that sends many requests at once gets `PIPELINED_S`
-of a turn, then others have theirs; one that is muted, because it did more than its quotas allow, is not read from until
+of a turn and then stands in the line of those with much to do; one whose answer is of very many slices of files sends
+them for `SLICES_S` of a turn; one that is muted, because it did more than its quotas allow, is not read from until
 that time is over.
 
 A request is a view of the receive buffer and valid until its handler first waits: what it needs longer it copies.
@@ -54,6 +55,7 @@ OUT_PART_BYTES_MAX = 16 * 1024
 SENDFILE_BYTES_MAX = 1024 * 1024  # sent of one slice before others get their turn
 READ_BYTES_MAX = 256 * 1024  # of one slice, where the kernel cannot send it
 PIPELINED_S = 0.002  # spent on requests that arrived together before others get their turn
+SLICES_S = 0.002  # spent on slices of files, which are a call of the system each, before others get their turn
 
 # The peer is gone, and saying so helps nobody.
 GONE = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNABORTED, errno.EBADF})
@@ -261,7 +263,7 @@ class Connection:
     def _take(self, data: memoryview) -> None:
         """Handles the requests that are whole in `data`, as long as they are answered at once and answers leave."""
         position, end = 0, len(data)
-        timer = self._listener.timer
+        timer = self._listener.turns.timer
         turn_ends = timer() + PIPELINED_S
         while end - position >= LENGTH_BYTES and self._is_free:
             start = position + LENGTH_BYTES
@@ -272,7 +274,7 @@ class Connection:
             self._accept(self._handler(self, data[start:position]))
             if timer() >= turn_ends and end - position >= LENGTH_BYTES:
                 self._is_waiting_its_turn = True
-                self._loop.call_soon(self._next_turn)
+                self._listener.turns.in_line(self._next_turn)
         self._settle(data[position:])
 
     def _next_turn(self) -> None:
@@ -398,16 +400,21 @@ class Connection:
     def _send(self) -> bool:
         """Sends as much as the socket takes; True when nothing is left."""
         out = self._out
-        read_bytes = 0
+        timer, read_bytes = self._listener.turns.timer, 0
+        slices_end: float | None = None
         while out:
             part = out[0]
             if type(part) is bytes or isinstance(part, (bytearray, memoryview)):
                 if not self._send_bytes():
                     return False
+            elif slices_end is not None and timer() >= slices_end:
+                return False
             elif read_bytes >= SENDFILE_BYTES_MAX or not self._send_file(part):
                 return False
             elif not self._transport.can_sendfile:
                 read_bytes += len(out[0])
+            elif slices_end is None and len(out) > 1:
+                slices_end = timer() + SLICES_S
         return True
 
     def _send_bytes(self) -> bool:

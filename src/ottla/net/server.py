@@ -16,7 +16,6 @@ import errno
 import logging
 import os
 import socket
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from ottla.errors import ConfigError
 from ottla.net.connection import Connection, Handler
 from ottla.net.hang_ups import HangUps
 from ottla.net.transport import OpenTransport, Plain
+from ottla.runtime.turns import Turns
 from ottla.security.rates import Rate, Windows
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Listener:
         self._is_exhausted = False  # logged once, not ten times a second
         self._is_accepting = False
         self._resume_timer: asyncio.TimerHandle | None = None  # while connections come too fast
-        self.timer = server.timer
+        self.turns = server.turns
 
     @property
     def frame_bytes_max(self) -> int:
@@ -163,12 +163,12 @@ class Server:
     """All listeners of a broker and the connections that came in through them."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, limits: ServerLimits, timer: Callable[[], float] = time.perf_counter
+        self, loop: asyncio.AbstractEventLoop, limits: ServerLimits, turns: Turns | None = None
     ) -> None:
-        """`timer` returns seconds, for the turns of connections; a simulation counts looks at it instead."""
+        """`turns`: whose turn it is on the loop; connections with much to do stand in its line."""
         self.loop = loop
         self._limits = limits
-        self.timer = timer
+        self.turns = Turns() if turns is None else turns
         # One buffer for all: a request is handled, or copied, before the next bytes are received.
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.listeners: list[Listener] = []

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.dispatch import DECODED_AT_ONCE_BYTES_MAX, ENCODED_AT_ONCE_MAX, Context, Dispatcher
+from ottla.broker.dispatch import DECODED_AT_ONCE_BYTES_MAX, Context, Dispatcher
+from ottla.broker.large_messages import ENCODED_AT_ONCE_MAX
 from ottla.broker.serving import by_key, serve
 from ottla.broker.session import Sessions
 from ottla.errors import ErrorCode, ProtocolError
@@ -32,6 +33,7 @@ from ottla.protocol.messages.headers import RequestHeader
 from ottla.protocol.schema import message_schema_of
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.offload import SystemOffload
+from ottla.runtime.turns import Turns
 from ottla.testing.messages import smallest_message
 
 LENGTH_BYTES = 4
@@ -58,7 +60,7 @@ class Asked:
         return self.dispatcher(self.connection, memoryview(bytearray(frame_of(request, version))))
 
 
-BROKER: Any = SimpleNamespace(name="the broker")
+BROKER: Any = SimpleNamespace(name="the broker", turns=Turns())
 
 
 async def unanswered(broker: Any, request: object, context: Context) -> None:

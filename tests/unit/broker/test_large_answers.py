@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.dispatch import is_large
+from ottla.broker.large_messages import is_large
 from ottla.protocol.messages.consumer_groups import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupDescribeResponseAssignment,

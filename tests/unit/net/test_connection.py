@@ -17,6 +17,7 @@ from ottla.net.connection import PIPELINED_S, Connection, Parked, Reply
 from ottla.net.hang_ups import HangUps
 from ottla.net.server import RECEIVE_BUFFER_BYTES
 from ottla.net.transport import Plain
+from ottla.runtime.turns import Turns
 
 REQUESTS_PER_TURN = 4
 WAIT_S = 60
@@ -44,7 +45,7 @@ class Listener:
         self.closed_count = 0
         # Time passes by being looked at: a few requests that arrive together are a turn.
         looks = count()
-        self.timer = lambda: next(looks) * PIPELINED_S / REQUESTS_PER_TURN
+        self.turns = Turns(lambda: next(looks) * PIPELINED_S / REQUESTS_PER_TURN)
 
     def closed(self, connection: Connection) -> None:
         self.closed_count += 1
@@ -467,6 +468,69 @@ def test_a_peer_that_sends_many_requests_at_once_has_a_few_of_them_handled_per_t
 
     connected(handle, play)
     assert 0 < max(handled_in_this_turn) <= REQUESTS_PER_TURN + 1
+
+
+def test_peers_that_send_many_requests_at_once_stand_in_one_line() -> None:
+    """Between two looks at the sockets one of them has its turn, not each: however many there are, others wait once."""
+    handled_in_this_turn: list[int] = [0]
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        handled_in_this_turn[-1] += 1
+        return [framed(bytes(frame))]
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        pairs = [socket.socketpair() for _ in range(8)]
+        others = [Connection(listener, Plain(ours), ("there", 3), handle) for ours, _ in pairs]  # type: ignore[arg-type]
+        sent = framed(*(b"x" for _ in range(100)))
+        for sock in (sock for pair in pairs for sock in pair):
+            sock.setblocking(False)
+        for _, peer in pairs:
+            peer.send(sent)
+        for _ in range(4):  # each has had its first turn, and waits for the next
+            await asyncio.sleep(0)
+        while any(other._is_waiting_its_turn for other in others):
+            handled_in_this_turn.append(0)
+            await asyncio.sleep(0)
+        for _, peer in pairs:
+            assert await received(peer, len(sent)) == sent, "all are answered, in order"
+            peer.close()
+        for other in others:
+            other.close()
+        listener.closed_count -= len(others)
+
+    connected(handle, play)
+    assert 0 < max(handled_in_this_turn[1:]) <= REQUESTS_PER_TURN + 1
+
+
+def test_an_answer_of_very_many_slices_is_sent_in_several_turns(tmp_path: Any) -> None:
+    """Each slice is a call of the system: those of 5,000 partitions took 30 ms."""
+    sent_in_this_turn: list[int] = [0]
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    with path.open("rb") as file:
+
+        class FileRange(InMemoryRange):
+            def fileno(self) -> int:
+                sent_in_this_turn[-1] += 1
+                return file.fileno()
+
+        def handle(connection: Connection, frame: memoryview) -> Any:
+            return [part for number in range(500) for part in (b"%d" % (number % 10), FileRange(b"0123456789"))]
+
+        async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+            async def others() -> None:
+                while True:
+                    sent_in_this_turn.append(0)
+                    await asyncio.sleep(0)
+
+            neighbour = asyncio.create_task(others())
+            theirs.send(framed(b"x"))
+            expected = b"".join(b"%d0123456789" % (number % 10) for number in range(500))
+            assert await received(theirs, len(expected)) == expected
+            neighbour.cancel()
+
+        connected(handle, play)
+    assert 0 < max(sent_in_this_turn) <= REQUESTS_PER_TURN + 1
 
 
 def test_requests_that_wait_for_their_turn_are_answered_before_the_connection_is_stopped() -> None:
