@@ -7,6 +7,7 @@ API without a rule is not served (`Dispatcher`).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from ottla.broker.authorized import NOT_ASKED
@@ -19,6 +20,7 @@ from ottla.broker.rights import (
     Outcome,
     Rights,
     Rule,
+    chosen,
     cluster,
     each,
     each_named,
@@ -26,6 +28,7 @@ from ottla.broker.rights import (
     in_turn,
     only_visible,
     open_to_all,
+    outcome_of,
     unless,
     whole,
 )
@@ -35,6 +38,7 @@ from ottla.errors import ErrorCode, ProtocolError
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.wire import ZERO_UUID
+from ottla.runtime.turns import STEP, Steps
 from ottla.security.acls import CLUSTER_NAME, Operation, Resource
 
 FIRST_TXN_BATCH_VERSION = 4  # of AddPartitionsToTxn: between brokers
@@ -42,14 +46,14 @@ FIRST_LOG_DIRS_ERROR_VERSION = 3
 FIRST_GROUPS_VERSION = 8  # of OffsetFetch
 
 
-def _produce(asked: Asked) -> Outcome:
+def _produce(asked: Asked) -> Steps[Outcome]:
     request = asked.request
     name = request.transactional_id
     if name is not None and has_transactional_batches(request):
-        outcome = TXN_WRITE(asked)
+        outcome = yield from outcome_of(TXN_WRITE, asked)
         if outcome is not PASSED:
             return outcome
-    outcome = _PRODUCE_TOPICS(asked)
+    outcome = yield from outcome_of(_PRODUCE_TOPICS, asked)
     if outcome is not PASSED and request.acks == 0:  # there is no other way to say it
         raise ProtocolError("records for a topic that may not be written, without a response to say so")
     return outcome
@@ -58,38 +62,32 @@ def _produce(asked: Asked) -> Outcome:
 _PRODUCE_TOPICS = each_topic(Operation.WRITE, "topic_data", "responses")
 
 
-def _fetch(asked: Asked) -> Outcome:
+def _fetch(asked: Asked) -> Steps[Outcome]:
     """Followers; what a consumer may read is asked for each partition of its session, in the handler."""
     request = asked.request
     replica_id = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
     if replica_id < 0 or asked.rights.may(Operation.CLUSTER_ACTION, Resource.CLUSTER):
         return PASSED
-    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return Outcome(
-        FetchResponse(
-            session_id=0,
-            responses=[
-                FetchableTopicResponse(
-                    topic=topic.topic,
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        PartitionData(
-                            partition_index=entry.partition,
-                            error_code=denied,
-                            high_watermark=-1,
-                            aborted_transactions=None,
-                            records=b"",
-                        )
-                        for entry in topic.partitions
-                    ],
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for entry in topic.partitions:
+            partitions.append(
+                PartitionData(
+                    partition_index=entry.partition,
+                    error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                    high_watermark=-1,
+                    aborted_transactions=None,
+                    records=b"",
                 )
-                for topic in request.topics
-            ],
-        )
-    )
+            )
+            yield
+        topics.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
+        yield
+    return Outcome(FetchResponse(session_id=0, responses=topics))
 
 
-def _metadata(asked: Asked) -> Outcome:
+def _metadata(asked: Asked) -> Steps[Outcome]:
     request, rights, image = asked.request, asked.rights, asked.image
     denied: list[MetadataResponseTopic] = []
     is_all = request.topics is None or (asked.version == 0 and not request.topics)
@@ -97,7 +95,9 @@ def _metadata(asked: Asked) -> Outcome:
         may_create = asked.creates_topics and request.allow_auto_topic_creation
         creates_any: bool | None = None
         allowed = []
-        for entry in request.topics:
+        for number, entry in enumerate(request.topics, 1):
+            if number % STEP == 0:
+                yield
             name = asked.topic_name(entry)
             is_allowed = name is None or rights.may(Operation.DESCRIBE, Resource.TOPIC, name)
             if is_allowed and name is not None and may_create and name not in image.topics:
@@ -119,26 +119,25 @@ def _metadata(asked: Asked) -> Outcome:
         request.topics = allowed
     has_some = is_all or bool(request.topics)
 
-    def finish(response: Any) -> Any:
+    def finish(response: Any) -> Steps[None]:
         if is_all:
-            response.topics = [
-                topic
-                for topic in response.topics
-                if rights.may(Operation.DESCRIBE, Resource.TOPIC, topic.name or "", quietly=True)
-            ]
+            response.topics = yield from chosen(
+                response.topics,
+                lambda topic: rights.may(Operation.DESCRIBE, Resource.TOPIC, topic.name or "", quietly=True),
+            )
         if not has_some:
             response.topics = []
-        _narrow(response.topics, "topic_authorized_operations", "name", Resource.TOPIC, rights)
+        yield from _narrow(response.topics, "topic_authorized_operations", "name", Resource.TOPIC, rights)
         response.topics += denied
         _narrow_cluster(response, rights)
-        return response
 
     return Outcome(finish=finish)
 
 
-def _narrow(entries: Iterable[Any], field: str, name: str, resource: Resource, rights: Rights) -> None:
+def _narrow(entries: Iterable[Any], field: str, name: str, resource: Resource, rights: Rights) -> Steps[None]:
     """Authorized operations, where they were asked for: only those that are allowed."""
     for entry in entries:
+        yield
         if getattr(entry, field) != NOT_ASKED:
             setattr(entry, field, rights.bits(resource, getattr(entry, name) or ""))
 
@@ -150,55 +149,60 @@ def _narrow_cluster(response: Any, rights: Rights) -> None:
 
 
 def _narrowed_groups(asked: Asked) -> Outcome:
-    def finish(response: Any) -> Any:
-        for group in response.groups:
-            if group.error_code == ErrorCode.NONE:
-                _narrow([group], "authorized_operations", "group_id", Resource.GROUP, asked.rights)
-        return response
+    def finish(response: Any) -> Steps[None]:
+        described = (group for group in response.groups if group.error_code == ErrorCode.NONE)
+        yield from _narrow(described, "authorized_operations", "group_id", Resource.GROUP, asked.rights)
 
     return Outcome(finish=finish)
 
 
 def _described_cluster(asked: Asked) -> Outcome:
-    def finish(response: Any) -> Any:
+    def finish(response: Any) -> Steps[None]:
         _narrow_cluster(response, asked.rights)
-        return response
+        yield
 
     return Outcome(finish=finish)
 
 
-def _offset_fetch(asked: Asked) -> Outcome:
+def _offset_fetch(asked: Asked) -> Outcome | Steps[Outcome]:
     request, rights = asked.request, asked.rights
-    if asked.version < FIRST_GROUPS_VERSION:
-        if not rights.may(Operation.DESCRIBE, Resource.GROUP, request.group_id):
-            return asked.refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if request.topics is None:
-            return only_visible("topics", "name", Operation.DESCRIBE, Resource.TOPIC)(asked)
-        return each_topic(Operation.DESCRIBE, "topics", "topics")(asked)
-    allowed, denied, hidden = [], [], []
-    for group in request.groups:
+    if asked.version >= FIRST_GROUPS_VERSION:
+        return _offset_fetch_of_groups(asked)
+    if not rights.may(Operation.DESCRIBE, Resource.GROUP, request.group_id):
+        return asked.refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if request.topics is None:
+        return only_visible("topics", "name", Operation.DESCRIBE, Resource.TOPIC)(asked)
+    return each_topic(Operation.DESCRIBE, "topics", "topics")(asked)
+
+
+def _offset_fetch_of_groups(asked: Asked) -> Steps[Outcome]:
+    request, rights = asked.request, asked.rights
+    allowed, refused = [], []
+    hidden: dict[str, list[Any]] = {}  # by group: what is said of the topics that may not be seen
+    for group in list(request.groups):
+        yield
         if not rights.may(Operation.DESCRIBE, Resource.GROUP, group.group_id):
-            denied.append(group)
+            refused.append((yield from _refused_group(asked, group, ErrorCode.GROUP_AUTHORIZATION_FAILED)))
             continue
-        if group.topics:
-            topics = [topic for topic in group.topics if asked.may_topic(Operation.DESCRIBE, topic)]
-            forbidden = [topic for topic in group.topics if topic not in topics]
-            if forbidden:
-                group.topics = forbidden
-                hidden.append((group.group_id, _refused_group(asked, group).topics))
-                group.topics = topics
         allowed.append(group)
-    refused = [_refused_group(asked, group, ErrorCode.GROUP_AUTHORIZATION_FAILED) for group in denied]
+        topics: list[Any] = []
+        forbidden: list[Any] = []
+        for topic in group.topics or ():
+            (topics if asked.may_topic(Operation.DESCRIBE, topic) else forbidden).append(topic)
+            yield
+        if forbidden:
+            group.topics = forbidden
+            answer = yield from _refused_group(asked, group)
+            hidden.setdefault(group.group_id, []).extend(answer.topics)
+            group.topics = topics
     request.groups = allowed
 
-    def finish(response: Any) -> Any:
+    def finish(response: Any) -> Steps[None]:
         for group in response.groups:
-            group.topics = [topic for topic in group.topics if _is_visible(asked, topic)]
-            for group_id, topics in hidden:
-                if group_id == group.group_id:
-                    group.topics += topics
+            group.topics = yield from chosen(group.topics, partial(_is_visible, asked))
+            group.topics += hidden.get(group.group_id, ())
+            yield
         response.groups += refused
-        return response
 
     return Outcome(finish=finish)
 
@@ -208,16 +212,16 @@ def _is_visible(asked: Asked, topic: Any) -> bool:
     return name is None or asked.rights.may(Operation.DESCRIBE, Resource.TOPIC, name, quietly=True)
 
 
-def _refused_group(asked: Asked, group: Any, code: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED) -> Any:
-    groups, asked.request.groups = asked.request.groups, [group]
-    answer = error_answer(asked.api, asked.request, asked.version, code).groups[0]
-    asked.request.groups = groups
+def _refused_group(asked: Asked, group: Any, code: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED) -> Steps[Any]:
+    asked.request.groups = [group]
+    refusal = yield from error_answer(asked.api, asked.request, asked.version, code)
+    answer = refusal.groups[0]
     if code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
         answer.topics = []
     return answer
 
 
-def _find_coordinator(asked: Asked) -> Outcome:
+def _find_coordinator(asked: Asked) -> Outcome | Steps[Outcome]:
     request = asked.request
     resource = {0: Resource.GROUP, 1: Resource.TRANSACTIONAL_ID}.get(request.key_type)
     if resource is None:
@@ -228,20 +232,20 @@ def _find_coordinator(asked: Asked) -> Outcome:
 
 
 def _create_topics(asked: Asked) -> Outcome:
-    def finish(response: Any) -> Any:
+    def finish(response: Any) -> Steps[None]:
         for topic in response.topics:
+            yield
             if topic.error_code == ErrorCode.NONE and not asked.rights.may(
                 Operation.DESCRIBE_CONFIGS, Resource.TOPIC, topic.name, quietly=True
             ):
                 topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 topic.num_partitions = topic.replication_factor = -1
                 topic.configs = None
-        return response
 
     return Outcome(finish=finish if asked.version >= 5 else None)
 
 
-def _delete_topics(asked: Asked) -> Outcome:
+def _delete_topics(asked: Asked) -> Outcome | Steps[Outcome]:
     def code_of(_: Asked, entry: Any) -> ErrorCode:
         name = asked.topic_name(entry)
         if name is None:
@@ -257,7 +261,7 @@ def _delete_topics(asked: Asked) -> Outcome:
     return each("topics" if asked.version >= 6 else "topic_names", "responses", code_of)(asked)
 
 
-def _init_producer_id(asked: Asked) -> Outcome:
+def _init_producer_id(asked: Asked) -> Outcome | Steps[Outcome]:
     rights, name = asked.rights, asked.request.transactional_id
     if name is None:
         is_allowed = rights.may(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, quietly=True)
@@ -269,28 +273,36 @@ def _init_producer_id(asked: Asked) -> Outcome:
     return PASSED if is_allowed else asked.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
-def _add_partitions(asked: Asked) -> Outcome:
+def _add_partitions(asked: Asked) -> Outcome | Steps[Outcome]:
     request = asked.request
     if asked.version >= FIRST_TXN_BATCH_VERSION:
         return cluster(Operation.CLUSTER_ACTION)(asked)
     name = request.v3_and_below_transactional_id
     if not asked.rights.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, name):
         return asked.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    denied = {
-        topic.name
-        for topic in request.v3_and_below_topics
-        if not asked.rights.may(Operation.WRITE, Resource.TOPIC, topic.name)
-    }
-    if not denied:
+    return _add_partitions_of_topics(asked)
+
+
+def _add_partitions_of_topics(asked: Asked) -> Steps[Outcome]:
+    """All of them, or none."""
+    request = asked.request
+    forbidden = yield from chosen(
+        request.v3_and_below_topics,
+        lambda topic: not asked.rights.may(Operation.WRITE, Resource.TOPIC, topic.name),
+    )
+    if not forbidden:
         return PASSED
-    answer = error_answer(asked.api, request, asked.version, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    denied = {topic.name for topic in forbidden}
+    answer = yield from error_answer(asked.api, request, asked.version, ErrorCode.OPERATION_NOT_ATTEMPTED)
     for topic in answer.results_by_topic_v3_and_below:
         for partition in topic.results_by_partition if topic.name in denied else ():
             partition.partition_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            yield
+        yield
     return Outcome(answer)
 
 
-def _markers(asked: Asked) -> Outcome:
+def _markers(asked: Asked) -> Outcome | Steps[Outcome]:
     if asked.rights.may(Operation.ALTER, Resource.CLUSTER, quietly=True):
         return PASSED
     return cluster(Operation.CLUSTER_ACTION)(asked)
@@ -307,8 +319,8 @@ def _configs(operation: Operation, answers: str) -> Rule:
     return each("resources", answers, code_of)
 
 
-def _log_dirs(asked: Asked) -> Outcome:
-    outcome = cluster(Operation.DESCRIBE)(asked)
+def _log_dirs(asked: Asked) -> Steps[Outcome]:
+    outcome = yield from outcome_of(cluster(Operation.DESCRIBE), asked)
     if outcome.refusal is not None:
         outcome.refusal.results = []
         if asked.version < FIRST_LOG_DIRS_ERROR_VERSION:
@@ -317,55 +329,61 @@ def _log_dirs(asked: Asked) -> Outcome:
 
 
 def _transaction_topics(asked: Asked) -> Outcome:
-    def finish(response: Any) -> Any:
+    def finish(response: Any) -> Steps[None]:
         for state in response.transaction_states:
-            state.topics = [topic for topic in state.topics if _is_visible(asked, topic)]
-        return response
+            state.topics = yield from chosen(state.topics, partial(_is_visible, asked))
+            yield
 
     return Outcome(finish=finish)
 
 
-def _subscription(asked: Asked) -> Outcome:
+def _subscription(asked: Asked) -> Steps[Outcome]:
     for name in asked.request.subscribed_topic_names or ():
         if not asked.rights.may(Operation.DESCRIBE, Resource.TOPIC, name):
-            return asked.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return (yield from asked.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        yield
     return PASSED
 
 
 def _assigned_topics(asked: Asked) -> Outcome:
     """A group whose members read what the caller may not see is not described."""
 
-    def finish(response: Any) -> Any:
+    def finish(response: Any) -> Steps[None]:
         for group in response.groups:
-            topics = [
+            topics = (
                 topic
                 for member in group.members
                 for assignment in (member.assignment, member.target_assignment)
                 for topic in assignment.topic_partitions
-            ]
-            if not all(asked.rights.may(Operation.DESCRIBE, Resource.TOPIC, topic.topic_name) for topic in topics):
-                group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                group.error_message = MESSAGE
-                group.members = []
-        return response
+            )
+            for topic in topics:
+                if not asked.rights.may(Operation.DESCRIBE, Resource.TOPIC, topic.topic_name):
+                    group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    group.error_message = MESSAGE
+                    group.members = []
+                    break
+                yield
+            yield
 
     return Outcome(finish=finish)
 
 
-def _topic_partitions(asked: Asked) -> Outcome:
+def _topic_partitions(asked: Asked) -> Steps[Outcome]:
     rights = asked.rights
     rule = each_topic(Operation.DESCRIBE, "topics", "topics")
     is_all = not asked.request.topics
-    outcome = PASSED if is_all else rule(asked)
+    outcome = PASSED if is_all else (yield from outcome_of(rule, asked))
     if outcome.refusal is not None:
         return outcome
 
-    def finish(response: Any) -> Any:
+    def finish(response: Any) -> Steps[None]:
         if is_all:
-            response.topics = [topic for topic in response.topics if _is_visible(asked, topic)]
+            response.topics = yield from chosen(response.topics, partial(_is_visible, asked))
         for topic in response.topics:
             topic.topic_authorized_operations = rights.bits(Resource.TOPIC, topic.name or "")
-        return outcome.finish(response) if outcome.finish is not None else response
+            yield
+        if outcome.finish is not None:
+            yield from outcome.finish(response)
 
     return Outcome(finish=finish)
 

@@ -24,7 +24,7 @@ from ottla.broker.acl_store import AclStore
 from ottla.broker.api_rights import RIGHTS
 from ottla.broker.client_quotas import Charge, ClientQuotas, RequestQuota, free_of_charge
 from ottla.broker.large_messages import is_large, structs_of
-from ottla.broker.rights import Asked, Rights
+from ottla.broker.rights import Asked, Outcome, Rights
 from ottla.broker.serving import ServedApi
 from ottla.broker.session import Session
 from ottla.broker.slow_requests import SLOW_NS, WAITS_ARE_ASKED_FOR, SlowRequests
@@ -194,13 +194,17 @@ class Dispatcher:
             self.broker.config.auto_create_topics_enable,
         )
         outcome = RIGHTS[served.api.key](asked)
+        if not isinstance(outcome, Outcome):
+            outcome = await self.broker.turns.finish(outcome)
         if outcome.refusal is not None:
             return outcome.refusal
         if outcome.finish is None:
             return await served.handle(self.broker, request, context)
         context.frame = memoryview(b"")  # other than what is handled: nobody learns from it
         response = await served.handle(self.broker, request, context)
-        return None if response is None else outcome.finish(response)
+        if response is not None:
+            await self.broker.turns.finish(outcome.finish(response))
+        return response
 
     async def _later(
         self,

@@ -1,7 +1,8 @@
 """The answer that says one error for a whole request, for any API: in its own field, or for each thing that was named.
 
 Where a response has no error of its own, it has one for each topic, partition, group or resource of the request. Which
-of them belong together is read from the names of the fields, so that an API cannot be forgotten.
+of them belong together is read from the names of the fields, so that an API cannot be forgotten. That takes a while for
+each, so it is done in steps.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ from ottla.errors import ErrorCode
 from ottla.protocol.schema import REQUIRED, Field, schema_of
 from ottla.protocol.versions import Api
 from ottla.protocol.wire import BYTES, RECORDS, STRING, UUID16, ZERO_UUID, Primitive
+from ottla.runtime.turns import Steps
 
 # What a partition is called in requests, and in responses.
 PARTITION_NAMES = ("partition_index", "partition", "index")
 
 
-def error_answer(api: Api, request: Any, version: int, code: ErrorCode, message: str | None = None) -> Any:
+def error_answer(api: Api, request: Any, version: int, code: ErrorCode, message: str | None = None) -> Steps[Any]:
     """The response of `api` that refuses all of `request`."""
-    return _answer(api.response, request, version, code, message)
+    return (yield from _answer(api.response, request, version, code, message))
 
 
-def _answer(cls: type, source: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+def _answer(cls: type, source: Any, version: int, code: ErrorCode, message: str | None) -> Steps[Any]:
     values: dict[str, Any] = {}
     fields = [field for field in schema_of(cls).fields if version in field.versions]
     has_error = any(field.name == "error_code" for field in fields)
@@ -35,9 +37,11 @@ def _answer(cls: type, source: Any, version: int, code: ErrorCode, message: str 
             values[field.name] = message if message is not None or version in field.nullable else ""
         elif field.is_array:
             items = [] if has_error and not _is_per_item(field, source) else _items_of(field, source)
-            values[field.name] = (
-                [] if field.struct is None else [_answer(field.struct, item, version, code, message) for item in items]
-            )
+            answers = values[field.name] = []
+            if field.struct is not None:
+                for item in items:
+                    answers.append((yield from _answer(field.struct, item, version, code, message)))
+                    yield
         elif named is not None and _is_like(field, named):
             values[field.name], named = named, None
         elif field.name in PARTITION_NAMES and _partition_of(source) is not None:
@@ -46,7 +50,7 @@ def _answer(cls: type, source: Any, version: int, code: ErrorCode, message: str 
             values[field.name] = own
         elif field.struct is not None:
             if version not in field.nullable:
-                values[field.name] = _answer(field.struct, None, version, code, message)
+                values[field.name] = yield from _answer(field.struct, None, version, code, message)
             else:
                 values[field.name] = None
         else:

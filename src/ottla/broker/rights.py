@@ -3,13 +3,16 @@
 The dispatcher asks a rule before and after the handler. A rule looks at a decoded request. What is refused as a whole
 never reaches the handler; of a request about several things those that are forbidden are taken out, and put into the
 response with their error afterwards; lists of "all" are filtered. So a handler knows nothing of rights.
+
+A rule of one right decides at once. A rule that looks at every entry of a request does so in steps, for there may be
+very many of them, and each is judged by the rights of its moment.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.broker.authorized import CLUSTER_OPERATIONS, GROUP_OPERATIONS, TOPIC_OPERATIONS
 from ottla.broker.error_answers import error_answer
@@ -17,11 +20,14 @@ from ottla.cluster.image import ClusterImage
 from ottla.errors import ErrorCode
 from ottla.protocol.versions import Api
 from ottla.protocol.wire import ZERO_UUID
+from ottla.runtime.turns import STEP, Steps
 from ottla.security.acls import CLUSTER_NAME, Operation, Resource
 from ottla.security.authorizer import Verdict
 
 if TYPE_CHECKING:
     from ottla.broker.acl_store import AclStore
+
+Item = TypeVar("Item")
 
 audit = logging.getLogger("kafka.authorizer.logger")
 
@@ -89,7 +95,7 @@ class Outcome(NamedTuple):
     """What a rule found: the answer to a request that is refused, or what to do with the handler's response."""
 
     refusal: Any = None
-    finish: Callable[[Any], Any] | None = None
+    finish: Callable[[Any], Steps[None]] | None = None  # changes the response in its place
 
 
 PASSED = Outcome()
@@ -105,8 +111,8 @@ class Asked(NamedTuple):
     image: ClusterImage
     creates_topics: bool  # whether a topic that is asked for and not there is created
 
-    def refused(self, code: ErrorCode) -> Outcome:
-        return Outcome(error_answer(self.api, self.request, self.version, code, MESSAGE))
+    def refused(self, code: ErrorCode) -> Steps[Outcome]:
+        return Outcome((yield from error_answer(self.api, self.request, self.version, code, MESSAGE)))
 
     def topic_name(self, item: Any) -> str | None:
         """The topic that an entry is about; None for an id that is not known, which is not secret."""
@@ -123,7 +129,24 @@ class Asked(NamedTuple):
         return name is None or self.rights.may(operation, Resource.TOPIC, name)
 
 
-Rule = Callable[[Asked], Outcome]
+Rule = Callable[[Asked], Outcome | Steps[Outcome]]
+
+
+def outcome_of(rule: Rule, asked: Asked) -> Steps[Outcome]:
+    """Asks a rule, whether it decides at once or in steps."""
+    found = rule(asked)
+    return found if isinstance(found, Outcome) else (yield from found)
+
+
+def chosen(items: Iterable[Item], is_wanted: Callable[[Item], bool]) -> Steps[list[Item]]:
+    """Those of a list that are wanted."""
+    found = []
+    for number, item in enumerate(items, 1):
+        if number % STEP == 0:
+            yield
+        if is_wanted(item):
+            found.append(item)
+    return found
 
 
 # -- kinds of rules ----------------------------------------------------------------------------------------------------
@@ -136,7 +159,7 @@ def open_to_all(asked: Asked) -> Outcome:
 def whole(operation: Operation, resource: Resource, field: str = "") -> Rule:
     """One thing is named by the request, or it is about the cluster: all or nothing."""
 
-    def rule(asked: Asked) -> Outcome:
+    def rule(asked: Asked) -> Outcome | Steps[Outcome]:
         name = getattr(asked.request, field) if field else CLUSTER_NAME
         return PASSED if asked.rights.may(operation, resource, name) else asked.refused(FORBIDDEN[resource])
 
@@ -150,7 +173,7 @@ def cluster(operation: Operation) -> Rule:
 def unless(operation: Operation, otherwise: Rule) -> Rule:
     """A right on the cluster that makes the others needless."""
 
-    def rule(asked: Asked) -> Outcome:
+    def rule(asked: Asked) -> Outcome | Steps[Outcome]:
         is_allowed = asked.rights.may(operation, Resource.CLUSTER, quietly=True)
         return PASSED if is_allowed else otherwise(asked)
 
@@ -158,10 +181,10 @@ def unless(operation: Operation, otherwise: Rule) -> Rule:
 
 
 def in_turn(*rules: Rule) -> Rule:
-    def rule(asked: Asked) -> Outcome:
+    def rule(asked: Asked) -> Steps[Outcome]:
         finishes = []
         for each_rule in rules:
-            outcome = each_rule(asked)
+            outcome = yield from outcome_of(each_rule, asked)
             if outcome.refusal is not None:
                 return outcome
             if outcome.finish is not None:
@@ -169,10 +192,9 @@ def in_turn(*rules: Rule) -> Rule:
         if not finishes:
             return PASSED
 
-        def finish(response: Any) -> Any:
+        def finish(response: Any) -> Steps[None]:
             for one in finishes:
-                response = one(response)
-            return response
+                yield from one(response)
 
         return Outcome(finish=finish)
 
@@ -182,13 +204,15 @@ def in_turn(*rules: Rule) -> Rule:
 def each(items: str, answers: str, code_of: Callable[[Asked, Any], ErrorCode]) -> Rule:
     """Every entry alone: those that are forbidden do not reach the handler, and are answered with their code."""
 
-    def rule(asked: Asked) -> Outcome:
+    def rule(asked: Asked) -> Steps[Outcome]:
         request = asked.request
         entries = getattr(request, items)
         if not entries:
             return PASSED
         allowed, denied = [], []
-        for entry in entries:
+        for number, entry in enumerate(entries, 1):
+            if number % STEP == 0:
+                yield
             code = code_of(asked, entry)
             if code is ErrorCode.NONE:
                 allowed.append(entry)
@@ -199,8 +223,9 @@ def each(items: str, answers: str, code_of: Callable[[Asked, Any], ErrorCode]) -
         refused: list[Any] = []
         for entry, code in denied:
             setattr(request, items, [entry])
-            answer = error_answer(asked.api, request, asked.version, code, MESSAGE)
+            answer = yield from error_answer(asked.api, request, asked.version, code, MESSAGE)
             refused += getattr(answer, answers)
+            yield
         setattr(request, items, allowed)
         if not allowed:
             if hasattr(answer, "error_code"):
@@ -208,9 +233,9 @@ def each(items: str, answers: str, code_of: Callable[[Asked, Any], ErrorCode]) -
             setattr(answer, answers, refused)
             return Outcome(answer)
 
-        def finish(response: Any) -> Any:
+        def finish(response: Any) -> Steps[None]:
             getattr(response, answers).extend(refused)
-            return response
+            yield
 
         return Outcome(finish=finish)
 
@@ -237,11 +262,12 @@ def only_visible(answers: str, name: str, operation: Operation, resource: Resour
     """Of a list of all only what may be seen; nothing shows that there is more."""
 
     def rule(asked: Asked) -> Outcome:
-        def finish(response: Any) -> Any:
+        def finish(response: Any) -> Steps[None]:
             found = getattr(response, answers)
-            visible = [one for one in found if asked.rights.may(operation, resource, getattr(one, name), quietly=True)]
+            visible = yield from chosen(
+                found, lambda one: asked.rights.may(operation, resource, getattr(one, name), quietly=True)
+            )
             setattr(response, answers, visible)
-            return response
 
         return Outcome(finish=finish)
 

@@ -23,7 +23,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.listener_security import ListenerSecurity
 from ottla.errors import ErrorCode, ProtocolError
 from ottla.net.connection import Connection, Parked, Reply
-from ottla.protocol.codec import decode, encode
+from ottla.protocol.codec import decode, decode_bounded, encode
 from ottla.protocol.frames import framed
 from ottla.protocol.headers import API_VERSIONS_KEY, decode_request_header, encode_response_header
 from ottla.protocol.messages.headers import RequestHeader
@@ -34,6 +34,7 @@ from ottla.protocol.messages.sasl import (
     SaslHandshakeResponse,
 )
 from ottla.protocol.versions import API_TABLE
+from ottla.runtime.turns import done_at_once
 from ottla.security.sasl.failure import LoginFailed
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 HANDSHAKE_KEY = 17
 AUTHENTICATE_KEY = 36
+OUT_OF_ORDER_ELEMENTS_MAX = 100  # of a request that is answered though it may not be sent
 REAUTHENTICATION_PAUSE_MS = 1000  # between two starts of a login on one connection
 USER_PREFIX = "User:"
 
@@ -112,9 +114,13 @@ class SaslAuthenticator:
         raise ProtocolError(f"{API_TABLE[key].name} before the login")
 
     def _decoded(self, cls: type, header: RequestHeader, frame: memoryview, position: int) -> Any:
+        self._check_version(cls, header)
+        return decode(cls, frame, header.request_api_version, position)
+
+    @staticmethod
+    def _check_version(cls: type, header: RequestHeader) -> None:
         if header.request_api_version not in API_TABLE[header.request_api_key].versions:
             raise ProtocolError(f"{cls.__name__} version {header.request_api_version} is not served")
-        return decode(cls, frame, header.request_api_version, position)
 
     def _shake_hands(
         self,
@@ -149,9 +155,11 @@ class SaslAuthenticator:
         position: int,
     ) -> Awaitable[Reply]:
         api = API_TABLE[header.request_api_key]
-        request = self._decoded(api.request, header, frame, position)
+        version = header.request_api_version
+        self._check_version(api.request, header)
+        request: Any = decode_bounded(api.request, frame, version, position, OUT_OF_ORDER_ELEMENTS_MAX)
         logger.info("%s: %s in the middle of a login", connection, api.name)
-        answer = error_answer(api, request, header.request_api_version, ErrorCode.ILLEGAL_SASL_STATE)
+        answer = done_at_once(error_answer(api, request, version, ErrorCode.ILLEGAL_SASL_STATE))
         return self._fail(connection, progress, _encoded(header, answer))
 
     async def _step(

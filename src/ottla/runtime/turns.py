@@ -136,6 +136,16 @@ class Pace:
         self._ends = self._turns.timer() + TURN_S
 
 
+def done_at_once(steps: Steps[Result]) -> Result:
+    """What work returns that is known to be short."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        result: Result = done.value
+    return result
+
+
 class HasTurns(Protocol):
     @property
     def turns(self) -> Turns: ...
