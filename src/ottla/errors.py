@@ -188,6 +188,10 @@ class ProtocolError(OttlaError):
     """The peer broke the rules of the wire: log one line and close the connection."""
 
 
+class TooManyElementsError(ProtocolError):
+    """A request has more elements than it may have."""
+
+
 class ApiError(OttlaError):
     """An expected failure that becomes `code` in a reply."""
 

@@ -6,8 +6,8 @@ message's own fields; `ProtocolError` closes the connection.
 
 Decoding and encoding cannot be interrupted, so what takes long of it is done in a thread, one message at a time: the
 interpreter lets the loop in between. A request with more elements than any client has use for is refused before they
-are made: its memory is bounded by `elements_max` of its API, and by its own bytes. What was large is let go of in pieces
-as well (`large_messages`).
+are made: its memory is bounded by `elements_max` of its API, and by its own bytes. What was large is let go of in
+pieces as well (`large_messages`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from ottla.broker.rights import Asked, Outcome, Rights
 from ottla.broker.serving import ServedApi
 from ottla.broker.session import Session
 from ottla.broker.slow_requests import SLOW_NS, WAITS_ARE_ASKED_FOR, SlowRequests
-from ottla.errors import ErrorCode, ProtocolError
+from ottla.errors import ErrorCode, ProtocolError, TooManyElementsError
 from ottla.net.connection import Connection, Parked, Part, Reply
 from ottla.protocol.codec import decode, decode_bounded, encode, encode_large, encode_parts
 from ottla.protocol.frames import frame_length
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DECODED_AT_ONCE_BYTES_MAX = 16 * 1024  # a frame of this size holds no more elements than a turn has time for
+DECODED_AT_ONCE_ELEMENTS_MAX = 2000  # of a larger frame, of which most are records
 PRODUCE_KEY = 0
 # Between brokers: LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition,
 # AllocateProducerIds. A follower's Fetch says so itself.
@@ -130,11 +132,13 @@ class Dispatcher:
         if key not in self.meters:
             self.meters[key] = ApiMeter()
         meter = self.meters[key]
+        request: Any = None
         if len(frame) <= DECODED_AT_ONCE_BYTES_MAX:
-            request: Any = decode(api.request, frame, version, position)
+            request = decode(api.request, frame, version, position)
         elif served.is_decoded_at_once:
-            request = decode_bounded(api.request, frame, version, position, served.elements_max)
-        else:
+            with suppress(TooManyElementsError):  # for now: most of it are no records
+                request = decode_bounded(api.request, frame, version, position, DECODED_AT_ONCE_ELEMENTS_MAX)
+        if request is None:
             meter.count += 1
             kept = connection.kept(frame)
             decoding = partial(decode_bounded, api.request, kept, version, position, served.elements_max)

@@ -118,9 +118,9 @@ class SaslAuthenticator:
         return decode(cls, frame, header.request_api_version, position)
 
     @staticmethod
-    def _check_version(cls: type, header: RequestHeader) -> None:
+    def _check_version(request: type, header: RequestHeader) -> None:
         if header.request_api_version not in API_TABLE[header.request_api_key].versions:
-            raise ProtocolError(f"{cls.__name__} version {header.request_api_version} is not served")
+            raise ProtocolError(f"{request.__name__} version {header.request_api_version} is not served")
 
     def _shake_hands(
         self,

@@ -46,7 +46,7 @@ def serve(
 ) -> ServedApi:
     """Requests of this class go to `handle`, which answers with the response.
 
-    `elements_max`: fewer where a request is decided in one go. `is_decoded_at_once`: whatever its size, for most of it
+    `elements_max`: fewer where a request is decided in one go. `is_decoded_at_once`: whatever its size, if most of it
     are records. `ends_with_peer`: it reads, or only waits for others, so nobody needs its answer once the peer is gone.
     `reports_bytes`: the answer holds what clients wrote about themselves, of whatever size; all others that are made
     within a turn are small enough to be encoded in it.

@@ -401,20 +401,20 @@ class Connection:
         """Sends as much as the socket takes; True when nothing is left."""
         out = self._out
         timer, read_bytes = self._listener.turns.timer, 0
-        slices_end: float | None = None
+        slices_end: float | None = None  # when others get their turn
         while out:
             part = out[0]
             if type(part) is bytes or isinstance(part, (bytearray, memoryview)):
                 if not self._send_bytes():
                     return False
-            elif slices_end is not None and timer() >= slices_end:
-                return False
-            elif read_bytes >= SENDFILE_BYTES_MAX or not self._send_file(part):
-                return False
-            elif not self._transport.can_sendfile:
-                read_bytes += len(out[0])
-            elif slices_end is None and len(out) > 1:
-                slices_end = timer() + SLICES_S
+            else:
+                is_spent = read_bytes >= SENDFILE_BYTES_MAX or (slices_end is not None and timer() >= slices_end)
+                if is_spent or not self._send_file(part):
+                    return False
+                if not self._transport.can_sendfile:
+                    read_bytes += len(out[0])
+                elif slices_end is None and len(out) > 1:
+                    slices_end = timer() + SLICES_S
         return True
 
     def _send_bytes(self) -> bool:

@@ -162,9 +162,7 @@ class Listener:
 class Server:
     """All listeners of a broker and the connections that came in through them."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, limits: ServerLimits, turns: Turns | None = None
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: ServerLimits, turns: Turns | None = None) -> None:
         """`turns`: whose turn it is on the loop; connections with much to do stand in its line."""
         self.loop = loop
         self._limits = limits

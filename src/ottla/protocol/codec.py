@@ -43,7 +43,7 @@ def decode_at(cls: type[Message], buffer: bytes | memoryview, version: int, posi
 
 
 def decode_bounded(cls: type[Message], view: memoryview, version: int, position: int, elements_max: int) -> Message:
-    """The same of a frame that is large; ProtocolError before more than `elements_max` elements are made of it.
+    """The same of a frame that is large; TooManyElementsError before more than `elements_max` elements are made of it.
 
     An element of a byte or two becomes an object of a hundred and an answer of as many. Counting them costs a little,
     so it is for frames that can hold too many.

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ottla.errors import ProtocolError
+from ottla.errors import ProtocolError, TooManyElementsError
 from ottla.protocol import wire
 from ottla.protocol.schema import REQUIRED, Field, MessageSchema, StructSchema, message_schema_of, schema_of
 from ottla.protocol.wire import BYTES, RECORDS, STRING, UUID16, Primitive
@@ -38,6 +38,7 @@ VIEW_SLICES = {STRING: "b[p:q].tobytes().decode()", BYTES: "b[p:q].tobytes()", R
 
 _HELPERS: dict[str, Any] = {
     "ProtocolError": ProtocolError,
+    "TooManyElementsError": TooManyElementsError,
     "StructError": struct.error,
     "join": b"".join,
     "new": object.__new__,
@@ -126,8 +127,8 @@ class _Writer:
     def is_compact(self, field: Field) -> bool:
         return self.flexible and field.compact
 
-    def refuse(self, why: str) -> None:
-        self.emit(f"raise ProtocolError({f'{self.schema.name} v{self.version}: {why}'!r})")
+    def refuse(self, why: str, error: str = "ProtocolError") -> None:
+        self.emit(f"raise {error}({f'{self.schema.name} v{self.version}: {why}'!r})")
 
 
 class _DecoderWriter(_Writer):
@@ -284,7 +285,7 @@ class _DecoderWriter(_Writer):
             if self.is_bounded:
                 self.emit("room -= n")
                 with self.block("if room < 0:"):
-                    self.refuse("has more elements in all than one request may have")
+                    self.refuse("has more elements in all than one request may have", "TooManyElementsError")
             self.read_elements(field, target, depth)
         self.close_null(field, target, nullable, is_null)
 

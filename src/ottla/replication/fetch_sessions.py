@@ -209,7 +209,11 @@ class FetchSessions:
             self._sessions.pop(known.session_id, None)
             # What it names and forgets in one breath is still an answer, to a reader without a session.
             return FetchPlan(None, named, names, is_incremental=False)
-        wanted = [(key, wanted.entry) for key, wanted in known.partitions.items()]
+        wanted = []
+        for key, one in list(known.partitions.items()):
+            wanted.append((key, one.entry))
+            if len(wanted) % STEP == 0:
+                yield
         return FetchPlan(known, wanted, names, is_incremental=True)
 
     def give_up(self, plan: FetchPlan) -> int:
@@ -249,10 +253,15 @@ def replica_id_of(request: FetchRequest) -> int:
 def entries(request: FetchRequest) -> Steps[list[tuple[WantedKey, FetchPartition]]]:
     """The partitions of a request, in its order; of one that is named twice, the last word counts."""
     wanted = {}
+    number = 0
     for topic in request.topics:
         name = topic.topic if topic.topic_id == ZERO_UUID else ""
         for entry in topic.partitions:
             wanted[WantedKey(name, topic.topic_id, entry.partition)] = entry
-            if len(wanted) % STEP == 0:
+            number += 1
+            if number % STEP == 0:
                 yield
+        number += 1  # one without partitions, too
+        if number % STEP == 0:
+            yield
     return list(wanted.items())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
 
@@ -22,11 +22,13 @@ FIRST_STRICT_VERSION = 3  # from here on whoever creates too much is refused (KI
 
 async def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
     charge = context.charge(strict=context.version >= FIRST_STRICT_VERSION)
-    counts = Counter(topic.name for topic in request.topics)
+    entries: dict[str, list[CreatePartitionsTopic]] = {}
+    async for topic in broker.turns.over(request.topics):
+        entries.setdefault(topic.name, []).append(topic)
     results = []
-    async for name, entry in broker.turns.over({topic.name: topic for topic in request.topics}.items()):
+    async for name, (entry, *others) in broker.turns.over(entries.items()):
         try:
-            if counts[name] > 1:
+            if others:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {name} is named more than once")
             assignments = None if entry.assignments is None else [one.broker_ids for one in entry.assignments]
             await asyncio.shield(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.commits import PendingDeletion, committed
@@ -29,13 +30,23 @@ async def handle(broker: Broker, request: DeleteRecordsRequest, context: Context
     response = await broker.turns.finish(_deleted(broker, request, pending))
     outcomes = await committed(list(pending.values()), broker.loop.time() + request.timeout_ms / 1000)
     codes = dict(zip(pending, outcomes, strict=True))
+    await broker.turns.finish(_put_in(broker, response, codes, pending))
+    return response
+
+
+def _put_in(
+    broker: Broker,
+    response: DeleteRecordsResponse,
+    codes: Mapping[TopicPartition, ErrorCode],
+    pending: Mapping[TopicPartition, PendingDeletion],
+) -> Steps[None]:
     for topic in response.topics:
         for result in topic.partitions:
             name = TopicPartition(topic.name, result.partition_index)
             result.error_code = codes.get(name, result.error_code)
             if name in codes and pending[name].partition.is_leader:
                 result.low_watermark = pending[name].partition.low_watermark(broker.image.brokers)
-    return response
+            yield
 
 
 def _deleted(
@@ -52,6 +63,7 @@ def _deleted(
             results.append(_result(broker, TopicPartition(name, index), offset, pending))
             yield
         topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
+        yield
     return DeleteRecordsResponse(topics=topics)
 
 

@@ -33,7 +33,11 @@ Shared = dict[tuple[int, str, frozenset[str]], list[DescribeConfigsResourceResul
 @in_turns
 def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> Steps[DescribeConfigsResponse]:
     if not all(asked.resource_type in RESOURCE_TYPES for asked in request.resources):
-        return DescribeConfigsResponse(results=[_refused(asked) for asked in request.resources])
+        refused = []
+        for asked in request.resources:
+            refused.append(_refused(asked))
+            yield
+        return DescribeConfigsResponse(results=refused)
     image, configs = broker.image, broker.configs  # one view for the whole answer, however many turns it takes
     shared: Shared = {}
     budget = ResponseBudget()

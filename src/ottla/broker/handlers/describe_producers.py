@@ -33,6 +33,7 @@ def handle(broker: Broker, request: DescribeProducersRequest, context: Context) 
             partitions.append((yield from _answer(broker, topic.name, index, budget)))
             yield
         topics.append(TopicResponse(name=topic.name, partitions=partitions))
+        yield
     return DescribeProducersResponse(topics=topics)
 
 

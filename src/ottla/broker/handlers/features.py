@@ -37,18 +37,15 @@ async def handle_update(broker: Broker, request: UpdateFeaturesRequest, context:
             error_message="this broker is not the controller: see the metadata for which one is",
         )
     levels = FINALIZED_FEATURES if broker.cluster is None else broker.cluster.features.finalized
+    names: dict[str, None] = {}  # of those that are supported, so there are few
     try:
         async for update in broker.turns.over(request.feature_updates):
             _check(update, levels, context.version)
+            names[update.feature] = None
     except ApiError as error:
         reason = f"The update failed for all features since the following feature had an error: {error.message}"
         return UpdateFeaturesResponse(error_code=error.code, error_message=reason)
-    return UpdateFeaturesResponse(
-        results=[
-            UpdatableFeatureResult(feature=name)
-            for name in dict.fromkeys(update.feature for update in request.feature_updates)
-        ]
-    )
+    return UpdateFeaturesResponse(results=[UpdatableFeatureResult(feature=name) for name in names])
 
 
 def _check(update: FeatureUpdateKey, levels: Mapping[str, int], version: int) -> None:

@@ -45,7 +45,7 @@ async def handle(broker: Broker, request: FetchRequest, context: Context) -> Fet
     try:
         check_isolation(request.isolation_level)
     except ApiError as error:
-        return _refused(request, context.version, error.code)
+        return await broker.turns.finish(_refused(request, context.version, error.code))
     try:
         names = broker.image.names_by_id
         planning = broker.fetch_sessions.plan(request, context.version, broker.clock.steady_ms(), names)
@@ -55,19 +55,18 @@ async def handle(broker: Broker, request: FetchRequest, context: Context) -> Fet
     return await _Reading(broker, request, context, plan).answer()
 
 
-def _refused(request: FetchRequest, version: int, code: ErrorCode) -> FetchResponse:
+def _refused(request: FetchRequest, version: int, code: ErrorCode) -> Steps[FetchResponse]:
     """An error of the whole request. The oldest answers have no place for one but the partitions."""
-    topics = [] if version >= FIRST_TOPIC_ID_VERSION else request.topics
-    return FetchResponse(
-        error_code=code if version >= FIRST_SESSION_VERSION else 0,
-        session_id=0,
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic, partitions=[_failed(entry.partition, code) for entry in topic.partitions]
-            )
-            for topic in topics
-        ],
-    )
+    topics = []
+    for topic in [] if version >= FIRST_TOPIC_ID_VERSION else request.topics:
+        partitions = []
+        for entry in topic.partitions:
+            partitions.append(_failed(entry.partition, code))
+            yield
+        topics.append(FetchableTopicResponse(topic=topic.topic, partitions=partitions))
+        yield
+    error_code = code if version >= FIRST_SESSION_VERSION else ErrorCode.NONE
+    return FetchResponse(error_code=error_code, session_id=0, responses=topics)
 
 
 def _failed(index: int, code: ErrorCode) -> PartitionData:
@@ -157,8 +156,7 @@ class _Reading:
         watch.add(HUNG_UP, hung_up, hung_up.count)
         try:
             # An error would have been an answer by itself, so every partition was found.
-            for place, (partition, seen_count) in enumerate(self._read_from):
-                watch.add(place, partition.moved, seen_count)
+            await self._broker.turns.finish(self._watch_all(watch))
             while not (self._is_enough() or self._broker.is_stopping or connection.has_hung_up):
                 moved = await watch.wait(deadline - self._broker.loop.time())
                 if not moved or HUNG_UP in moved:
@@ -166,6 +164,12 @@ class _Reading:
                 await self._broker.turns.finish(self._look_again(moved, watch))
         finally:
             watch.close()
+
+    def _watch_all(self, watch: Watch) -> Steps[None]:
+        for place, (partition, seen_count) in enumerate(self._read_from):
+            watch.add(place, partition.moved, seen_count)
+            if place % STEP == STEP - 1:
+                yield
 
     def _look_again(self, moved: list[int], watch: Watch) -> Steps[None]:
         for place in moved:

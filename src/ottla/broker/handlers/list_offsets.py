@@ -88,12 +88,15 @@ def _begun(
             looked_at += 1
             if looked_at % STEP == 0:
                 yield
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(name=name, partitions=list(partitions.values()))
-            for name, partitions in answers.items()
-        ]
-    )
+        looked_at += 1  # a topic without partitions, too
+        if looked_at % STEP == 0:
+            yield
+    topics = []
+    for name, partitions in answers.items():
+        topics.append(ListOffsetsTopicResponse(name=name, partitions=list(partitions.values())))
+        if len(topics) % STEP == 0:
+            yield
+    return ListOffsetsResponse(topics=topics)
 
 
 async def _finish(broker: Broker, request: ListOffsetsRequest, context: Context, unfinished: list[Unfinished]) -> None:

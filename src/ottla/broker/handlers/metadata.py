@@ -37,7 +37,7 @@ async def handle(broker: Broker, request: MetadataRequest, context: Context) -> 
     if topics is None or (not topics and context.version == 0):
         return _response(broker, request, context, await broker.turns.finish(_all_known(image)))
     if not await broker.turns.finish(_can_be_asked(topics, context.version)):
-        return _refused(topics, context.version, ErrorCode.INVALID_REQUEST)
+        return await broker.turns.finish(_refused(topics, context.version, ErrorCode.INVALID_REQUEST))
     wanted, missing = await broker.turns.finish(_named_once(image, topics))
     created: Mapping[str, ApiError | None] = {}
     if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
@@ -107,17 +107,17 @@ def _can_be_asked(topics: list[MetadataRequestTopic], version: int) -> Steps[boo
     return has_id or not has_nameless  # where some are named by id, the others are not looked at
 
 
-def _refused(topics: list[MetadataRequestTopic], version: int, code: ErrorCode) -> MetadataResponse:
+def _refused(topics: list[MetadataRequestTopic], version: int, code: ErrorCode) -> Steps[MetadataResponse]:
     """An error of the whole request: most versions of this answer have no place for one but the topics."""
-    return MetadataResponse(
-        error_code=code if version >= FIRST_ERROR_VERSION else ErrorCode.NONE,
-        brokers=[],
-        cluster_id=None,
-        topics=[
+    answers = []
+    for topic in topics:
+        answers.append(
             MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
-            for topic in topics
-        ],
-    )
+        )
+        if len(answers) % STEP == 0:
+            yield
+    error_code = code if version >= FIRST_ERROR_VERSION else ErrorCode.NONE
+    return MetadataResponse(error_code=error_code, brokers=[], cluster_id=None, topics=answers)
 
 
 def _answer(image: ClusterImage, entry: MetadataRequestTopic) -> Steps[MetadataResponseTopic]:

@@ -40,11 +40,10 @@ async def handle(broker: Broker, request: OffsetFetchRequest, context: Context) 
     if version >= FIRST_BATCHED_VERSION:
         budget = ResponseBudget()
         if len(request.groups) == 1:
-            fetched = await _fetch(broker, request.groups[0], request.require_stable, version)
-            _spend(budget, fetched)
-            return OffsetFetchResponse(groups=[fetched])
-        asked = (_fetch(broker, group, request.require_stable, version) for group in request.groups)
-        return OffsetFetchResponse(groups=await all_of(asked, broker.turns, partial(_spend, budget)))
+            only = await _fetch_within(budget, broker, request.groups[0], request.require_stable, version)
+            return OffsetFetchResponse(groups=[only])
+        asked = (_fetch_within(budget, broker, group, request.require_stable, version) for group in request.groups)
+        return OffsetFetchResponse(groups=await all_of(asked, broker.turns))
     wanted = (
         None
         if request.topics is None
@@ -57,8 +56,18 @@ async def handle(broker: Broker, request: OffsetFetchRequest, context: Context) 
     return _of_one_group(group, version, await _fetch(broker, group, request.require_stable, version))
 
 
-def _spend(budget: ResponseBudget, answer: OffsetFetchResponseGroup) -> None:
-    for topic in answer.topics:
+async def _fetch_within(
+    budget: ResponseBudget, broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool, version: int
+) -> OffsetFetchResponseGroup:
+    fetched = await _fetch(broker, group, require_stable, version)
+    await broker.turns.finish(_spend(budget, fetched))
+    return fetched
+
+
+def _spend(budget: ResponseBudget, answer: OffsetFetchResponseGroup) -> Steps[None]:
+    for number, topic in enumerate(answer.topics, 1):
+        if number % STEP == 0:
+            yield
         budget.spend(len(topic.partitions), sum(len(one.metadata or "") for one in topic.partitions))
 
 

@@ -30,6 +30,7 @@ def handle(
             partitions.append(_answer(broker, topic.topic, entry))
             yield
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+        yield
     return OffsetForLeaderEpochResponse(topics=topics)
 
 

@@ -37,6 +37,7 @@ from ottla.records.layout import (
     MAGIC_AT,
     Compression,
 )
+from ottla.runtime.turns import STEP, Pace, Steps, done_at_once
 from ottla.storage.admission import TakesLongError
 from ottla.storage.appended import Appended
 
@@ -78,11 +79,19 @@ class Unchecked(NamedTuple):
 
 async def handle(broker: Broker, request: ProduceRequest, context: Context) -> ProduceResponse | None:
     names_no_transaction = request.transactional_id is None
-    if names_no_transaction and has_transactional_batches(request):
-        return _all_refused(request)
     topics = request.topic_data
-    if len(topics) > 1 or (topics and len(topics[0].partition_data) > 1):
-        request.topic_data = _named_once(topics)
+    count = (
+        len(topics[0].partition_data) if len(topics) == 1 else sum(1 + len(topic.partition_data) for topic in topics)
+    )
+    gives_way = count > APPENDED_AT_ONCE_MAX
+    if gives_way:
+        _keep_records(request, context)
+    if names_no_transaction and has_transactional_batches(request):
+        refusing = _all_refused(request)
+        return await broker.turns.finish(refusing) if gives_way else done_at_once(refusing)
+    if count > 1:
+        naming = _named_once(topics)
+        request.topic_data = await broker.turns.finish(naming) if gives_way else done_at_once(naming)
     checks = None
     # Looked at again: where a partition stood twice, the entry with such a batch may have gone.
     if not names_no_transaction and has_transactional_batches(request):
@@ -98,7 +107,8 @@ async def handle(broker: Broker, request: ProduceRequest, context: Context) -> P
             await checks.ask_coordinator(broker.verifier)
     unchecked: list[Unchecked] = []
     uncommitted: list[Waiting] = []
-    response = await _append_all(broker, request, context, checks, unchecked, uncommitted)
+    pace = broker.turns.pace() if gives_way else None
+    response = await _append_all(broker, request, context, checks, unchecked, uncommitted, pace)
     if names_no_transaction and not unchecked and not uncommitted:
         _remember(broker, request, response, context)
     if unchecked:
@@ -125,27 +135,33 @@ def _remember(broker: Broker, request: ProduceRequest, response: ProduceResponse
     context.session.remember_repeated().learn(context.frame, request, response, context.version, partition)
 
 
-def _named_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
+def _named_once(topics: list[TopicProduceData]) -> Steps[list[TopicProduceData]]:
     """Every partition once: of one that is named again, what is named last, as Kafka does."""
     items: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
-    for topic in topics:
+    for number, topic in enumerate(topics, 1):
         items.setdefault((topic.name, topic.topic_id), {}).update((item.index, item) for item in topic.partition_data)
-    return [
-        TopicProduceData(name=name, topic_id=topic_id, partition_data=list(of_topic.values()))
-        for (name, topic_id), of_topic in items.items()
-    ]
+        if number % STEP == 0:
+            yield
+    named = []
+    for (name, topic_id), of_topic in items.items():
+        named.append(TopicProduceData(name=name, topic_id=topic_id, partition_data=list(of_topic.values())))
+        if len(named) % STEP == 0:
+            yield
+    return named
 
 
-def _all_refused(request: ProduceRequest) -> ProduceResponse | None:
+def _all_refused(request: ProduceRequest) -> Steps[ProduceResponse | None]:
     """Records of a transaction without its id fail the whole request, whatever else there is to say."""
     refusal = ApiError(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "records of a transaction need its transactional id"
     )
     responses = []
-    for topic in _named_once(request.topic_data):
-        answers = [PartitionProduceResponse(index=item.index, base_offset=NO_OFFSET) for item in topic.partition_data]
-        for answer, item in zip(answers, topic.partition_data, strict=True):
-            refuse(answer, refusal, item.records, NO_OFFSET)
+    for topic in (yield from _named_once(request.topic_data)):
+        answers = []
+        for item in topic.partition_data:
+            answers.append(PartitionProduceResponse(index=item.index, base_offset=NO_OFFSET))
+            refuse(answers[-1], refusal, item.records, NO_OFFSET)
+            yield
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     response = ProduceResponse(responses=responses)
     if request.acks == 0:
@@ -169,24 +185,19 @@ async def _append_all(
     checks: TransactionChecks | None,
     unchecked: list[Unchecked],
     uncommitted: list[Waiting],
+    pace: Pace | None,
 ) -> ProduceResponse:
     """Appends to every partition; `checks` know of transactions, where the request has any.
 
-    Partitions are independent of each other, so others may have their turn between two of them.
+    Partitions are independent of each other, so others may have their turn between two of them, where there is a pace.
     """
-    topics = request.topic_data
-    gives_way = (len(topics) > 1 and sum(len(topic.partition_data) for topic in topics) > APPENDED_AT_ONCE_MAX) or (
-        len(topics) == 1 and len(topics[0].partition_data) > APPENDED_AT_ONCE_MAX
-    )
-    pace = None
-    if gives_way:
-        _keep_records(request, context)
-        pace = broker.turns.pace()
     version = context.version
     acks = request.acks
     now_ms = broker.clock.now_ms()
     responses = []
-    for topic in topics:
+    for topic in request.topic_data:
+        if pace is not None and pace.is_spent:
+            await pace.yield_turn()
         partitions = []
         for item in topic.partition_data:
             answer = PartitionProduceResponse(index=item.index, base_offset=NO_OFFSET)

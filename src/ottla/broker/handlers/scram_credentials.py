@@ -32,8 +32,11 @@ async def handle_describe(
 ) -> DescribeUserScramCredentialsResponse:
     users = ScramUsers(broker.store)
     try:
-        names = [one.name for one in request.users] if request.users else await users.names(broker.turns)
-        asked = Counter(names)
+        asked: Counter[str] = Counter()
+        async for one in broker.turns.over(request.users or ()):
+            asked[one.name] += 1
+        if not asked:
+            asked.update(await users.names(broker.turns))
         results = [await _described(users, name, asked[name]) async for name in broker.turns.over(asked)]
     except StoreError as error:
         return DescribeUserScramCredentialsResponse(
