@@ -183,6 +183,18 @@ def test_debeziums_envelope_says_what_became_of_a_row(spark, produce, servers, t
         trigger=NOW,
     ).awaitTermination()
     assert rows_of(tmp_path / "t", "id", "name") == [(1, "a2"), (3, "c")]
+    topic_to_table(
+        spark,
+        topic,
+        str(tmp_path / "log"),
+        servers,
+        checkpoint=f"{checkpoint}-log",
+        how=Json(schema=f"payload struct<op: string, before: {row}, after: {row}>"),
+        envelope="debezium",
+        trigger=NOW,
+    ).awaitTermination()
+    events = [(1, "a", "r"), (1, "a2", "u"), (2, "b", "c"), (2, "b", "d"), (3, "c", "c")]
+    assert rows_of(tmp_path / "log", "id", "name", "_op") == events
 
 
 def test_small_files_are_compacted_and_old_ones_vacuumed(spark, tmp_path):

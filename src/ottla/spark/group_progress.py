@@ -25,7 +25,7 @@ def check_group_is_free(client: Blocking, group: str) -> None:
     described = client.wait(ClusterAdmin(client.cluster).describe_groups([group]))[group]
     if isinstance(described, GroupDescription) and described.members:
         raise OptionError(
-            f"the group {group} has {len(described.members)} members, and a stream commits its progress to a group "
+            f"the group {group} has members ({len(described.members)}), and a stream commits its progress to a group "
             "without any: give another name as kafka.group.id, or stop those consumers"
         )
 

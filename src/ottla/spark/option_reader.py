@@ -60,6 +60,10 @@ class OptionReader:
         """The options that nobody asked for yet."""
         return sorted(self._options.keys() - self._taken)
 
+    def left_with(self, values: Container[str]) -> list[str]:
+        """Those of them that have one of these values."""
+        return [name for name in self.left() if self._options[name].strip().lower() in values]
+
     def ignored(self, without_meaning: Container[str]) -> tuple[str, ...]:
         """The options that nobody asked for, in words: each with the option that was probably meant."""
         return tuple(name + self._hint(name) for name in self.left() if name not in without_meaning)

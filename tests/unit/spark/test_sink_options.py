@@ -217,6 +217,12 @@ def test_delivery_is_at_least_once_unless_asked_for() -> None:
     assert (exact.transaction_timeout_ms, exact.ignored, exact.batch) == (5000, (), None)
 
 
+@pytest.mark.parametrize("name", ["deliverry", "semantic", "delivery.guarantee"])
+def test_exactly_once_under_another_name_is_not_ignored(name: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} is no option of this sink: write delivery exactly-once"):
+        parse({**SERVERS, name: "exactly_once"})
+
+
 def test_the_batch_of_a_stream_is_named_by_the_helper() -> None:
     named = dict(zip(BATCH_OPTIONS, ("q-orders", "r", "7"), strict=True))
     assert parse({**SERVERS, **named}).batch == BatchOfStream("q-orders", "r", 7)

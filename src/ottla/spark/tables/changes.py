@@ -23,6 +23,7 @@ Envelope = Literal["none", "debezium"]
 DECODED: Final = "decoded"
 KEY_DECODED: Final = "key_decoded"
 ORDER: Final = "_order"
+OPERATION: Final = "_op"
 # Where a row came from, kept beside what was decoded.
 ORIGIN: Final = {"_topic": "topic", "_partition": "partition", "_offset": "offset", "_timestamp": "timestamp"}
 
@@ -32,7 +33,9 @@ def appended(rows: DataFrame, envelope: Envelope) -> DataFrame:
     if DECODED not in rows.columns:
         return rows
     if envelope == "debezium":
-        rows = rows.withColumn(DECODED, _after(rows)).where(F.col(DECODED).isNotNull())
+        # What happened stays beside the row: without it a row that was deleted would look like a new one.
+        rows = rows.withColumn(OPERATION, _payload(rows)["op"]).withColumn(DECODED, _after(rows))
+        return rows.where(F.col(DECODED).isNotNull()).select(f"{DECODED}.*", OPERATION, *_origin(rows))
     return rows.select(f"{DECODED}.*", *_origin(rows))
 
 
