@@ -141,7 +141,7 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
     )
     # Other options may be ignored. Whoever asks for this under another name would get duplicates without a word.
     if astray := reader.left_with(EXACTLY_ONCE_SPELLINGS):
-        raise OptionError(f"{astray[0]} is no option of this sink: write delivery {EXACTLY_ONCE}")
+        raise OptionError(f"{astray[0]} is not an option of this sink: write delivery {EXACTLY_ONCE}")
     return parsed
 
 

@@ -1,4 +1,4 @@
-"""Spark's own connector for Kafka (`format("kafka")`), as the yardstick of ours."""
+"""Spark's own connector for Kafka (`format("kafka")`) and its Avro functions, as the yardsticks of ours."""
 
 from __future__ import annotations
 
@@ -17,9 +17,18 @@ ARTIFACTS: Final = (
     Artifact("org.apache.kafka", "kafka-clients", "3.9.2"),
     Artifact("org.apache.commons", "commons-pool2", "2.13.1"),
 )
+# The newest of Spark's Avro functions that was there; it runs on this Spark.
+AVRO_VERSION: Final = "4.1.1"
 
 
 def connector_jars() -> str:
     """The jars of the connector, from the cache or from Maven, as the setting `spark.jars` takes them."""
     directory = maven.jars(f"spark-kafka-{CONNECTOR_VERSION}", ARTIFACTS, transitive=False)
+    return ",".join(sorted(str(path) for path in directory.glob("*.jar")))
+
+
+def avro_jars() -> str:
+    """The jar of `from_avro` and `to_avro`, in the same way."""
+    artifact = Artifact("org.apache.spark", "spark-avro_2.13", AVRO_VERSION)
+    directory = maven.jars(f"spark-avro-{AVRO_VERSION}", [artifact], transitive=False)
     return ",".join(sorted(str(path) for path in directory.glob("*.jar")))

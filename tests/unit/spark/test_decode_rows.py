@@ -147,6 +147,27 @@ def test_records_of_each_version_are_read_as_the_one_of_the_columns(server):
     assert "Schema 99 not found" in rows[2]["error"]
 
 
+def test_times_are_the_same_whatever_unit_their_writer_had(server):
+    def schema(unit: str) -> dict[str, Any]:
+        at = {"type": "long", "logicalType": f"timestamp-{unit}"}
+        fields = [{"name": "at", "type": at}, {"name": "either", "type": ["null", "long", at]}]
+        return {"type": "record", "name": "R", "fields": fields}
+
+    registry = SchemaRegistry(server.url)
+    context = Context("t", is_key=False)
+    at = datetime(2024, 5, 6, 7, 8, 9, 123000, tzinfo=UTC)
+    values = [AvroSerde(registry, schema("millis")).dumps({"at": at, "either": at}, context)]
+    other = AvroPlan.of(Avro(registry=registry, schema=schema("micros"), subject="u-value"), writes=True)
+    values += EncodeRows(other).run(pa.array([{"at": at, "either": 5}])).to_pylist()
+    rows = decoded(AvroPlan.of(Avro(registry=registry, schema=schema("micros")), writes=False), values)
+    assert [row["error"] for row in rows] == [None, None]
+    assert [row["decoded"]["at"] for row in rows] == [at, at]
+    assert [row["decoded"]["either"] for row in rows] == [
+        {"member0": None, "member1": at},
+        {"member0": 5, "member1": None},
+    ]
+
+
 def test_the_id_may_be_in_a_header(server):
     registry = SchemaRegistry(server.url)
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
@@ -187,6 +208,8 @@ def test_what_is_not_enough_is_said_before_the_query_starts(how, message):
     ("schema", "message"),
     [
         ("string", "columns need a record"),
+        ("nonsense", "not an Avro schema: nonsense"),
+        ('{"type": "record"}', "not an Avro schema: .*name"),
         ({"type": "record", "name": "R", "fields": [{"name": "next", "type": ["null", "R"]}]}, "R contains itself"),
     ],
 )

@@ -219,7 +219,7 @@ def test_delivery_is_at_least_once_unless_asked_for() -> None:
 
 @pytest.mark.parametrize("name", ["deliverry", "semantic", "delivery.guarantee"])
 def test_exactly_once_under_another_name_is_not_ignored(name: str) -> None:
-    with pytest.raises(OptionError, match=f"{name} is no option of this sink: write delivery exactly-once"):
+    with pytest.raises(OptionError, match=f"{name} is not an option of this sink: write delivery exactly-once"):
         parse({**SERVERS, name: "exactly_once"})
 
 

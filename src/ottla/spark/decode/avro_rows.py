@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,7 +43,11 @@ _LOGICAL: Final[dict[str, spark.DataType]] = {
     "local-timestamp-millis": spark.TimestampNTZType(),
     "local-timestamp-micros": spark.TimestampNTZType(),
 }
+SPARKS_OWN: Final = frozenset({*_LOGICAL, "decimal"})
+# Without those whose numbers are Arrow's own: it takes them as they are, and nobody has to make objects of them.
+NOT_NUMBERS: Final = SPARKS_OWN - {"date", "timestamp-micros", "local-timestamp-micros"}
 DECIMAL_DIGITS_MAX: Final = 38
+SCHEMA_CHARACTERS_MAX: Final = 200  # of one that is shown in an error
 
 
 class AvroColumns:
@@ -141,17 +145,20 @@ def _logical_of(schema: Mapping[str, Any]) -> spark.DataType | None:
     return None if logical is None else _LOGICAL.get(logical)
 
 
-def without_odd_types(schema: Any) -> Any:
-    """A schema without the logical types for which Spark has none: fastavro then leaves their values alone."""
+def with_logical_types(schema: Any, kept: Collection[str]) -> Any:
+    """A schema with these logical types only: fastavro leaves values of the others alone.
+
+    A union of several types keeps what Spark has: its members are told apart by their values.
+    """
     if isinstance(schema, list):
-        return [without_odd_types(each) for each in schema]
+        has_several = len([each for each in schema if each != "null"]) > 1
+        return [with_logical_types(each, SPARKS_OWN if has_several else kept) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = schema.get("logicalType") in _LOGICAL or schema.get("logicalType") == "decimal"
     return {
-        name: without_odd_types(each) if name in ("type", "items", "values", "fields") else each
+        name: with_logical_types(each, kept) if name in ("type", "items", "values", "fields") else each
         for name, each in schema.items()
-        if name != "logicalType" or kept
+        if name != "logicalType" or each in kept
     }
 
 
@@ -182,7 +189,11 @@ class AvroPlan:
 
     @property
     def columns(self) -> spark.StructType:
-        found = AvroColumns(_parsed(self.schema, self.registry)).type
+        try:
+            parsed = _parsed(self.schema, self.registry)
+        except (KeyError, TypeError, ValueError, extra("fastavro").schema.SchemaParseException) as error:
+            raise ConfigError(f"not an Avro schema: {error}: {self.schema.text[:SCHEMA_CHARACTERS_MAX]}") from error
+        found = AvroColumns(parsed).type
         if not isinstance(found, spark.StructType):
             raise ConfigError(f"the Avro schema is of {found.simpleString()}; columns need a record")
         return found
@@ -195,8 +206,8 @@ class AvroPlan:
         return AvroCodec(self)
 
 
-def _parsed(schema: Schema, registry: SchemaRegistry | None) -> Any:
-    text = json.dumps(without_odd_types(json.loads(schema.text)))
+def _parsed(schema: Schema, registry: SchemaRegistry | None, kept: Collection[str] = SPARKS_OWN) -> Any:
+    text = json.dumps(with_logical_types(json.loads(schema.text), kept))
     return parsed_avro(Schema(text, "AVRO", schema.references), registry)
 
 
@@ -204,26 +215,32 @@ class AvroCodec:
     def __init__(self, plan: AvroPlan) -> None:
         self._plan = plan
         self._own = _parsed(plan.schema, plan.registry)
+        self._own_numbers = _parsed(plan.schema, plan.registry, NOT_NUMBERS)
         self._convert = AvroColumns(self._own).convert
-        self._writers: dict[SchemaKey, Any] = {}
+        self._writers: dict[SchemaKey, tuple[Any, Any]] = {}  # and as what they are read
+        self._reader = extra("fastavro").schemaless_reader
         self.decode: Decoder = self._decode_bare if plan.registry is None else self._decode_framed
         self.encode: Encoder = self._encode
 
     def _decode_bare(self, data: bytes, headers: Headers) -> dict[str, Any]:
-        return self._read(data, self._own)
+        return self._read(data, self._own_numbers, None)
 
     def _decode_framed(self, data: bytes, headers: Headers) -> dict[str, Any]:
         framed = body_of(data, headers)
-        writer = self._writers.get(framed.schema)
-        if writer is None:
-            assert self._plan.registry is not None, "ids are a registry's"
-            writer = _parsed(self._plan.registry.schema(framed.schema), self._plan.registry)
-            self._writers[framed.schema] = writer
-        return self._read(framed.body, writer)
+        pair = self._writers.get(framed.schema)
+        if pair is None:
+            pair = self._writers[framed.schema] = self._looked_up(framed.schema)
+        return self._read(framed.body, *pair)
 
-    def _read(self, body: bytes, writer: Any) -> dict[str, Any]:
+    def _looked_up(self, key: SchemaKey) -> tuple[Any, Any]:
+        """A writer's schema, and ours where it is another one: then the units of times may differ, too."""
+        assert self._plan.registry is not None, "ids are a registry's"
+        writer = _parsed(self._plan.registry.schema(key), self._plan.registry)
+        return (self._own_numbers, None) if writer == self._own else (writer, self._own)
+
+    def _read(self, body: bytes, writer: Any, reader: Any) -> dict[str, Any]:
         stream = io.BytesIO(body)
-        value: dict[str, Any] = extra("fastavro").schemaless_reader(stream, writer, self._own)
+        value: dict[str, Any] = self._reader(stream, writer, reader)
         if stream.tell() != len(body):
             raise ValueError(f"{len(body) - stream.tell()} bytes are left over behind the value")
         return value if self._convert is None else self._convert(value)
