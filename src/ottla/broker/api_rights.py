@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ottla.broker.authorized import NOT_ASKED
-from ottla.broker.error_answers import error_answer
+from ottla.broker.error_answers import error_answer, error_of_entries
 from ottla.broker.rights import (
     FORBIDDEN,
     MESSAGE,
@@ -35,28 +35,45 @@ from ottla.broker.rights import (
 from ottla.broker.transactional_produce import has_transactional_batches
 from ottla.config.dynamic import ConfigResourceType
 from ottla.errors import ErrorCode, ProtocolError
-from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.wire import ZERO_UUID
 from ottla.runtime.turns import STEP, Steps
 from ottla.security.acls import CLUSTER_NAME, Operation, Resource
 
 FIRST_TXN_BATCH_VERSION = 4  # of AddPartitionsToTxn: between brokers
-FIRST_LOG_DIRS_ERROR_VERSION = 3
 FIRST_GROUPS_VERSION = 8  # of OffsetFetch
+FIRST_TOPIC_ID_VERSION = 12  # of Metadata
+FIRST_SHARE_VERSION = 6  # of FindCoordinator: below it other types of keys are an error for everybody
 
 
 def _produce(asked: Asked) -> Steps[Outcome]:
-    request = asked.request
-    name = request.transactional_id
-    if name is not None and has_transactional_batches(request):
+    outcome = yield from _produce_rights(asked)
+    if outcome is PASSED or asked.request.acks != 0:
+        return outcome
+
+    # There is no other way to say it. What may be written is written before.
+    if outcome.refusal is not None:
+        raise _unsaid()
+
+    def close(_: Any) -> Steps[None]:
+        yield
+        raise _unsaid()
+
+    return Outcome(finish=close)
+
+
+def _unsaid() -> ProtocolError:
+    return ProtocolError("records that may not be written, without a response to say so")
+
+
+def _produce_rights(asked: Asked) -> Steps[Outcome]:
+    if has_transactional_batches(asked.request):
+        if asked.request.transactional_id is None:  # nobody has a right on no id
+            return (yield from asked.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
         outcome = yield from outcome_of(TXN_WRITE, asked)
         if outcome is not PASSED:
             return outcome
-    outcome = yield from outcome_of(_PRODUCE_TOPICS, asked)
-    if outcome is not PASSED and request.acks == 0:  # there is no other way to say it
-        raise ProtocolError("records for a topic that may not be written, without a response to say so")
-    return outcome
+    return (yield from outcome_of(_PRODUCE_TOPICS, asked))
 
 
 _PRODUCE_TOPICS = each_topic(Operation.WRITE, "topic_data", "responses")
@@ -68,23 +85,9 @@ def _fetch(asked: Asked) -> Steps[Outcome]:
     replica_id = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
     if replica_id < 0 or asked.rights.may(Operation.CLUSTER_ACTION, Resource.CLUSTER):
         return PASSED
-    topics = []
-    for topic in request.topics:
-        partitions = []
-        for entry in topic.partitions:
-            partitions.append(
-                PartitionData(
-                    partition_index=entry.partition,
-                    error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                    high_watermark=-1,
-                    aborted_transactions=None,
-                    records=b"",
-                )
-            )
-            yield
-        topics.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
-        yield
-    return Outcome(FetchResponse(session_id=0, responses=topics))
+    answer = yield from error_of_entries(asked.api, request, asked.version, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    answer.error_code = ErrorCode.NONE  # of each partition, and not of the request
+    return Outcome(answer)
 
 
 def _metadata(asked: Asked) -> Steps[Outcome]:
@@ -92,6 +95,10 @@ def _metadata(asked: Asked) -> Steps[Outcome]:
     denied: list[MetadataResponseTopic] = []
     is_all = request.topics is None or (asked.version == 0 and not request.topics)
     if not is_all:
+        by_id = yield from chosen(request.topics, lambda entry: entry.topic_id != ZERO_UUID)
+        if by_id and asked.version < FIRST_TOPIC_ID_VERSION:
+            return PASSED  # which the handler refuses as a whole
+        request.topics = by_id or request.topics  # others are not looked at
         may_create = asked.creates_topics and request.allow_auto_topic_creation
         creates_any: bool | None = None
         allowed = []
@@ -110,8 +117,8 @@ def _metadata(asked: Asked) -> Steps[Outcome]:
                 denied.append(
                     MetadataResponseTopic(
                         error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                        name=entry.name or None,
-                        topic_id=ZERO_UUID if entry.name else entry.topic_id,
+                        name=entry.name if entry.topic_id == ZERO_UUID else None,
+                        topic_id=entry.topic_id,
                         is_internal=False,
                         partitions=[],
                     )
@@ -214,7 +221,7 @@ def _is_visible(asked: Asked, topic: Any) -> bool:
 
 def _refused_group(asked: Asked, group: Any, code: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED) -> Steps[Any]:
     asked.request.groups = [group]
-    refusal = yield from error_answer(asked.api, asked.request, asked.version, code)
+    refusal = yield from error_of_entries(asked.api, asked.request, asked.version, code)
     answer = refusal.groups[0]
     if code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
         answer.topics = []
@@ -225,7 +232,7 @@ def _find_coordinator(asked: Asked) -> Outcome | Steps[Outcome]:
     request = asked.request
     resource = {0: Resource.GROUP, 1: Resource.TRANSACTIONAL_ID}.get(request.key_type)
     if resource is None:
-        return cluster(Operation.CLUSTER_ACTION)(asked)
+        return PASSED if asked.version < FIRST_SHARE_VERSION else cluster(Operation.CLUSTER_ACTION)(asked)
     if asked.version < 4:
         return whole(Operation.DESCRIBE, resource, "key")(asked)
     return each_named(Operation.DESCRIBE, resource, "coordinator_keys", "coordinators")(asked)
@@ -240,7 +247,7 @@ def _create_topics(asked: Asked) -> Outcome:
             ):
                 topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 topic.num_partitions = topic.replication_factor = -1
-                topic.configs = None
+                topic.configs = []
 
     return Outcome(finish=finish if asked.version >= 5 else None)
 
@@ -251,11 +258,11 @@ def _delete_topics(asked: Asked) -> Outcome | Steps[Outcome]:
         if name is None:
             return ErrorCode.NONE
         if not asked.rights.may(Operation.DESCRIBE, Resource.TOPIC, name):
-            if not isinstance(entry, str) and entry.name is None:
-                entry.name = None
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if name not in asked.image.topics or asked.rights.may(Operation.DELETE, Resource.TOPIC, name):
             return ErrorCode.NONE
+        if not isinstance(entry, str):
+            entry.name = name  # whoever may see the topic may know which one an id is of
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     return each("topics" if asked.version >= 6 else "topic_names", "responses", code_of)(asked)
@@ -319,15 +326,6 @@ def _configs(operation: Operation, answers: str) -> Rule:
     return each("resources", answers, code_of)
 
 
-def _log_dirs(asked: Asked) -> Steps[Outcome]:
-    outcome = yield from outcome_of(cluster(Operation.DESCRIBE), asked)
-    if outcome.refusal is not None:
-        outcome.refusal.results = []
-        if asked.version < FIRST_LOG_DIRS_ERROR_VERSION:
-            outcome.refusal.error_code = ErrorCode.NONE
-    return outcome
-
-
 def _transaction_topics(asked: Asked) -> Outcome:
     def finish(response: Any) -> Steps[None]:
         for state in response.transaction_states:
@@ -360,6 +358,9 @@ def _assigned_topics(asked: Asked) -> Outcome:
                 if not asked.rights.may(Operation.DESCRIBE, Resource.TOPIC, topic.topic_name):
                     group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                     group.error_message = MESSAGE
+                    group.group_state = group.assignor_name = ""
+                    group.group_epoch = group.assignment_epoch = 0
+                    group.authorized_operations = NOT_ASKED
                     group.members = []
                     break
                 yield
@@ -369,18 +370,14 @@ def _assigned_topics(asked: Asked) -> Outcome:
 
 
 def _topic_partitions(asked: Asked) -> Steps[Outcome]:
-    rights = asked.rights
-    rule = each_topic(Operation.DESCRIBE, "topics", "topics")
-    is_all = not asked.request.topics
-    outcome = PASSED if is_all else (yield from outcome_of(rule, asked))
+    """Of all topics the handler takes those that may be seen: a page is cut between them, not between all."""
+    outcome = yield from outcome_of(each_topic(Operation.DESCRIBE, "topics", "topics"), asked)
     if outcome.refusal is not None:
         return outcome
 
     def finish(response: Any) -> Steps[None]:
-        if is_all:
-            response.topics = yield from chosen(response.topics, partial(_is_visible, asked))
         for topic in response.topics:
-            topic.topic_authorized_operations = rights.bits(Resource.TOPIC, topic.name or "")
+            topic.topic_authorized_operations = asked.rights.bits(Resource.TOPIC, topic.name or "")
             yield
         if outcome.finish is not None:
             yield from outcome.finish(response)
@@ -429,7 +426,7 @@ RIGHTS: dict[int, Rule] = {
     32: _configs(Operation.DESCRIBE_CONFIGS, "results"),
     33: _configs(Operation.ALTER_CONFIGS, "responses"),
     34: cluster(Operation.ALTER),
-    35: _log_dirs,
+    35: cluster(Operation.DESCRIBE),
     36: open_to_all,
     37: each_topic(Operation.ALTER, "topics", "results"),
     # Of delegation tokens: their handlers look at the connection first, and then ask for rights.

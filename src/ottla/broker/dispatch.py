@@ -206,8 +206,7 @@ class Dispatcher:
             return await served.handle(self.broker, request, context)
         context.frame = memoryview(b"")  # other than what is handled: nobody learns from it
         response = await served.handle(self.broker, request, context)
-        if response is not None:
-            await self.broker.turns.finish(outcome.finish(response))
+        await self.broker.turns.finish(outcome.finish(response))
         return response
 
     async def _later(

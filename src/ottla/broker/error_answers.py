@@ -1,71 +1,183 @@
 """The answer that says one error for a whole request, for any API: in its own field, or for each thing that was named.
 
 Where a response has no error of its own, it has one for each topic, partition, group or resource of the request. Which
-of them belong together is read from the names of the fields, so that an API cannot be forgotten. That takes a while for
-each, so it is done in steps.
+of them belong together is read from the names of the fields, so that an API cannot be forgotten. Nothing of a request
+is repeated but what says which entry is meant; the rest is as in Kafka, where a number that nobody set is 0.
+There may be very many entries, so it is done in steps.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from ottla.errors import ErrorCode
 from ottla.protocol.schema import REQUIRED, Field, schema_of
 from ottla.protocol.versions import Api
-from ottla.protocol.wire import BYTES, RECORDS, STRING, UUID16, ZERO_UUID, Primitive
+from ottla.protocol.wire import BYTES, RECORDS, STRING, UUID16, ZERO_UUID
 from ottla.runtime.turns import Steps
 
-# What a partition is called in requests, and in responses.
-PARTITION_NAMES = ("partition_index", "partition", "index")
+FETCH_KEY: Final = 1
+FIRST_TOPIC_ID_VERSION: Final = 13  # of Fetch: from here on its error stands for those of all partitions
+ERROR_CODES: Final = ("error_code", "partition_error_code")
+# What a topic and a partition are called in requests, and in responses.
+TOPIC_NAMES: Final = ("name", "topic", "topic_name", "user")
+PLAIN_NAMES: Final = ("name", "user", "group_id", "key", "transactional_id")  # of entries that are no more than a name
+PARTITION_NAMES: Final = ("partition_index", "partition", "index", "partition_id")
+# What else says which entry of a request an entry of the response is about.
+OTHER_NAMES: Final = (
+    "topic_id",
+    "group_id",
+    "transactional_id",
+    "producer_id",
+    "resource_type",
+    "resource_name",
+    "entity_type",
+    "entity_name",
+)
+# Numbers that say "none" otherwise than by 0.
+MINUS_ONE: Final = frozenset({"base_offset", "committed_offset", "high_watermark", "low_watermark", "node_id", "port"})
+
+
+def _moved_topics(request: Any) -> list[Any]:
+    return [topic for directory in request.dirs for topic in directory.topics]
+
+
+def _changed_users(request: Any) -> list[Any]:
+    return list(dict.fromkeys(entry.name for entry in (*request.deletions, *request.upsertions)))
+
+
+# Entries of responses that stand for others of the request than those of a list, by API key.
+ENTRIES: Final[dict[int, Callable[[Any], list[Any]]]] = {
+    34: _moved_topics,
+    35: lambda _: [],  # of directories, about which nothing is said
+    43: lambda request: request.topic_partitions or [],  # also where the response has an error of its own
+    50: lambda _: [""],  # one, of nobody, beside the error of the response: as in Kafka
+    51: _changed_users,
+}
+_NOBODY: Final = {"principal_type": "User", "principal_name": "ANONYMOUS"}
+# What Kafka says besides, by API key.
+SAID_BESIDES: Final[dict[int, dict[str, Any]]] = {
+    22: {"producer_epoch": -1},
+    38: {
+        **_NOBODY,
+        **{f"token_requester_{name}": value for name, value in _NOBODY.items()},
+        **dict.fromkeys(("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"), -1),
+    },
+}
 
 
 def error_answer(api: Api, request: Any, version: int, code: ErrorCode, message: str | None = None) -> Steps[Any]:
     """The response of `api` that refuses all of `request`."""
-    return (yield from _answer(api.response, request, version, code, message))
+    names_all = api.key == FETCH_KEY and version < FIRST_TOPIC_ID_VERSION
+    return _answer(_Refusal(version, code, message, names_all=names_all), api, request)
 
 
-def _answer(cls: type, source: Any, version: int, code: ErrorCode, message: str | None) -> Steps[Any]:
-    values: dict[str, Any] = {}
-    fields = [field for field in schema_of(cls).fields if version in field.versions]
-    has_error = any(field.name == "error_code" for field in fields)
-    named = _name_of(source)
-    for field in fields:
-        own = getattr(source, field.name, None)
-        if field.name in ("error_code", "partition_error_code"):
-            values[field.name] = code
-        elif field.name == "error_message":
-            values[field.name] = message if message is not None or version in field.nullable else ""
-        elif field.is_array:
-            items = [] if has_error and not _is_per_item(field, source) else _items_of(field, source)
-            answers = values[field.name] = []
-            if field.struct is not None:
-                for item in items:
-                    answers.append((yield from _answer(field.struct, item, version, code, message)))
-                    yield
-        elif named is not None and _is_like(field, named):
-            values[field.name], named = named, None
-        elif field.name in PARTITION_NAMES and _partition_of(source) is not None:
-            values[field.name] = _partition_of(source)
-        elif own is not None and _is_like(field, own):
-            values[field.name] = own
-        elif field.struct is not None:
-            if version not in field.nullable:
-                values[field.name] = yield from _answer(field.struct, None, version, code, message)
+def error_of_entries(api: Api, request: Any, version: int, code: ErrorCode, message: str | None = None) -> Steps[Any]:
+    """The same with an entry for each of the request, also where the response has an error of its own."""
+    return _answer(_Refusal(version, code, message, names_all=True), api, request)
+
+
+def _answer(refusal: _Refusal, api: Api, request: Any) -> Steps[Any]:
+    entries = ENTRIES.get(api.key)
+    answer = yield from refusal.of(api.response, request, None if entries is None else entries(request))
+    for name, value in SAID_BESIDES.get(api.key, {}).items():
+        setattr(answer, name, value)
+    return answer
+
+
+class _Refusal:
+    """One error, in the fields of any response."""
+
+    def __init__(self, version: int, code: ErrorCode, message: str | None, *, names_all: bool) -> None:
+        self._version = version
+        self._code = code
+        self._message = message
+        self._names_all = names_all
+
+    def of(self, cls: type, request: Any, entries: list[Any] | None) -> Steps[Any]:
+        fields = self._fields(cls)
+        values: dict[str, Any] = {}
+        for field in fields:
+            if _has_errors(field) and (entries is not None or self._is_named(field, fields)):
+                items = _items_of(field, request) if entries is None else entries
+                values[field.name] = yield from self._entries(_struct(field), items)
             else:
-                values[field.name] = None
-        else:
-            values[field.name] = _neutral(field, version)
-    return cls(**values)
+                values[field.name] = self._plain(field)
+        return cls(**values)
+
+    def _is_named(self, field: Field, fields: list[Field]) -> bool:
+        """Whether every element has the error: where there is no other place for it, or where they are asked for."""
+        return self._names_all or field.name == "entity" or all(one.name != "error_code" for one in fields)
+
+    def _entries(self, cls: type, sources: list[Any]) -> Steps[list[Any]]:
+        entries = []
+        for source in sources:
+            entries.append((yield from self._entry(cls, source)))
+            yield
+        return entries
+
+    def _entry(self, cls: type, source: Any) -> Steps[Any]:
+        """The entry of the response that stands for `source`, an entry of the request."""
+        values: dict[str, Any] = {}
+        fields = self._fields(cls)
+        for field in fields:
+            if field.struct is not None and field.is_array:
+                items = _items_of(field, source) if self._is_named(field, fields) else []
+                values[field.name] = yield from self._entries(field.struct, items)
+            else:
+                named = _named(field, source)
+                values[field.name] = self._plain(field) if named is None else named
+        return cls(**values)
+
+    def _fields(self, cls: type) -> list[Field]:
+        return [field for field in schema_of(cls).fields if self._version in field.versions]
+
+    def _plain(self, field: Field) -> Any:
+        """The error, or what says nothing."""
+        is_nullable = self._version in field.nullable
+        if field.name in ERROR_CODES:
+            return self._code
+        if field.name == "error_message":
+            return self._message if self._message is not None or is_nullable else ""
+        if field.name in MINUS_ONE:
+            return -1
+        if field.name == "metadata" and field.wire_type is STRING:
+            return ""  # of a committed offset
+        if field.default is not REQUIRED:
+            return field.default
+        if field.wire_type is RECORDS:
+            return b""
+        if is_nullable:
+            return None
+        if field.is_array:
+            return []
+        if field.struct is not None:
+            return field.struct(**{one.name: self._plain(one) for one in self._fields(field.struct)})
+        if field.wire_type is STRING:
+            return ""
+        if field.wire_type is BYTES:
+            return b""
+        return ZERO_UUID if field.wire_type is UUID16 else 0
 
 
-def _is_per_item(field: Field, source: Any) -> bool:
-    """Whether the elements stand for those that the request lists under the same name."""
-    return field.struct is not None and bool(getattr(source, field.name, None))
+def _struct(field: Field) -> type:
+    assert field.struct is not None, f"{field.name} has no fields of its own"
+    return field.struct
+
+
+def _has_errors(field: Field) -> bool:
+    """Whether it is an array whose elements, or theirs, have a place for an error."""
+    return (
+        field.is_array
+        and field.struct is not None
+        and any(one.name in ERROR_CODES or _has_errors(one) for one in schema_of(field.struct).fields)
+    )
 
 
 def _items_of(field: Field, source: Any) -> list[Any]:
     """The elements of the request that those of an array in the response stand for."""
-    if field.struct is None or source is None or isinstance(source, (int, str)):
+    if source is None or isinstance(source, (int, str)):
         return []
     same = getattr(source, field.name, None)
     if isinstance(same, list):
@@ -74,36 +186,14 @@ def _items_of(field: Field, source: Any) -> list[Any]:
     return next((items for items in lists if items), [])
 
 
-def _name_of(source: Any) -> Any:
-    """An element that is no more than a name or a number."""
-    return source if isinstance(source, (int, str)) else None
-
-
-def _partition_of(source: Any) -> int | None:
-    for name in PARTITION_NAMES:
-        value = getattr(source, name, None)
-        if isinstance(value, int):
-            return value
+def _named(field: Field, source: Any) -> Any:
+    """What the field says of which entry is meant; None where it is about something else."""
+    if isinstance(source, (int, str)):  # an element that is no more than a name or a number
+        names = PLAIN_NAMES if isinstance(source, str) else PARTITION_NAMES
+        return source if field.name in names else None
+    if field.name in OTHER_NAMES:
+        return getattr(source, field.name, None)
+    for names in (TOPIC_NAMES, PARTITION_NAMES):
+        if field.name in names:
+            return next((value for name in names if (value := getattr(source, name, None)) is not None), None)
     return None
-
-
-def _is_like(field: Field, value: Any) -> bool:
-    if field.wire_type is STRING:
-        return isinstance(value, str)
-    if field.wire_type is UUID16:
-        return not isinstance(value, (str, int, bytes, list))
-    is_number = isinstance(field.wire_type, Primitive) and field.wire_type not in (BYTES, RECORDS)
-    return is_number and isinstance(value, int) and field.name != "throttle_time_ms"
-
-
-def _neutral(field: Field, version: int) -> Any:
-    """What says nothing."""
-    if field.default is not REQUIRED:
-        return field.default
-    if version in field.nullable:
-        return None
-    if field.wire_type is STRING:
-        return ""
-    if field.wire_type in (BYTES, RECORDS):
-        return b""
-    return ZERO_UUID if field.wire_type is UUID16 else -1

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.broker.authorized import CLUSTER_OPERATIONS, GROUP_OPERATIONS, TOPIC_OPERATIONS
-from ottla.broker.error_answers import error_answer
+from ottla.broker.error_answers import error_answer, error_of_entries
 from ottla.cluster.image import ClusterImage
 from ottla.errors import ErrorCode
 from ottla.protocol.versions import Api
@@ -118,11 +118,10 @@ class Asked(NamedTuple):
         """The topic that an entry is about; None for an id that is not known, which is not secret."""
         if isinstance(item, str):
             return item
-        name = getattr(item, "name", None) or getattr(item, "topic", None)
-        if name:
-            return str(name)
         topic_id = getattr(item, "topic_id", ZERO_UUID)
-        return None if topic_id == ZERO_UUID else self.image.names_by_id.get(topic_id)
+        if topic_id != ZERO_UUID:  # first: where both are given, handlers go by the id
+            return self.image.names_by_id.get(topic_id)
+        return getattr(item, "name", None) or getattr(item, "topic", None) or None
 
     def may_topic(self, operation: Operation, item: Any) -> bool:
         name = self.topic_name(item)
@@ -223,7 +222,7 @@ def each(items: str, answers: str, code_of: Callable[[Asked, Any], ErrorCode]) -
         refused: list[Any] = []
         for entry, code in denied:
             setattr(request, items, [entry])
-            answer = yield from error_answer(asked.api, request, asked.version, code, MESSAGE)
+            answer = yield from error_of_entries(asked.api, request, asked.version, code, MESSAGE)
             refused += getattr(answer, answers)
             yield
         setattr(request, items, allowed)

@@ -84,7 +84,7 @@ async def handle_renew(
         _check_connection(broker, context)
         token = await _enabled(broker).renew(bytes(request.hmac), context.session.principal, request.renew_period_ms)
     except (ApiError, StoreError, MetadataError) as error:
-        return RenewDelegationTokenResponse(error_code=_code(error), expiry_timestamp_ms=NOT_SET)
+        return RenewDelegationTokenResponse(error_code=_code(error), expiry_timestamp_ms=_no_expiry(error))
     return RenewDelegationTokenResponse(expiry_timestamp_ms=token.expires_ms)
 
 
@@ -97,7 +97,7 @@ async def handle_expire(
             bytes(request.hmac), context.session.principal, request.expiry_time_period_ms
         )
     except (ApiError, StoreError, MetadataError) as error:
-        return ExpireDelegationTokenResponse(error_code=_code(error), expiry_timestamp_ms=NOT_SET)
+        return ExpireDelegationTokenResponse(error_code=_code(error), expiry_timestamp_ms=_no_expiry(error))
     return ExpireDelegationTokenResponse(expiry_timestamp_ms=expires_ms)
 
 
@@ -173,6 +173,11 @@ def _enabled(broker: Broker) -> TokenStore:
     if broker.tokens is None:
         raise ApiError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, "set delegation.token.secret.key of the brokers")
     return broker.tokens
+
+
+def _no_expiry(error: Exception) -> int:
+    """As Kafka's broker answers, which does not ask its controller for such a connection, or as its controller does."""
+    return NOT_SET if _code(error) is ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED else 0
 
 
 def _code(error: Exception) -> ErrorCode:

@@ -17,6 +17,7 @@ from ottla.protocol.messages.metadata import (
 )
 from ottla.protocol.wire import ZERO_UUID
 from ottla.runtime.turns import Steps, in_turns
+from ottla.security.acls import Operation, Resource
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -34,7 +35,7 @@ def handle(
         start_topic, start_index = request.cursor.topic_name, request.cursor.partition_index
         if start_index < 0 or (asked and start_topic not in asked):
             return _refused(request, ErrorCode.INVALID_REQUEST)
-    names = sorted(asked or image.topics)
+    names = sorted(asked or _visible(image, context))
     left = max(1, min(request.response_partition_limit, broker.config.max_request_partition_size_limit))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
@@ -58,6 +59,16 @@ def handle(
                 topics=topics, next_cursor=Cursor(topic_name=name, partition_index=indexes.stop)
             )
     return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _visible(image: ClusterImage, context: Context) -> list[str]:
+    """All topics that the peer may see: neither they nor the place where a page ends tell of others."""
+    rights = context.rights
+    return [
+        name
+        for name in image.topics
+        if rights is None or rights.may(Operation.DESCRIBE, Resource.TOPIC, name, quietly=True)
+    ]
 
 
 def _refused(request: DescribeTopicPartitionsRequest, code: ErrorCode) -> DescribeTopicPartitionsResponse:
