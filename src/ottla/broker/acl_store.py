@@ -122,7 +122,7 @@ class AclStore:
                         resource = resource_of_node(type_name)
                         if resource is not None and acls is not None:
                             await self._add_of_type(acls, f"{root}/{type_name}", resource, pattern)
-            except DamagedAclError as error:
+            except (DamagedAclError, NoNode) as error:  # a part that went away is no permission either
                 logger.warning("%s: only super users are served until that is repaired", error)
                 acls = None
             is_small = acls is None or len(acls) <= AT_ONCE_MAX

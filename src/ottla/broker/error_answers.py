@@ -82,7 +82,8 @@ def _answer(refusal: _Refusal, api: Api, request: Any) -> Steps[Any]:
     entries = ENTRIES.get(api.key)
     answer = yield from refusal.of(api.response, request, None if entries is None else entries(request))
     for name, value in SAID_BESIDES.get(api.key, {}).items():
-        setattr(answer, name, value)
+        if refusal.has(api.response, name):
+            setattr(answer, name, value)
     return answer
 
 
@@ -129,6 +130,9 @@ class _Refusal:
                 named = _named(field, source)
                 values[field.name] = self._plain(field) if named is None else named
         return cls(**values)
+
+    def has(self, cls: type, name: str) -> bool:
+        return any(field.name == name for field in self._fields(cls))
 
     def _fields(self, cls: type) -> list[Field]:
         return [field for field in schema_of(cls).fields if self._version in field.versions]

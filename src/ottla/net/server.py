@@ -35,6 +35,7 @@ ACCEPTS_AT_ONCE = 64  # taken in one turn of the loop, so that a storm of connec
 # The process has no descriptor or memory left: the peer stays in the kernel's queue and is taken later.
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 ACCEPT_PAUSE_S = 0.1
+MAPPED_IPV4 = "::ffff:"
 # Kafka's default of 50 is for a thread that does nothing but accept. Ours also serves, and whoever finds the queue full
 # comes back after a second: 5,000 connections at once took a minute.
 BACKLOG_MIN = 1024
@@ -239,7 +240,7 @@ class Server:
 
     def accepted(self, listener: Listener, sock: socket.socket, peer: tuple[str, int]) -> int:
         """Serves a new connection, or not; returns how long its listener takes no more, in milliseconds."""
-        ip = peer[0]
+        ip = plain_ip(peer[0])
         delay_ms = self._ip_delay_ms(ip)
         if delay_ms:
             self.refused_count += 1
@@ -431,6 +432,11 @@ def open_listener(
             "is another broker running there? choose another port with listeners or --listen"
         ) from error
     return sock
+
+
+def plain_ip(address: str) -> str:
+    """The address of a peer as limits and ACLs name it: one of IPv4 that came to a socket of IPv6 is one of IPv4."""
+    return address.removeprefix(MAPPED_IPV4) if "." in address else address.partition("%")[0]
 
 
 def bind_socket(host: str, port: int) -> socket.socket:

@@ -7,9 +7,10 @@ being more specific.
 
 from __future__ import annotations
 
+import ipaddress
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ottla.security.acls import WILDCARD, Acl, Operation, Pattern, Permission, Resource
 
@@ -46,7 +47,8 @@ class Authorizer:
         self._allows_unnamed = allows_unnamed and acls is not None
         self._literal: dict[tuple[Resource, str], list[Acl]] = defaultdict(list)
         self._prefixed: dict[Resource, dict[str, list[Acl]]] = defaultdict(lambda: defaultdict(list))
-        for acl in self.acls:
+        self._by_host = [_as_peers_are_named(acl) for acl in self.acls]
+        for acl in self._by_host:
             if acl.pattern is Pattern.LITERAL:
                 self._literal[acl.resource, acl.name].append(acl)
             else:
@@ -97,7 +99,7 @@ class Authorizer:
             return Verdict(False, "the ACLs cannot be read")
         fitting = [
             acl
-            for acl in self.acls
+            for acl in self._by_host
             if acl.resource is resource
             and acl.operation in (operation, Operation.ALL)
             and acl.principal in (principal, EVERYBODY)
@@ -113,6 +115,17 @@ class Authorizer:
             if acl.permission is Permission.ALLOW and not any(_dominates(other, acl) for other in denied):
                 return Verdict(True, str(acl))
         return NOT_ALLOWED
+
+
+def _as_peers_are_named(acl: Acl) -> Acl:
+    """An address of IPv6 can be written in many ways, and Java writes it otherwise than we do."""
+    if ":" not in acl.host:
+        return acl
+    try:
+        address = ipaddress.IPv6Address(acl.host.partition("%")[0])
+    except ValueError:
+        return acl
+    return replace(acl, host=str(address.ipv4_mapped or address))
 
 
 def _dominates(deny: Acl, allow: Acl) -> bool:

@@ -6,13 +6,16 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ottla.broker.acl_store import AclStore
 from ottla.broker.api_rights import RIGHTS
-from ottla.broker.handlers import HANDLERS
+from ottla.broker.authorized import NOT_ASKED
+from ottla.broker.handlers import CLUSTER_HANDLERS, HANDLERS
+from ottla.broker.rights import Asked, Rights, outcome_of
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.acls import (
     AclCreation,
@@ -23,17 +26,23 @@ from ottla.protocol.messages.acls import (
 )
 from ottla.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.fetch import FetchRequest
-from ottla.protocol.messages.groups import FindCoordinatorRequest
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.group_offsets import OffsetFetchRequest
+from ottla.protocol.messages.groups import FindCoordinatorRequest, ListGroupsRequest
+from ottla.protocol.messages.metadata import DescribeTopicPartitionsRequest, MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from ottla.protocol.messages.transactions import ListTransactionsRequest
 from ottla.protocol.schema import schema_of
 from ottla.protocol.versions import API_TABLE
 from ottla.protocol.wire import BYTES, RECORDS, STRING, UUID16, ZERO_UUID
+from ottla.runtime.turns import done_at_once
 from ottla.security.acls import REAL_RESOURCES, Operation, Pattern, Permission, Resource, node_path
+from ottla.security.authorizer import Authorizer
 from ottla.security.sasl.plain import plain_token
-from ottla.store.api import Put, StoreUnavailable
+from ottla.store.api import NoNode, Put, StoreUnavailable
+from ottla.testing.raw_groups import first_beat
 from ottla.testing.raw_requests import create_topic, fetch, one_batch, produce
-from ottla.testing.scene import Scene, perform
+from ottla.testing.raw_transactions import init_request
+from ottla.testing.scene import FOLLOWER_ID, Scene, perform
 from ottla.testing.wire_client import WireClient
 
 FACTS = Path(__file__).parents[4] / "shared" / "protocol" / "security" / "authorization.json"
@@ -290,19 +299,184 @@ def test_a_right_that_is_taken_away_ends_a_stream_of_produce_requests_at_once() 
     perform(play, SETTINGS)
 
 
+async def scene_produce(client: WireClient) -> Any:
+    answer = await client.call(produce("t", one_batch(b"x"), acks=1), 9)
+    return answer.responses[0].partition_responses[0]
+
+
 def test_cve_2018_1288_nobody_poses_as_a_follower() -> None:
     async def play(scene: Scene) -> None:
         admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
         await admin.call(create_topic("t"), 7)
         await add(admin, rule(Operation.READ, name="t"))
         assert not (await alice.call(fetch("t"), 11)).responses[0].partitions[0].error_code
-        for replica_id in (0, 1, 2):
-            request: FetchRequest = fetch("t")
+        scene.follow("t")
+        assert not (await scene_produce(admin)).error_code
+        leader = scene.partition("t").leader
+        before = leader.high_watermark
+        for replica_id in (0, 1, FOLLOWER_ID):
+            request: FetchRequest = fetch("t", 1)
             request.replica_id = replica_id
             answer = await alice.call(request, 11)
             assert answer.responses[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert leader.high_watermark == before == 0, "nothing is committed by what she said to have"
 
     perform(play, SETTINGS)
+
+
+def test_metadata_tells_of_a_topic_by_its_id_only_who_may_see_that_topic() -> None:
+    """Where an entry has a name and an id, the id counts, and so it is what is checked."""
+
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        for name in ("allowed", "secret"):
+            await admin.call(create_topic(name), 7)
+        await add(admin, rule(Operation.DESCRIBE, name="allowed"))
+        ids = {topic.name: topic.topic_id for topic in (await admin.call(MetadataRequest(topics=None), 12)).topics}
+        both = MetadataRequestTopic(name="allowed", topic_id=ids["secret"])
+        (topic,) = (await alice.call(MetadataRequest(topics=[both]), 12)).topics
+        assert (topic.error_code, topic.name, topic.partitions) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, [])
+
+    perform(play, SETTINGS)
+
+
+def test_a_page_of_topics_ends_at_none_that_its_reader_may_not_see() -> None:
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        for name in ("a-secret", "b-seen", "c-secret", "d-seen", "e-secret"):
+            await admin.call(create_topic(name), 7)
+        await add(admin, rule(Operation.DESCRIBE, name="b-seen"), rule(Operation.DESCRIBE, name="d-seen"))
+        pages = []
+        cursor = None
+        while True:
+            request = DescribeTopicPartitionsRequest(topics=[], response_partition_limit=1, cursor=cursor)
+            answer = await alice.call(request, 0)
+            pages.append([topic.name for topic in answer.topics])
+            if answer.next_cursor is None:
+                break
+            assert answer.next_cursor.topic_name.endswith("-seen")
+            cursor = answer.next_cursor
+        assert pages == [["b-seen"], ["d-seen"]]
+
+    perform(play, SETTINGS)
+
+
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_records_without_a_response_that_are_refused_close_the_connection_and_keep_what_is_allowed(
+    is_transactional: bool,
+) -> None:
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        for name in ("allowed", "secret"):
+            await admin.call(create_topic(name), 7)
+        await add(admin, rule(Operation.WRITE, name="allowed"))
+        if is_transactional:
+            records = one_batch(b"x", is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
+            request = produce("allowed", records, acks=0, transactional_id="not hers")
+        else:
+            request = produce("allowed", one_batch(b"x"), acks=0)
+            request.topic_data += produce("secret", one_batch(b"x")).topic_data
+        await alice.send(request, 9)
+        with pytest.raises(ConnectionError):
+            await alice.call(MetadataRequest(topics=[]), 9)
+        assert scene.partition("allowed").log.end_offset == (0 if is_transactional else 1)
+        assert scene.partition("secret").log.end_offset == 0
+
+    perform(play, SETTINGS)
+
+
+def test_a_group_whose_members_read_what_is_hidden_shows_nothing_of_itself() -> None:
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        await admin.call(create_topic("secret"), 7)
+        await admin.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+        joined = await admin.call(first_beat("g", "m", "secret"), 1)
+        assert joined.assignment.topic_partitions
+        await add(admin, rule(Operation.DESCRIBE, Resource.GROUP, "g"))
+        request = ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=True)
+        (group,) = (await alice.call(request, 1)).groups
+        assert group.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert (group.group_state, group.assignor_name, group.members) == ("", "", [])
+        assert (group.group_epoch, group.assignment_epoch, group.authorized_operations) == (0, 0, NOT_ASKED)
+
+    perform(play, SETTINGS)
+
+
+def test_what_only_brokers_may_say_is_refused_to_everybody_else() -> None:
+    """Of a cluster: its messages between brokers, and what changes where replicas are."""
+    acls = Authorizer([], frozenset())
+    store = SimpleNamespace(authorizer=acls)
+    for key, served in CLUSTER_HANDLERS.items():
+        for version in served.api.versions:
+            rights = Rights(store, "User:alice", "127.0.0.1", served.api.name)  # type: ignore[arg-type]
+            request = sample(served.api.request, version)
+            asked = Asked(served.api, version, request, rights, None, creates_topics=False)  # type: ignore[arg-type]
+            outcome = done_at_once(outcome_of(RIGHTS[key], asked))
+            assert outcome.refusal is not None, served.api.name
+            assert ErrorCode.CLUSTER_AUTHORIZATION_FAILED in set(codes(outcome.refusal)), served.api.name
+
+
+def test_cve_2026_105931_and_105938_lists_of_all_tell_no_more_than_single_questions() -> None:
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        await admin.call(create_topic("secret"), 7)
+        for kind, name in ((0, "secret-group"), (1, "secret-txn")):
+            await admin.call(FindCoordinatorRequest(key_type=kind, coordinator_keys=[name]), 4)
+        await admin.call(first_beat("secret-group", "m", "secret"), 1)
+        await admin.call(init_request("secret-txn"), 4)
+        answers = [
+            await alice.call(MetadataRequest(topics=None), 12),
+            await alice.call(MetadataRequest(topics=[]), 0),
+            await alice.call(DescribeTopicPartitionsRequest(topics=[]), 0),
+            await alice.call(ListGroupsRequest(), 5),
+            await alice.call(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 1),
+            await alice.call(OffsetFetchRequest(group_id="secret-group", topics=None), 7),
+        ]
+        assert "secret" not in repr(answers).replace("alice-secret", "")
+
+    perform(play, SETTINGS)
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "a\nb", "a\0b", "*", "x" * 300, "\N{SNOWMAN}", " "])
+def test_odd_names_in_rules_are_stored_or_refused_and_never_mean_others(name: str) -> None:
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        await admin.call(create_topic("t"), 7)
+        answer = await admin.call(CreateAclsRequest(creations=[rule(Operation.READ, name=name)]), 3)
+        assert len(answer.results) == 1
+        may_read = not (await alice.call(fetch("t"), 11)).responses[0].partitions[0].error_code
+        assert may_read is (name == "*")
+        acls = scene.broker.dispatcher.acls
+        assert acls is not None
+        await acls.read()
+        assert not acls.authorizer.is_closed
+        assert len(acls.authorizer.acls) == (0 if answer.results[0].error_code else 1)
+
+    perform(play, SETTINGS)
+
+
+def test_a_part_of_the_acls_that_went_away_closes_the_broker() -> None:
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        await admin.call(create_topic("t"), 7)
+        await add(admin, rule(Operation.READ, Resource.GROUP, "g"))
+        acls = scene.broker.dispatcher.acls
+        assert acls is not None
+        children = scene.broker.store.children
+
+        async def without_topics(path: str) -> list[str]:
+            if path == "/kafka-acl/Topic":
+                raise NoNode(path)
+            return list(await children(path))
+
+        scene.broker.store.children = without_topics  # type: ignore[method-assign]
+        await acls.read()
+        assert (await alice.call(MetadataRequest(topics=None), 9)).topics == []
+        scene.broker.store.children = children  # type: ignore[method-assign]
+        await acls.read()
+        assert [topic.name for topic in (await alice.call(MetadataRequest(topics=None), 9)).topics] == ["t"]
+
+    perform(play, {**SETTINGS, "allow.everyone.if.no.acl.found": "true"})
 
 
 def test_cve_2018_17196_records_of_a_transaction_need_a_right_on_its_id() -> None:

@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from ottla.net.server import Server, ServerLimits, bind_socket, open_listener
+from ottla.net.server import Server, ServerLimits, bind_socket, open_listener, plain_ip
 
 SMALL = 20_000
 
@@ -63,5 +63,44 @@ def test_a_connection_that_cannot_be_watched_is_served(monkeypatch: pytest.Monke
         server.stop_accepting()
         await server.drain(30)
         assert not failures
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("::1", "::1"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("::ffff:a00:1", "::ffff:a00:1"),
+    ],
+)
+def test_an_address_is_named_as_limits_and_acls_name_it(address: str, expected: str) -> None:
+    assert plain_ip(address) == expected
+
+
+def test_a_peer_of_ipv4_at_a_socket_of_ipv6_is_one_of_ipv4() -> None:
+    async def scenario() -> None:
+        hosts: list[str] = []
+        server = Server(asyncio.get_running_loop(), ServerLimits())
+        try:
+            listening = open_listener("::", 0, receive_buffer_bytes=-1, backlog=50)
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+        listener = server.listen(
+            "PLAINTEXT",
+            listening,
+            lambda connection, frame: None,
+            open_session=lambda listener_name, client_host: hosts.append(client_host),
+        )
+        server.start()
+        with socket.create_connection(("127.0.0.1", listener.address[1])):
+            while not server.connections:
+                await asyncio.sleep(0.001)
+        assert hosts == ["127.0.0.1"]
+        server.stop_accepting()
+        await server.drain(30)
 
     asyncio.run(asyncio.wait_for(scenario(), 60))

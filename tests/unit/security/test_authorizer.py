@@ -181,3 +181,17 @@ def test_the_nodes_are_those_of_kafka() -> None:
 def test_a_damaged_node_is_an_error(data: bytes) -> None:
     with pytest.raises(DamagedAclError):
         decode_acls(Resource.TOPIC, Pattern.LITERAL, "t", data)
+
+
+@pytest.mark.parametrize("written", ["::1", "0:0:0:0:0:0:0:1", "0000:0000:0000:0000:0000:0000:0000:0001"])
+def test_an_address_of_ipv6_is_the_same_however_it_is_written(written: str) -> None:
+    denied = deny(host=written)
+    authorizer = Authorizer([acl(), denied])
+    assert not authorizer.decide("User:alice", "::1", Operation.READ, Resource.TOPIC, "t").is_allowed
+    assert authorizer.decide("User:alice", "::2", Operation.READ, Resource.TOPIC, "t").is_allowed
+    assert authorizer.acls == {acl(), denied}, "as it was written"
+
+
+def test_an_address_of_ipv4_inside_of_ipv6_is_one_of_ipv4() -> None:
+    authorizer = Authorizer([acl(), deny(host="::ffff:10.0.0.1")])
+    assert not authorizer.decide("User:alice", "10.0.0.1", Operation.READ, Resource.TOPIC, "t").is_allowed

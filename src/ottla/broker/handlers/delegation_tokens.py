@@ -176,7 +176,7 @@ def _enabled(broker: Broker) -> TokenStore:
 
 
 def _no_expiry(error: Exception) -> int:
-    """As Kafka's broker answers, which does not ask its controller for such a connection, or as its controller does."""
+    """As Kafka's broker says it, which does not ask its controller for such a connection; else as the controller."""
     return NOT_SET if _code(error) is ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED else 0
 
 
