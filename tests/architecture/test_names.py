@@ -7,20 +7,17 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 
-SOURCE = Path(__file__).parents[2] / "src" / "ottla"
 USERS = ("cli", "client", "compat", "spark", "testing")
 PREDICATE = re.compile(r"_*(?:is|has)_")
 MESSAGES = "protocol/messages"  # Kafka's names, where a struct belongs to its message
 
 
-def test_no_two_classes_of_the_broker_have_one_name() -> None:
+def test_no_two_classes_of_the_broker_have_one_name(trees: dict[str, ast.Module]) -> None:
     places = defaultdict(list)
-    for path in sorted(SOURCE.rglob("*.py")):
-        place = str(path.relative_to(SOURCE))
+    for place, tree in trees.items():
         if not place.startswith((*(f"{name}/" for name in USERS), MESSAGES)):
-            for node in ast.parse(path.read_text()).body:
+            for node in tree.body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places[node.name].append(place)
     assert len(places) > 300
@@ -36,12 +33,12 @@ def changes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
                     yield ast.unparse(target)
 
 
-def test_predicates_ask_and_change_nothing() -> None:
+def test_predicates_ask_and_change_nothing(trees: dict[str, ast.Module]) -> None:
     acting = {}
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for place, tree in trees.items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and PREDICATE.match(node.name):
                 changed = list(changes(node))
                 if changed:
-                    acting[f"{path.relative_to(SOURCE)}: {node.name}"] = changed
+                    acting[f"{place}: {node.name}"] = changed
     assert acting == {}

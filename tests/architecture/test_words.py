@@ -9,6 +9,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -64,11 +65,10 @@ def test_pages_for_users(page: Path) -> None:
     assert problems(page.read_text()) == []
 
 
-def suspects() -> Iterator[Path]:
+@cache
+def suspects() -> list[Path]:
     """The modules in which one of the words stands somewhere: only those are worth parsing."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        if problems(path.read_text()):
-            yield path
+    return [path for path in sorted(SOURCE.rglob("*.py")) if problems(path.read_text())]
 
 
 def messages(path: Path) -> Iterator[str]:
