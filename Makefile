@@ -7,8 +7,12 @@ WORKERS ?= 2
 SEEDS  ?= 2000
 SECONDS ?= 600
 QUICK_TESTS := tests/architecture tests/unit tests/wire
+# What depends on the version of Python, for the other ones.
+QUICK_TESTS_PER_PYTHON := tests/unit tests/wire
+# Hundreds of programs are started: each would compile all modules for itself where an image says not to keep them.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster tour test wheel pythons java check format lint types unit crash sim chaos mixed fuzz differential interop spark spark-kills asan mutants bench clean
+.PHONY: help setup demo demo-cluster tour test wheel pythons java check quick format lint types unit crash sim chaos mixed fuzz differential interop spark spark-kills asan mutants bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,7 +58,7 @@ wheel: $(STAMP) ## Build the source distribution and a wheel for this Python, in
 
 # Each of them has an environment of its own in build/pythons, kept from one run to the next.
 pythons: $(STAMP) ## Build and install a wheel and run the quick tests on every other Python from 3.11 on that is here
-	$(BIN)/python tests/every_python.py --workers $(WORKERS) $(QUICK_TESTS)
+	$(BIN)/python tests/every_python.py --workers $(WORKERS) $(QUICK_TESTS_PER_PYTHON)
 
 # The tests that compare with Apache Kafka need Java and Maven, one of the clients is a program of its own. Where they
 # are missing and may be installed, they are; where they may not, those tests say so and are skipped.
@@ -66,7 +70,11 @@ java:
 	      || echo "could not install them: the tests that need them will be skipped"; \
 	  fi; }
 
-check: $(STAMP) lint types ## Format, lint, types, layers, unit and wire tests: seconds
+# The checker of types has one thread, and most of the quick tests wait for nothing: together they fill two cores.
+check: $(STAMP) lint ## Format, lint, types, layers, unit and wire tests: about a minute
+	@$(MAKE) --no-print-directory --jobs 2 types quick
+
+quick: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q $(QUICK_TESTS)
 
 lint: $(STAMP) ## Check format and style

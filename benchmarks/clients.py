@@ -11,7 +11,6 @@ long. Everybody is warm and takes turns, see turns.py.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -25,7 +24,7 @@ from typing import Any, Final
 
 import ottla
 import peers
-from turns import REHEARSAL, Plan, Spread, Work, take_turns
+from turns import Plan, Spread, Work, measure_alone, take_turns
 from wire import Peer
 
 PROGRAM: Final = Path(__file__).with_name("client_programs.py")
@@ -267,12 +266,5 @@ def ratios(results: Mapping[str, Any]) -> dict[str, Any]:
     return compared
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rehearse", action="store_true", help="small and once: does everything work?")
-    arguments = parser.parse_args()
-    print(json.dumps(run(REHEARSAL, 0.02) if arguments.rehearse else run(), indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    measure_alone(run, __doc__)

@@ -8,9 +8,7 @@ once on each.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import statistics
 import tempfile
@@ -31,7 +29,7 @@ from ottla.testing.cluster_clients import create_assigned, create_topic
 from ottla.testing.mixed_cluster import KAFKA, OTTLA, MixedCluster
 from ottla.testing.waiting import wait_until
 from peers import AS_SHIPPED, Client
-from turns import REHEARSAL, Plan, Work, take_turns
+from turns import Plan, Work, measure_alone, take_turns
 from wire import Peer
 
 BROKERS = 3
@@ -327,12 +325,5 @@ def run(plan: Plan | None = None, scale: float = 1.0) -> dict[str, Any]:
     return results
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rehearse", action="store_true", help="small and once: does everything work?")
-    arguments = parser.parse_args()
-    print(json.dumps(run(REHEARSAL, 0.02) if arguments.rehearse else run(), indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    measure_alone(run, __doc__)

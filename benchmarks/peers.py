@@ -9,7 +9,6 @@ driven with the same frames, or, for bulk loads, with batches like those that li
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -32,7 +31,7 @@ from ottla.testing.apache_kafka import AS_ITS_SCRIPT, KAFKA_4, ApacheKafka, Kafk
 from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import metadata
-from turns import REHEARSAL, Plan, Spread, Work, take_turns
+from turns import Plan, Spread, Work, measure_alone, take_turns
 from wire import Peer, RawConnection, frame_of
 
 PARTITIONS = 6
@@ -436,12 +435,5 @@ def run(plan: Plan | None = None, scale: float = 1.0) -> dict[str, Any]:
     return results
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rehearse", action="store_true", help="small and once: does everything work?")
-    arguments = parser.parse_args()
-    print(json.dumps(run(REHEARSAL, 0.02) if arguments.rehearse else run(), indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    measure_alone(run, __doc__)

@@ -40,7 +40,6 @@ BENCHMARKS = (
     "spark",
 )
 COMPARING = ("peers", "clients", "groups", "transactions", "cluster", "spark")
-REHEARSAL_SCALE = 0.02
 
 
 @dataclass(frozen=True)
@@ -238,7 +237,7 @@ def main() -> None:
         print(f"{name} …", flush=True)
         started = time.monotonic()
         run = importlib.import_module(name).run
-        results[name] = run(turns.REHEARSAL, REHEARSAL_SCALE) if arguments.rehearse else run()
+        results[name] = run(turns.REHEARSAL, turns.REHEARSAL_SCALE) if arguments.rehearse else run()
         results["ours_over_kafka"] = ours_over_kafka(results)
         write(results, arguments.out)
         print(f"  {time.monotonic() - started:.0f} s", flush=True)

@@ -9,6 +9,8 @@ round by round, each as often first as last, so that a slow minute of the machin
 
 from __future__ import annotations
 
+import argparse
+import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +56,15 @@ class Plan:
 
 
 REHEARSAL = Plan(rounds=1, warm_up_s=0.0)
+REHEARSAL_SCALE = 0.02
+
+
+def measure_alone(run: Callable[..., dict[str, Any]], description: str | None) -> None:
+    """One benchmark as a program of its own."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rehearse", action="store_true", help="small and once: does everything work?")
+    arguments = parser.parse_args()
+    print(json.dumps(run(REHEARSAL, REHEARSAL_SCALE) if arguments.rehearse else run(), indent=2))
 
 
 def what_must_settle(costs: Mapping[str, float]) -> float:

@@ -81,7 +81,7 @@ def test_no_secret_is_shown(
             made = admin.create_delegation_token()
             admin.renew_delegation_token(made.hmac)
             watched.texts += [repr(made), repr(admin.describe_delegation_tokens()), repr(admin.settings)]
-            admin.set_password("carol", NEW_PASSWORD, ScramMechanism.SHA_512)
+            admin.set_password("carol", NEW_PASSWORD, ScramMechanism.SCRAM_SHA_512)
             node = ConfigResource(ResourceType.BROKER, str(admin.describe_cluster().brokers[0].broker_id))
             admin.alter_config(node, {"ssl.truststore.password": STORE_PASSWORD})
             watched.texts.append(repr(admin.describe_config(node, with_synonyms=True, with_documentation=True)))

@@ -29,11 +29,7 @@ RESOURCES: Final = {
     "delegation_token": AclResourceType.DELEGATION_TOKEN,
     "user": AclResourceType.USER,
 }
-OPERATIONS: Final = {
-    operation.name.lower().replace("_", "-"): operation
-    for operation in AclOperation
-    if operation is not AclOperation.ANY
-}
+OPERATIONS: Final = {operation.name.lower().replace("_", "-"): operation for operation in sorted(rules.REAL_OPERATIONS)}
 # What a role may do with each kind of resource. READ and WRITE include DESCRIBE.
 ROLES: Final[Mapping[str, Mapping[AclResourceType, tuple[AclOperation, ...]]]] = {
     "producer": {
@@ -44,7 +40,7 @@ ROLES: Final[Mapping[str, Mapping[AclResourceType, tuple[AclOperation, ...]]]] =
         AclResourceType.TOPIC: (AclOperation.READ,),
         AclResourceType.GROUP: (AclOperation.READ,),
     },
-    "admin": {each: (AclOperation.ALL,) for each in AclResourceType if each is not AclResourceType.ANY},
+    "admin": dict.fromkeys(sorted(rules.REAL_RESOURCES), (AclOperation.ALL,)),
 }
 # What a role is nothing without.
 REQUIRED: Final = {
@@ -183,7 +179,7 @@ def _add_filter_arguments(parser: argparse.ArgumentParser) -> None:
     _add_resource_arguments(parser)
     parser.add_argument(
         "--pattern",
-        choices=[each.name.lower() for each in PatternType],
+        choices=[each.name.lower() for each in PatternType if each is not PatternType.UNKNOWN],
         default="any",
         help="how rules name the resource: exactly (literal), by the beginning (prefixed), or either (any); match: all "
         "that apply to a resource of that name (default: any)",
@@ -278,13 +274,7 @@ def _check(options: argparse.Namespace) -> ExitCode:
         found = [_as_rule(acl) for acl in await admin.describe_acls()]
         settings = await _authorizer_settings(admin)
         authorizer = Authorizer(found, settings.super_users, allows_unnamed=settings.allows_unnamed)
-        verdict = authorizer.decide(
-            principal,
-            options.host,
-            rules.Operation(operation),
-            rules.Resource(resource.type),
-            resource.name,
-        )
+        verdict = authorizer.decide(principal, options.host, operation, resource.type, resource.name)
         _show_verdict(verdict, principal, resource, options)
         return ExitCode.OK if verdict.is_allowed else ExitCode.REFUSED
 
@@ -322,13 +312,13 @@ def _parse_resource(text: str) -> Named:
 
 def _as_rule(acl: Acl) -> rules.Acl:
     return rules.Acl(
-        rules.Resource(acl.resource_type),
+        acl.resource_type,
         acl.resource_name,
-        rules.Pattern(acl.pattern_type),
+        acl.pattern_type,
         acl.principal,
         acl.host,
-        rules.Operation(acl.operation),
-        rules.Permission(acl.permission),
+        acl.operation,
+        acl.permission,
     )
 
 

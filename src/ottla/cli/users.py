@@ -16,12 +16,11 @@ from ottla.cli.render import Json, json_line
 from ottla.cli.table import print_table
 from ottla.cli.terminal import warn
 from ottla.client.admin.admin import Admin
-from ottla.client.admin.users import ITERATIONS_DEFAULT, ScramCredential, ScramMechanism
+from ottla.client.admin.users import ITERATIONS_DEFAULT, ScramCredential
 from ottla.errors import ApiError, ErrorCode
+from ottla.security.scram import BY_SASL_NAME, ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism
 
-MECHANISMS: Final = {f"SCRAM-{mechanism.name.replace('_', '-')}": mechanism for mechanism in ScramMechanism}
-MECHANISM_DEFAULT: Final = "SCRAM-SHA-512"
-ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16_384  # what brokers accept
+MECHANISM_DEFAULT: Final = ScramMechanism.SCRAM_SHA_512.sasl_name
 STANDARD_INPUT: Final = "-"
 
 
@@ -40,7 +39,7 @@ def _add_password_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mechanism",
         action="append",
-        choices=list(MECHANISMS),
+        choices=list(BY_SASL_NAME),
         default=[],
         help=f"by which the user logs in; can be repeated (default: {MECHANISM_DEFAULT})",
     )
@@ -121,7 +120,7 @@ def _alter(options: argparse.Namespace) -> ExitCode:
 
 def _set_password(options: argparse.Namespace, *, is_new: bool) -> ExitCode:
     password = _read_password(options)
-    mechanisms = [MECHANISMS[name] for name in dict.fromkeys(options.mechanism or [MECHANISM_DEFAULT])]
+    mechanisms = [BY_SASL_NAME[name] for name in dict.fromkeys(options.mechanism or [MECHANISM_DEFAULT])]
 
     async def work(admin: Admin) -> ExitCode:
         known = await _credentials(admin, options.name)
@@ -221,7 +220,7 @@ def _show(users: Mapping[str, tuple[ScramCredential, ...]], options: argparse.Na
 
 
 def _mechanism_name(credential: ScramCredential) -> str:
-    return next(name for name, mechanism in MECHANISMS.items() if mechanism is credential.mechanism)
+    return credential.mechanism.sasl_name
 
 
 COMMAND: Final = command_group(

@@ -167,7 +167,7 @@ ADMIN_CALLS: dict[str, tuple[Any, ...]] = {
     "alter_client_quotas": ({QuotaEntity(user="u"): {"producer_byte_rate": 1.0}},),
     "describe_user_scram_credentials": (),
     "set_password": ("u", "p"),
-    "delete_password": ("u", ScramMechanism.SHA_256),
+    "delete_password": ("u", ScramMechanism.SCRAM_SHA_256),
     "alter_user_scram_credentials": ([],),
     "create_delegation_token": (),
     "renew_delegation_token": (b"h",),

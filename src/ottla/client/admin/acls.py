@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 
 from ottla.client.admin.calls import AdminCalls, only
 from ottla.client.retrying import error_of, raise_if
@@ -19,55 +18,14 @@ from ottla.protocol.messages.acls import (
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
+from ottla.security.acls import Operation, Pattern, Permission, Resource
 
-
-class AclResourceType(IntEnum):
-    """What a rule is about, in Kafka's numbers; ANY is for filters."""
-
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-class PatternType(IntEnum):
-    """How a rule names its resource. ANY and MATCH are for filters: all kinds, and all that apply to a name."""
-
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-
-class AclOperation(IntEnum):
-    """What may be done, in Kafka's numbers; ANY is for filters."""
-
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
-
-
-class AclPermission(IntEnum):
-    """ANY is for filters."""
-
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
+# What a rule is about, how it names that, what may be done, and whether it may. ANY is for filters, and so is MATCH:
+# all patterns that apply to a name.
+AclResourceType = Resource
+PatternType = Pattern
+AclOperation = Operation
+AclPermission = Permission
 
 
 @dataclass(frozen=True, slots=True)

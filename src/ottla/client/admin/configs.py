@@ -9,6 +9,7 @@ from typing import Self
 
 from ottla.client.admin.calls import AdminCalls, only
 from ottla.client.retrying import Deadline, error_of, raise_if
+from ottla.config.dynamic import AlterOperation, ConfigResourceType
 from ottla.errors import ApiError
 from ottla.protocol.messages.configs import (
     AlterConfigsResourceResponse,
@@ -24,15 +25,8 @@ from ottla.protocol.messages.configs import (
     ListConfigResourcesResponse,
 )
 
-
-class ResourceType(IntEnum):
-    """What may have settings, in Kafka's numbers."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
+ResourceType = ConfigResourceType
+ConfigOperation = AlterOperation
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +100,6 @@ class ConfigEntry:
     is_sensitive: bool
     synonyms: tuple[ConfigSynonym, ...]
     documentation: str | None
-
-
-class ConfigOperation(IntEnum):
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 @dataclass(frozen=True, slots=True)

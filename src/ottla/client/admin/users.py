@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Final
 
 from ottla.client.admin.calls import AdminCalls, only
@@ -33,19 +31,12 @@ from ottla.protocol.messages.tokens import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
+from ottla.security.scram import ITERATIONS_MIN, salted_password
+from ottla.security.scram import ScramMechanism as ScramMechanism  # users import it from here
 
-ITERATIONS_DEFAULT: Final = 4096
+ITERATIONS_DEFAULT: Final = ITERATIONS_MIN
 SALT_BYTES: Final = 16
 DEFAULT_PERIOD_MS: Final = -1
-
-
-class ScramMechanism(IntEnum):
-    SHA_256 = 1
-    SHA_512 = 2
-
-    @property
-    def hash_name(self) -> str:
-        return self.name.lower().replace("_", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +53,12 @@ class NewScramCredential:
 
     user: str
     password: str = field(repr=False)
-    mechanism: ScramMechanism = ScramMechanism.SHA_256
+    mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_256
     iterations: int = ITERATIONS_DEFAULT
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(SALT_BYTES), repr=False)
 
     def salted_password(self) -> bytes:
-        return hashlib.pbkdf2_hmac(self.mechanism.hash_name, self.password.encode(), self.salt, self.iterations)
+        return salted_password(self.mechanism, self.password, self.salt, self.iterations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +107,7 @@ class UserCalls(AdminCalls):
         self,
         user: str,
         password: str,
-        mechanism: ScramMechanism = ScramMechanism.SHA_256,
+        mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_256,
         iterations: int = ITERATIONS_DEFAULT,
         *,
         timeout_s: float | None = None,

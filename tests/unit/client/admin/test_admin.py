@@ -673,7 +673,7 @@ def test_a_password_does_not_leave_the_client(network, ask):
     broker.scripts[AlterUserScramCredentialsRequest] = lambda request, version: AlterUserScramCredentialsResponse(
         results=[AlterUserScramCredentialsResult(user="alice")]
     )
-    ask(lambda admin: admin.set_password("alice", "secret", ScramMechanism.SHA_512))
+    ask(lambda admin: admin.set_password("alice", "secret", ScramMechanism.SCRAM_SHA_512))
     (sent,) = broker.requests(AlterUserScramCredentialsRequest)[0].upsertions
     assert (sent.name, sent.mechanism, sent.iterations) == ("alice", 2, 4096)
     assert len(sent.salt) == 16
