@@ -30,6 +30,7 @@ RESOURCES: Final = {
     "user": AclResourceType.USER,
 }
 OPERATIONS: Final = {operation.name.lower().replace("_", "-"): operation for operation in sorted(rules.REAL_OPERATIONS)}
+PATTERNS: Final = {each.name.lower(): each for each in PatternType if each is not PatternType.UNKNOWN}
 # What a role may do with each kind of resource. READ and WRITE include DESCRIBE.
 ROLES: Final[Mapping[str, Mapping[AclResourceType, tuple[AclOperation, ...]]]] = {
     "producer": {
@@ -179,7 +180,7 @@ def _add_filter_arguments(parser: argparse.ArgumentParser) -> None:
     _add_resource_arguments(parser)
     parser.add_argument(
         "--pattern",
-        choices=[each.name.lower() for each in PatternType if each is not PatternType.UNKNOWN],
+        choices=list(PATTERNS),
         default="any",
         help="how rules name the resource: exactly (literal), by the beginning (prefixed), or either (any); match: all "
         "that apply to a resource of that name (default: any)",
@@ -196,7 +197,7 @@ def _filters(options: argparse.Namespace) -> list[AclFilter]:
             AclOperation.ANY if options.operation is None else _operation(options.operation),
             AclPermission.ANY,
             options.host,
-            PatternType[options.pattern.upper()],
+            PATTERNS[options.pattern],
         )
         for each in named
     ]

@@ -1,0 +1,1 @@
+"""Our consumer against a broker that runs."""

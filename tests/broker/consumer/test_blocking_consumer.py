@@ -1,0 +1,148 @@
+"""The consumer without a loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from ottla.client.consumer.blocking import Consumer as BlockingConsumer
+from ottla.client.consumer.errors import WakeupError
+from ottla.client.errors import ClosedError, ConcurrentUseError
+from ottla.client.values import ConsumerRecord, OffsetAndMetadata
+from ottla.ids import TopicPartition
+from ottla.testing.broker import Broker
+from ottla.testing.waiting import WAIT_S
+
+from .scene import PROTOCOLS, Topic, settings_of
+
+
+def blocking(broker: Broker, *topics: str, **settings: Any) -> BlockingConsumer[Any, Any]:
+    return BlockingConsumer(*topics, **{**settings_of(broker), **settings})
+
+
+def test_the_blocking_consumer_reads_commits_and_seeks(broker: Broker, topic_of: Topic, group: str) -> None:
+    topic = topic_of(30)
+    partition = TopicPartition(topic, 0)
+    with blocking(broker, topic, group_id=group) as consumer:
+        for record in consumer:
+            if record.offset == 9:
+                break
+        consumer.commit()
+        assert consumer.committed([partition])[partition] == OffsetAndMetadata(10, leader_epoch=0)
+        assert consumer.position(partition) == 10
+        assert len(consumer.poll(WAIT_S, max_records=5)[partition]) == 5
+        consumer.seek(partition, 2)
+        assert next(iter(consumer)).offset == 2
+        assert consumer.lag(partition) == 27
+        assert "ottla-consumer" in {thread.name for thread in threading.enumerate()}
+        assert consumer.assignment() == {partition}
+        assert consumer.end_offsets([partition]) == {partition: 30}
+    with pytest.raises(ClosedError):
+        consumer.poll(0)
+    assert "ottla-consumer" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_listeners_of_the_blocking_consumer_run_in_the_callers_thread_and_may_use_it(
+    broker: Broker, topic_of: Topic, group: str
+) -> None:
+    topic = topic_of(5)
+    partition = TopicPartition(topic, 0)
+    heard: list[tuple[str, threading.Thread]] = []
+    with blocking(broker, group_id=group, enable_auto_commit=False) as consumer:
+
+        def assigned(partitions: Collection[TopicPartition]) -> None:
+            heard.append(("assigned", threading.current_thread()))
+            for each in partitions:
+                consumer.seek(each, 3)
+
+        def revoked(partitions: Collection[TopicPartition]) -> None:
+            heard.append(("revoked", threading.current_thread()))
+            consumer.commit({partition: 5})
+
+        consumer.subscribe([topic], on_assigned=assigned, on_revoked=revoked)
+        assert [record.offset for record in consumer.poll(WAIT_S)[partition]] == [3, 4]
+        consumer.commit_async({partition: 4}, lambda offsets, error: heard.append(("done", threading.current_thread())))
+        consumer.commit({partition: 4})
+        consumer.unsubscribe()
+        assert consumer.committed([partition])[partition] == OffsetAndMetadata(5)
+    me = threading.current_thread()
+    assert heard == [("assigned", me), ("done", me), ("revoked", me)]
+
+
+def test_another_thread_may_wake_the_blocking_consumer_and_nothing_else(
+    broker: Broker, topic_of: Topic, group: str
+) -> None:
+    topic = topic_of(1)
+    with blocking(broker, group_id=group) as consumer:
+
+        def elsewhere() -> None:
+            with pytest.raises(ConcurrentUseError, match="another thread"):
+                consumer.poll(0)
+            consumer.wakeup()
+
+        def in_the_middle_of_a_poll(partitions: object) -> None:
+            other = threading.Thread(target=elsewhere)
+            other.start()
+            other.join()
+
+        consumer.subscribe([topic], on_assigned=in_the_middle_of_a_poll)
+        with pytest.raises(WakeupError):
+            consumer.poll(WAIT_S, max_records=0)
+        assert len(consumer.take(WAIT_S)) == 1
+
+
+def test_the_blocking_consumer_processes_in_threads(broker: Broker, topic_of: Topic, group: str) -> None:
+    topic = topic_of(20)
+    handled: list[int] = []
+    with blocking(broker, topic, group_id=group) as consumer:
+
+        def handle(record: ConsumerRecord[Any, Any]) -> None:
+            handled.append(record.offset)
+            if len(handled) == 20:
+                consumer.wakeup()
+
+        consumer.process(handle, concurrency=4)
+        assert sorted(handled) == list(range(20))
+        partition = TopicPartition(topic, 0)
+        assert consumer.committed([partition])[partition] == OffsetAndMetadata(20, leader_epoch=0)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_numbers_tell_what_was_read_and_how_the_group_does(
+    broker: Broker, topic_of: Topic, group: str, protocol: str
+) -> None:
+    class Reporter:
+        events: list[str] = []  # noqa: RUF012
+
+        def init(self, metrics: Any) -> None:
+            self.events.append("init")
+
+        def close(self) -> None:
+            self.events.append("close")
+
+    topic = topic_of(20, 10)
+    with BlockingConsumer(
+        topic,
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id=group,
+        group_protocol=protocol,
+        auto_offset_reset="earliest",
+        metric_reporters=[Reporter()],
+    ) as consumer:
+        seen = 0
+        while seen < 30:
+            seen += sum(map(len, consumer.poll().values()))
+        consumer.commit()
+        found = {each.name: value for each, value in consumer.metrics().items() if len(each.tags) == 1}
+        assert found["records-consumed-total"] == 30
+        assert (found["records-lag-max"], found["records-lead-min"]) == (0, 10)
+        assert found["assigned-partitions"] == 2
+        assert found["rebalance-total"] >= 1
+        assert found["commit-total"] >= 1
+        assert found["fetch-latency-avg"] > 0
+        assert found["last-poll-seconds-ago"] >= 0
+        assert Reporter.events == ["init"]
+    assert Reporter.events == ["init", "close"]
