@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -172,6 +174,54 @@ def test_a_backup_that_was_damaged_is_not_restored_as_if_it_were_whole(
     assert not (tmp_path / "new" / "meta.properties").exists(), "a broker would serve it"
 
 
+@pytest.mark.parametrize("name", [".ottla-metadata/metadata.journal", "meta.properties", "orders-0/partition.metadata"])
+@pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "damaged"])
+def test_files_without_which_no_record_would_be_found_are_checked_too(
+    made: Path, tmp_path: Path, name: str, is_gone: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = made / "backup/0" / name
+    content = file.read_bytes()
+    try:
+        file.write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+        if is_gone:
+            file.unlink()
+        assert ottla("restore", made / "backup", "--check") == ExitCode.DAMAGED
+        assert ottla("restore", made / "backup", "--to", tmp_path / "new") == ExitCode.DAMAGED
+    finally:
+        file.write_bytes(content)
+    assert f"{name}: is {'missing' if is_gone else 'not what was backed up'}" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_file_with_the_name_of_a_partition_is_left_out_as_a_broker_does(made: Path, tmp_path: Path) -> None:
+    stray = made / "data" / "notes-0"
+    stray.touch()
+    try:
+        assert ottla("backup", made / "data", "--to", tmp_path / "backup") == ExitCode.OK
+    finally:
+        stray.unlink()
+    assert not (tmp_path / "backup/0/notes-0").exists()
+
+
+def test_a_disk_that_is_full_is_named_and_leaves_nothing_that_looks_like_a_backup(made: Path, tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk."""
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({1 << 18}, {1 << 18})); "
+    program = f"{limited}import sys; from ottla.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    target = tmp_path / "new"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "restore", made / "backup", "--to", target],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == ExitCode.UNEXPECTED
+    assert done.stderr.endswith("cannot be written: File too large\n")
+    assert "Traceback" not in done.stderr
+    assert not (target / "meta.properties").exists(), "a broker would serve it"
+    assert ottla("restore", made / "backup", "--to", target) == ExitCode.USAGE, "it is not empty"
+
+
 def test_a_backup_that_was_interrupted_is_named(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "part" / "0").mkdir(parents=True)
     assert ottla("restore", tmp_path / "part", "--to", tmp_path / "new") == ExitCode.USAGE
@@ -198,6 +248,8 @@ def test_places_that_are_not_right_are_refused(made: Path, tmp_path: Path, capsy
         ("backup", full, "--to", empty): "is not a log directory of a broker",
         ("backup", tmp_path / "gone", "--to", empty): "is not a directory",
         ("backup", clustered, "--to", empty): "its replicas on other brokers are its backup",
+        ("backup", made / "data", "--to", made / "data" / "copy-0"): "is inside of",
+        ("backup", made / "data", made / "data/../data", "--to", empty): "a directory is named twice",
         ("restore", made / "backup", "--to", full): "is there and not empty",
         ("restore", made / "backup", "--to", empty, tmp_path / "more"): "is of 1 log directories, and 2 are named",
         ("restore", made / "backup"): "--to, or check the backup with --check",

@@ -11,7 +11,7 @@ import ottla
 from ottla.broker.broker import METADATA_DIRECTORY
 from ottla.broker.identity import Identity, read_identity
 from ottla.cli.backups import manifest
-from ottla.cli.backups.contents import Contents, contents_of
+from ottla.cli.backups.contents import Contents, Files, contents_of, files_of
 from ottla.cli.backups.copying import copy_checkpoints, copy_metadata, copy_partition, partitions_in
 from ottla.cli.backups.manifest import Manifest
 from ottla.disk import RealDisk
@@ -23,8 +23,10 @@ from ottla.storage.logs import LOCK_FILE
 
 def make(directories: Sequence[Path], target: Path, progress: Callable[[int], None]) -> Manifest:
     """A new backup below `target`, which is missing or empty. A broker that is stopped stays so until it is made."""
+    _require_different(directories)
     identity = _identity_of(directories)
     _require_empty(target)
+    _require_outside(target, directories)
     with _held(directories) as is_held:
         found: list[dict[str, Contents]] = []
         for number, directory in enumerate(directories):
@@ -48,6 +50,7 @@ def make(directories: Sequence[Path], target: Path, progress: Callable[[int], No
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         was_running=not is_held,
         directories=tuple(found),
+        files=tuple(files_of(target / str(number)) for number in range(len(directories))),
     )
     manifest.write(target, made)
     return made
@@ -56,8 +59,9 @@ def make(directories: Sequence[Path], target: Path, progress: Callable[[int], No
 def check(backup: Path) -> Manifest:
     """What the backup holds. CorruptFileError: it is not what was backed up."""
     expected = manifest.read(backup)
-    for number, contents in enumerate(expected.directories):
+    for number, (contents, files) in enumerate(zip(expected.directories, expected.files, strict=True)):
         _compare(backup / str(number), contents)
+        _compare_files(backup / str(number), files)
     return expected
 
 
@@ -69,8 +73,11 @@ def restore(backup: Path, directories: Sequence[Path], progress: Callable[[int],
             f"the backup is of {len(expected.directories)} log directories, and {len(directories)} are named: "
             "name as many, in the order of log.dirs"
         )
+    _require_different(directories)
     for directory in directories:
         _require_empty(directory)
+    for number, files in enumerate(expected.files):
+        _compare_files(backup / str(number), files)
     for number, (directory, contents) in enumerate(zip(directories, expected.directories, strict=True)):
         source = backup / str(number)
         directory.mkdir(parents=True, exist_ok=True)
@@ -93,6 +100,15 @@ def _compare(directory: Path, expected: dict[str, Contents]) -> None:
             raise CorruptFileError(str(directory / name), f"holds {found}, and the backup was made of {contents}")
 
 
+def _compare_files(directory: Path, expected: Files) -> None:
+    found = files_of(directory)
+    for name, checksum in expected.items():
+        if name not in found:
+            raise CorruptFileError(str(directory / name), "is missing in the backup")
+        if found[name] != checksum:
+            raise CorruptFileError(str(directory / name), "is not what was backed up: its checksum is another")
+
+
 def _identity_of(directories: Sequence[Path]) -> Identity:
     identities = []
     for directory in directories:
@@ -110,6 +126,17 @@ def _identity_of(directories: Sequence[Path]) -> Identity:
             "has its metadata in ZooKeeper, and its replicas on other brokers are its backup"
         )
     return identities[0]
+
+
+def _require_different(directories: Sequence[Path]) -> None:
+    if len({directory.resolve() for directory in directories}) < len(directories):
+        raise ConfigError("a directory is named twice: name each of log.dirs once")
+
+
+def _require_outside(target: Path, directories: Sequence[Path]) -> None:
+    for directory in directories:
+        if target.resolve().is_relative_to(directory.resolve()):
+            raise ConfigError(f"{target} is inside of {directory}, of which it would be a backup: name another place")
 
 
 def _require_empty(directory: Path) -> None:

@@ -1,7 +1,10 @@
-"""What readers see of a partition, as a checksum: its batches from the start of the log to the last whole one."""
+"""Checksums: of what readers see of a partition, its batches from the start of the log to the last whole one; and of the
+files beside the records, without which a broker would not find them: metadata, checkpoints, indexes.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +12,9 @@ from ottla.cli.inspection.segments import Gap, SegmentWalk
 from ottla.errors import CorruptFileError
 from ottla.records.codec import crc32c
 from ottla.storage.segment import LOG_SUFFIX
+
+Files = dict[str, int]  # path below a log directory → CRC-32C
+_PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +49,22 @@ def contents_of(directory: Path, start_offset: int) -> Contents:
             end_offset = header.end_offset
             batch_count += 1
     return Contents(start_offset, end_offset, batch_count, checksum)
+
+
+def files_of(directory: Path) -> Files:
+    """All files of a log directory but the segments, whose ends may be torn: `contents_of` is about them."""
+    found = {}
+    for place, _, names in os.walk(directory):
+        for name in names:
+            if not name.endswith(LOG_SUFFIX):
+                path = Path(place, name)
+                found[str(path.relative_to(directory))] = _checksum(path)
+    return found
+
+
+def _checksum(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            checksum = crc32c(piece, checksum)
+    return checksum

@@ -41,7 +41,11 @@ _STATE_FIRST: Final = ("__consumer_offsets", "__transaction_state")
 
 def partitions_in(directory: Path) -> Iterator[tuple[TopicPartition, Path]]:
     """The partitions of a log directory; those with the state of groups and transactions first."""
-    found = [(partition, path) for path in directory.iterdir() if (partition := partition_of(path.name)) is not None]
+    found = [
+        (partition, path)
+        for path in directory.iterdir()
+        if (partition := partition_of(path.name)) is not None and path.is_dir()
+    ]
     return iter(sorted(found, key=lambda one: (one[0].topic not in _STATE_FIRST, one[0])))
 
 
