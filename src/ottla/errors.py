@@ -192,6 +192,10 @@ class TooManyElementsError(ProtocolError):
     """A request has more elements than it may have."""
 
 
+class CannotEncodeError(ProtocolError):
+    """A value of a message of ours does not fit its field."""
+
+
 class ApiError(OttlaError):
     """An expected failure that becomes `code` in a reply."""
 

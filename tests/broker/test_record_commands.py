@@ -133,6 +133,24 @@ def test_an_offset_that_a_shorter_partition_does_not_have_stops_nothing(tool, fi
     assert "--from earliest" in nowhere.err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("consume", "--from", f"@{10**20}", "--exit"),
+        ("consume", "--from", f"-{10**20}w", "--exit"),
+        ("offsets", "get", "--at", f"@{10**20}"),
+        ("topics", "alter", "--partitions", 10**10),
+        ("topics", "describe", "\udcff"),
+    ],
+)
+def test_what_does_not_fit_the_protocol_is_refused_in_words(tool, filled, arguments):
+    at = 2 if arguments[0] in ("topics", "offsets") else 1
+    refused = tool(*arguments[:at], filled, *arguments[at:])
+    assert (refused.code, refused.out) == (ExitCode.USAGE, b"")
+    assert refused.err.endswith("; numbers have limits, and texts are UTF-8\n")
+    assert refused.err.count("\n") == 1
+
+
 def test_records_before_an_offset_to_come_are_left_out(broker, tool, filled):
     reading = started(broker, "consume", filled, "--from", 5, "--to", 7)
     with ottla.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:

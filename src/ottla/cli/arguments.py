@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ottla.cli.command import CommandError, ExitCode
@@ -73,6 +73,11 @@ def directory(text: str) -> Path:
                 raise argparse.ArgumentTypeError(f"{place} is not a directory")
             break
     return path
+
+
+def require_different(directories: Sequence[Path]) -> None:
+    if len({directory.resolve() for directory in directories}) < len(directories):
+        raise CommandError(ExitCode.USAGE, "a directory is named twice", "name each of log.dirs once")
 
 
 def _broker_id(text: str) -> int:

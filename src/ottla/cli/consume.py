@@ -62,12 +62,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"where to start in each partition: {PLACES_HELP} (default: latest; with --group, what it has committed)",
     )
     parser.add_argument(
-        "--to", dest="end", metavar="PLACE", help="end before this place in each partition, written like --from"
+        "--to",
+        dest="end",
+        metavar="PLACE",
+        help="end before this place in each partition, written like --from;"
+        " one that does not reach so far yet is waited for, unless --exit is given",
     )
     until = parser.add_mutually_exclusive_group()
     until.add_argument("--exit", action="store_true", help="end at what is the end of each partition now")
     until.add_argument(
-        "--follow", "-f", action="store_true", help="wait for new records; that is so unless --exit or --to is given"
+        "--follow", "-f", action="store_true", help="wait for new records; that is so unless --exit is given"
     )
     parser.add_argument("--max-messages", "-n", type=int, metavar="N", help="end after N records")
     parser.add_argument(

@@ -233,12 +233,16 @@ def _split(lines: Sequence[bytes], separator: bytes, noun: str) -> tuple[list[by
         if not found:
             raise BadLineError(
                 index,
-                f"it does not contain the separator {separator!r} after the {noun}",
+                f"it does not contain the separator {_shown(separator)} after the {noun}",
                 f"write the {noun}, the separator and the rest",
             )
         before.append(first)
         after.append(rest)
     return before, after
+
+
+def _shown(data: bytes) -> str:
+    return repr(data.decode("utf-8", "backslashreplace"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +257,7 @@ class JsonRecord:
 
 
 # What `ottla consume --json` writes and a record does not choose for itself.
+INT64_MAX: Final = 2**63 - 1
 _NOT_SENT: Final = ("topic", "offset")
 _JSON_FIELDS: Final = ("key", "value", "headers", "timestamp", "partition")
 
@@ -303,7 +308,7 @@ def _bytes_of(value: Json) -> bytes | None:
 
 
 def _number_of(name: str, value: Json) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT64_MAX):
         return value
     raise ValueError(f"{json.dumps(value)[:40]} is not a {name}")
 

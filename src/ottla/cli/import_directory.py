@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from ottla.cli.arguments import require_different
 from ottla.cli.command import Command, CommandError, ExitCode
 from ottla.cli.render import Json, count_text, json_line
 from ottla.cli.takeover import kafka_directory
@@ -42,6 +43,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
     for directory in options.directories:
         if not directory.is_dir():
             raise CommandError(ExitCode.NOT_FOUND, f"{directory} is not a directory")
+    require_different(options.directories)
     with _locked(options.directories):
         if is_unfinished(options.directories):
             finish(options.directories)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ottla.cli.command import CommandError, ExitCode
+from ottla.cli.parser import did_you_mean
 
 FILE_NAME: Final = "clusters.toml"
 BOOTSTRAP: Final = "bootstrap.servers"
@@ -44,8 +45,11 @@ class NamedClusters:
     def get(self, name: str) -> Mapping[str, str]:
         """The settings of a cluster; CommandError where there is none of this name."""
         if name not in self.clusters:
+            similar = did_you_mean(name, self.clusters)
             raise CommandError(
-                ExitCode.NOT_FOUND, f"there is no cluster {name} in {clusters_file()}", "`ottla cluster list` shows all"
+                ExitCode.NOT_FOUND,
+                f"there is no cluster {name} in {clusters_file()}{similar}",
+                "" if similar else "`ottla cluster list` shows all",
             )
         return self.clusters[name]
 
@@ -92,6 +96,8 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, list):
+            yield f"{prefix}{name}", ",".join(map(str, value))
         elif isinstance(value, bool):
             yield f"{prefix}{name}", str(value).lower()
         else:

@@ -31,12 +31,20 @@ class Parser(argparse.ArgumentParser):
             parser.reject(unknown[0])
         return options
 
+    def has_option(self, argument: str) -> bool:
+        """Whether an argument is an option here; options may be shortened."""
+        name = argument.partition("=")[0]
+        return any(option.startswith(name) for option in self._option_string_actions)
+
     def reject(self, argument: str) -> NoReturn:
         """Ends the program because of an argument that this command does not have."""
         if not argument.startswith("-"):
             self.error(f"unexpected argument: {argument!r}")
         name = argument.partition("=")[0]
-        self.error(f"unknown option: {name}{did_you_mean(name, self._option_string_actions)}")
+        # Without the dashes, which make all short options look alike.
+        options = {option.lstrip("-"): option for option in self._option_string_actions}
+        found = get_close_matches(name.lstrip("-"), options, n=1)
+        self.error(f"unknown option: {name}{_suggestion(options[found[0]]) if found else ''}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """As in argparse, with words of ours."""
@@ -54,4 +62,8 @@ class Parser(argparse.ArgumentParser):
 def did_you_mean(word: str, known: Iterable[str], before: str = "") -> str:
     """What to add to a message about a word that is not known; empty where nothing is like it."""
     found = get_close_matches(word, list(known), n=1)
-    return f"; did you mean `{before}{found[0]}`?" if found else ""
+    return _suggestion(f"{before}{found[0]}") if found else ""
+
+
+def _suggestion(text: str) -> str:
+    return f"; did you mean `{text}`?"

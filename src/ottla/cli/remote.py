@@ -20,7 +20,7 @@ from ottla.client.security import secure_connector
 from ottla.client.settings import AdminSettings
 from ottla.cluster.image import INTERNAL_TOPICS
 from ottla.config.properties import parse_properties
-from ottla.errors import ApiError, ConfigError, ErrorCode, OttlaError, RecordsError
+from ottla.errors import ApiError, CannotEncodeError, ConfigError, ErrorCode, OttlaError, RecordsError
 from ottla.net.client import (
     CannotConnectError,
     ClosedUnansweredError,
@@ -83,7 +83,7 @@ _HINTS: Final = {
 _HINTS_OF_COMMANDS: Final = {
     ("topics alter", ErrorCode.INVALID_PARTITIONS): "partitions can only be added",
     ("consume", ErrorCode.OFFSET_OUT_OF_RANGE): "use --from earliest, or one of these",
-    ("produce", ErrorCode.INVALID_RECORD): "a compacted topic needs keys: see --key-separator",
+    ("produce", ErrorCode.INVALID_RECORD): "give keys with --key-separator or --json-lines",
     ("produce", ErrorCode.INVALID_TOPIC_EXCEPTION): _TOPIC_NAMES,
     ("consume", ErrorCode.INVALID_TOPIC_EXCEPTION): _TOPIC_NAMES,
     ("topics describe", ErrorCode.INVALID_TOPIC_EXCEPTION): _TOPIC_NAMES,
@@ -181,13 +181,13 @@ def add_json_argument(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
     return value
-
-
-_seconds.__name__ = "number of seconds"  # argparse names it when it complains
 
 
 def run(options: argparse.Namespace, work: Callable[[Admin], Awaitable[ExitCode]]) -> ExitCode:
@@ -207,6 +207,8 @@ def run(options: argparse.Namespace, work: Callable[[Admin], Awaitable[ExitCode]
         return asyncio.run(ended_by_signals(main()))
     except (ApiError, ConnectionFailedError) as error:
         raise command_error(error, options) from error
+    except CannotEncodeError as error:
+        raise CommandError(ExitCode.USAGE, str(error), "numbers have limits, and texts are UTF-8") from error
 
 
 def client_settings(options: argparse.Namespace) -> dict[str, object]:

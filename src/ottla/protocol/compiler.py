@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ottla.errors import ProtocolError, TooManyElementsError
+from ottla.errors import CannotEncodeError, ProtocolError, TooManyElementsError
 from ottla.protocol import wire
 from ottla.protocol.schema import REQUIRED, Field, MessageSchema, StructSchema, message_schema_of, schema_of
 from ottla.protocol.wire import BYTES, RECORDS, STRING, UUID16, Primitive
@@ -37,6 +37,7 @@ BYTES_SLICES = {STRING: "b[p:q].decode()", BYTES: "b[p:q]", RECORDS: "memoryview
 VIEW_SLICES = {STRING: "b[p:q].tobytes().decode()", BYTES: "b[p:q].tobytes()", RECORDS: "b[p:q]"}
 
 _HELPERS: dict[str, Any] = {
+    "CannotEncodeError": CannotEncodeError,
     "ProtocolError": ProtocolError,
     "TooManyElementsError": TooManyElementsError,
     "StructError": struct.error,
@@ -389,7 +390,7 @@ class _EncoderWriter(_Writer):
             # line.
             with self.block("except (StructError, AttributeError, TypeError, UnicodeEncodeError) as error:"):
                 prefix = f"{self.schema.name} v{self.version} cannot be encoded: "
-                self.emit(f"raise ProtocolError(f'{prefix}{{error}}') from error")
+                self.emit(f"raise CannotEncodeError(f'{prefix}{{error}}') from error")
         return "\n".join(self.lines) + "\n"
 
     def write_struct(self, schema: StructSchema, source: str, depth: int) -> None:

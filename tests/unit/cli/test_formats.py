@@ -102,8 +102,9 @@ def test_the_null_marker_is_null():
 
 def test_a_line_without_its_separator_is_named():
     with pytest.raises(BadLineError) as caught:
-        LineFormat(key_separator=b":").parse([b"a:b", b"ab"], 5)
+        LineFormat(key_separator=b":\xff").parse([b"a:\xffb", b"ab"], 5)
     assert caught.value.index == 1
+    assert "the separator ':\\\\xff' after the key" in str(caught.value)
 
 
 @given(
@@ -134,6 +135,7 @@ def test_what_consume_writes_as_json_produce_reads(key, value, headers, timestam
         b'{"headers": [["a"]]}',
         b'{"kye": "a"}',
         b'{"timestamp": "now"}',
+        b'{"timestamp": 9223372036854775808}',
         b'{"partition": -1}',
         b'{"partition": true}',
     ],

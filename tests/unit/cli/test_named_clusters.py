@@ -76,6 +76,18 @@ def test_names_may_be_written_without_quotes_by_hand():
     }
 
 
+def test_a_list_of_addresses_is_what_their_text_would_be():
+    write_clusters(NamedClusters())
+    clusters_file().write_text('[clusters.a]\n"bootstrap.servers" = ["b1:9092", "b2:9092"]')
+    assert read_clusters().get("a") == {"bootstrap.servers": "b1:9092,b2:9092"}
+
+
+def test_a_name_with_a_typo_gets_a_suggestion(ottla):
+    write_clusters(NamedClusters())
+    clusters_file().write_text('[clusters.production]\n"bootstrap.servers" = "b1:9092"')
+    assert ottla("cluster", "use", "prodution").err.endswith("; did you mean `production`?\n")
+
+
 def test_secrets_are_in_no_representation():
     assert "word" not in repr(NamedClusters({"production": PRODUCTION}))
     write_clusters(NamedClusters({"production": PRODUCTION}))

@@ -10,6 +10,7 @@ from pathlib import Path
 import ottla
 from ottla.broker.broker import METADATA_DIRECTORY
 from ottla.broker.identity import Identity, read_identity
+from ottla.cli.arguments import require_different
 from ottla.cli.backups import manifest
 from ottla.cli.backups.contents import Contents, Files, contents_of, files_of
 from ottla.cli.backups.copying import copy_checkpoints, copy_metadata, copy_partition, partitions_in
@@ -23,7 +24,7 @@ from ottla.storage.logs import LOCK_FILE
 
 def make(directories: Sequence[Path], target: Path, progress: Callable[[int], None]) -> Manifest:
     """A new backup below `target`, which is missing or empty. A broker that is stopped stays so until it is made."""
-    _require_different(directories)
+    require_different(directories)
     identity = _identity_of(directories)
     _require_empty(target)
     _require_outside(target, directories)
@@ -73,7 +74,7 @@ def restore(backup: Path, directories: Sequence[Path], progress: Callable[[int],
             f"the backup is of {len(expected.directories)} log directories, and {len(directories)} are named: "
             "name as many, in the order of log.dirs"
         )
-    _require_different(directories)
+    require_different(directories)
     for directory in directories:
         _require_empty(directory)
     for number, files in enumerate(expected.files):
@@ -126,11 +127,6 @@ def _identity_of(directories: Sequence[Path]) -> Identity:
             "has its metadata in ZooKeeper, and its replicas on other brokers are its backup"
         )
     return identities[0]
-
-
-def _require_different(directories: Sequence[Path]) -> None:
-    if len({directory.resolve() for directory in directories}) < len(directories):
-        raise ConfigError("a directory is named twice: name each of log.dirs once")
 
 
 def _require_outside(target: Path, directories: Sequence[Path]) -> None:

@@ -60,7 +60,7 @@ class FoundLog:
 
 
 def read(directories: Sequence[Path], zookeeper: str | None, *, with_default_settings: bool) -> KafkaDirectory:
-    """ConfigError where they are not those of one Kafka broker that was stopped."""
+    """ConfigError where they are not those of one Kafka broker."""
     owners = [owner_of(directory) for directory in directories]
     if (directories[0] / METADATA_DIRECTORY).exists():
         raise ConfigError(f"{directories[0]} is a directory of Ottla already: `ottla serve --data {directories[0]}`")
@@ -142,12 +142,12 @@ def _take_metadata(found: KafkaDirectory, log: MetadataLog, logs: Mapping[TopicP
                 behind.append(str(partition))
         found.topics[name] = (topic_id, partitions)
     for names, what in (
-        (elsewhere, "are on other brokers only: move them to this one first (kafka-reassign-partitions.sh)"),
-        (missing, "have no log in these directories: name all log.dirs of the broker"),
-        (behind, "are not in sync on this broker: wait until they are, or take the broker that leads them"),
+        (elsewhere, "on other brokers only; move to this one first (kafka-reassign-partitions.sh)"),
+        (missing, "not in these directories; name all log.dirs of the broker"),
+        (behind, "not in sync on this broker; wait until they are, or take the broker that leads them"),
     ):
         if names:
-            found.problems.append(f"{_some(names)} {what}")
+            found.problems.append(f"{what}: {_some(names)}")
     shared = sum(len(state.replicas) > 1 for _, partitions in found.topics.values() for state in partitions)
     if shared:
         found.notes.append(
@@ -155,7 +155,7 @@ def _take_metadata(found: KafkaDirectory, log: MetadataLog, logs: Mapping[TopicP
         )
     unknown = [str(partition) for partition in logs if partition not in known]
     if unknown:
-        found.notes.append(f"{_some(unknown)} are of no topic and will be set aside (…-stray)")
+        found.notes.append(f"logs of no topic, which will be set aside (…-stray): {_some(unknown)}")
     for what, count in sorted(log.left_out.items()):
         found.notes.append(f"{what} are not taken over ({count} records)")
     found.configs = {key: settings for key, settings in log.configs.items() if settings}
