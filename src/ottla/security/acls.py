@@ -180,7 +180,7 @@ def node_path(resource: Resource, pattern: Pattern, name: str) -> str:
 def change_node(resource: Resource, pattern: Pattern, name: str) -> tuple[str, bytes]:
     """Where brokers look for changes, and what stands there."""
     if pattern is Pattern.LITERAL:
-        return f"{LITERAL_CHANGES}/acl_changes_", f"{resource.node_name}:{name}".encode()
+        return f"{LITERAL_CHANGES}/acl_changes_", f"{resource.name}:{name}".encode()
     value = {"version": 1, "resourceType": resource.name, "name": name, "patternType": pattern.name}
     return f"{PREFIXED_CHANGES}/acl_changes_", json.dumps(value, separators=(",", ":")).encode()
 
