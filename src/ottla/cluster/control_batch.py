@@ -43,6 +43,7 @@ class ControlBatch:
     _stopped: dict[int, dict[TopicPartition, tuple[int, bool]]] = field(default_factory=dict)  # epoch, is it deleted?
     _metadata_to: set[int] = field(default_factory=set)
     _metadata_of: dict[TopicPartition, None] = field(default_factory=dict)
+    _concerns_all: bool = False  # whether every broker learns of what changed
 
     def lead_or_follow(self, brokers: Iterable[int], partition: TopicPartition, *, is_new: bool = False) -> None:
         """These brokers learn the state of a partition that they hold; the others learn of it as metadata."""
@@ -50,9 +51,10 @@ class ControlBatch:
             wanted = self._led_or_followed.setdefault(node_id, {})
             wanted[partition] = wanted.get(partition, False) or is_new
         self._metadata_of[partition] = None
+        self._concerns_all = True
 
     def update_metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
-        """These brokers learn who is alive; and these partitions."""
+        """These brokers learn who is alive, and of these partitions."""
         self._metadata_to.update(brokers)
         self._metadata_of.update(dict.fromkeys(partitions))
 
@@ -66,12 +68,12 @@ class ControlBatch:
         """By broker, in order. `listener_name`: the listener by which brokers reach each other."""
         requests: dict[int, list[ControlRequest]] = {}
         for node_id, partitions in self._led_or_followed.items():
-            if node_id in context.brokers and partitions:
+            held = {each: is_new for each, is_new in partitions.items() if _is_held(context, node_id, each)}
+            if node_id in context.brokers and held:
                 requests.setdefault(node_id, []).append(
-                    _leader_and_isr(context, context.brokers[node_id], partitions, listener_name)
+                    _leader_and_isr(context, context.brokers[node_id], held, listener_name)
                 )
-        # Metadata of partitions concerns everybody; without partitions, those who were named.
-        readers = set(context.brokers) if self._metadata_of else self._metadata_to & context.brokers.keys()
+        readers = set(context.brokers) if self._concerns_all else self._metadata_to & context.brokers.keys()
         if readers:
             topics = _metadata_of_topics(context, self._metadata_of)
             live = [_live_broker(broker) for broker in context.brokers.values()]
@@ -83,6 +85,11 @@ class ControlBatch:
             if node_id in context.brokers:
                 requests.setdefault(node_id, []).append(_stop_replica(context, context.brokers[node_id], stopped))
         return requests
+
+
+def _is_held(context: ControllerContext, node_id: int, partition: TopicPartition) -> bool:
+    """Not where a move has ended meanwhile, nor of a topic that goes: such replicas are stopped, never made again."""
+    return node_id in context.state(partition).replicas and partition.topic not in context.deleting
 
 
 def _leader_and_isr(
@@ -175,7 +182,11 @@ def _metadata_of_partition(
         isr=list(state.isr),
         zk_version=0 if is_going else state.version,
         replicas=list(state.replicas),
-        offline_replicas=[node for node in state.replicas if not context.is_replica_online(partition, node)],
+        offline_replicas=[
+            node
+            for node in state.replicas
+            if node in context.shutting_down or not context.is_replica_online(partition, node)
+        ],
     )
 
 

@@ -86,6 +86,11 @@ def remove_replica(state: PartitionState, node_id: int) -> PartitionState | None
     return _elected(state, leader, isr)
 
 
+def without_leader(state: PartitionState) -> PartitionState:
+    """Nobody leads any more: the topic is being deleted."""
+    return _elected(state, NO_LEADER, state.isr)
+
+
 def _first(replicas: Sequence[int], candidates: Collection[int]) -> int | None:
     """By the order of the assignment."""
     return next((node for node in replicas if node in candidates), None)

@@ -96,16 +96,15 @@ async def _brokers_joined(term: Term, peers: Peers, joined: Iterable[BrokerNode]
     # A broker must know who is alive before it is sent to follow one of them.
     term.batch.update_metadata(others)
     term.send()
+    # The newcomer knows nothing yet: every partition that has a state. The others know them.
     arrived = {broker.node_id for broker in joined}
-    term.batch.update_metadata(arrived)
+    term.batch.update_metadata(arrived, [partition for partition, _ in context.partitions()])
     term.send()
     held = [partition for partition, state in context.partitions() if arrived & set(state.replicas)]
     for partition in held:
         state = context.state(partition)
         if state.leader_epoch >= 0:
             term.batch.lead_or_follow(arrived & set(state.replicas), partition)
-    # The newcomer knows nothing yet: every partition that has a state.
-    term.batch.update_metadata(arrived, [partition for partition, _ in context.partitions()])
     term.send()
     await begin_partitions(term, held)
     await repair(term, held)
@@ -130,9 +129,9 @@ async def shut_down(term: Term, node_id: int, broker_epoch: int) -> list[TopicPa
         if len(context.state(partition).replicas) > 1 and partition.topic not in context.deleting
     ]
     led = [partition for partition in held if context.state(partition).leader == node_id]
+    followed = [partition for partition in held if context.state(partition).leader != node_id]
     await change(term, led, lambda partition, state, online: elect_without(state, context.shutting_down, online))
     term.send()
-    followed = [partition for partition in held if context.state(partition).leader != node_id]
     for partition in followed:
         term.batch.stop([node_id], partition, context.state(partition).leader_epoch, deletes=False)
     term.send()

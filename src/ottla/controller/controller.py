@@ -180,8 +180,12 @@ class Controller:
                 session = self._store.session
                 if session.state is SessionState.LOST or session.session_id != session_id or self._has_stood_down:
                     break
-                # Whatever wakes us, the term goes on unless the session is over or the node is somebody else's.
-                await _first_of(serving, wait_any((session.changed, self._changed), None))
+                seen = self._changed.count, session.changed.count
+                if not await self._has_office(session_id):
+                    logger.info("the node of the controller is not of broker %d any more", self._node_id)
+                    break
+                if (self._changed.count, session.changed.count) == seen:
+                    await _first_of(serving, wait_any((session.changed, self._changed), None))
         finally:
             active.end()
             serving.cancel()
@@ -195,6 +199,14 @@ class Controller:
             logger.error("the controller failed in epoch %d and resigns", context.epoch, exc_info=failure)
             await self.resign()
             await asyncio.sleep(FAILED_PAUSE_S)
+
+    async def _has_office(self, session_id: int) -> bool:
+        """Whether the node of the controller is still ours: operators delete it to have another broker elected."""
+        try:
+            node: Node | None = await self._store.get(nodes.CONTROLLER)
+        except StoreError:
+            return True  # as far as we know; every write is checked
+        return node is not None and node.owner == session_id
 
     async def stand_down(self, patience_s: float) -> None:
         """Has another broker be elected, if this one is the controller, and is not elected again.

@@ -1,8 +1,9 @@
 """Topics on their way out: marked in the store, taken out of the metadata, stopped and deleted on brokers, forgotten.
 
-Everything can be resumed from the mark alone. A topic waits while one of its replicas is offline: its records
-would come back with that replica, under a name that may be another topic's by then. A move in progress ends with the
-topic: replicas that are being added or removed are deleted as the others are.
+Everything can be resumed from the mark alone. A topic is gone for clients at once, and brokers that are there delete
+their replicas; it is forgotten when all have, for the records of one that is away would come back with it, under a name
+that may be another topic's by then. A move in progress ends with the topic: replicas that are being added or removed
+are deleted as the others are.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Iterable
 
 from ottla.cluster import nodes
 from ottla.cluster.control_batch import BEING_DELETED
+from ottla.cluster.image import NO_LEADER
+from ottla.cluster.leadership import without_leader
 from ottla.controller.term import Term
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
@@ -20,12 +23,18 @@ from ottla.store.api import Delete
 logger = logging.getLogger(__name__)
 
 
+Replica = tuple[int, TopicPartition]  # on which broker
+
+
 class Deletions:
-    """The deletions of one term. `_awaited`: for each topic, the replicas that are not reported as deleted."""
+    """The deletions of one term: for each topic the replicas that are not reported as deleted (`_awaited`), and those
+    among them whose brokers have been asked and have not answered (`_asked`).
+    """
 
     def __init__(self, term: Term) -> None:
         self._term = term
-        self._awaited: dict[str, set[tuple[int, TopicPartition]]] = {}
+        self._awaited: dict[str, set[Replica]] = {}
+        self._asked: dict[str, set[Replica]] = {}
 
     async def follow_marks(self) -> None:
         """Somebody wants topics deleted."""
@@ -43,36 +52,42 @@ class Deletions:
             context.deleting.add(name)
 
     async def resume(self) -> None:
-        """Goes on with the topics whose replicas are all online."""
-        for name in sorted(self._term.context.deleting - self._awaited.keys()):
-            if self._is_possible(name):
-                self._stop_everywhere(name)
+        """Begins with the topics that are to go, and goes on where a broker is back."""
+        deleting = self._term.context.deleting
+        for name in self._awaited.keys() - deleting:  # somebody removed the topic from the store by hand
+            del self._awaited[name], self._asked[name]
+        for name in sorted(deleting - self._awaited.keys()):
+            await self._begin(name)
+        for name in self._awaited:
+            self._ask(name)
         # A topic without partitions that anybody holds has nothing to wait for.
         for name in [name for name, awaited in self._awaited.items() if not awaited]:
             await self._forget(name)
 
-    def _is_possible(self, name: str) -> bool:
-        context = self._term.context
-        return all(
-            context.is_replica_online(TopicPartition(name, index), node)
-            for index, state in enumerate(context.topics[name].partitions)
-            for node in state.replicas
-        )
-
-    def _stop_everywhere(self, name: str) -> None:
-        """Out of the metadata first, so that nobody asks for it any more; then stopped, and then deleted."""
+    async def _begin(self, name: str) -> None:
+        """Out of the metadata first, so that nobody asks for it any more; and led by nobody."""
         term, context = self._term, self._term.context
-        states = dict(enumerate(context.topics[name].partitions))
-        partitions = [TopicPartition(name, index) for index in states]
-        term.batch.update_metadata(context.brokers, partitions)
+        states = {TopicPartition(name, index): state for index, state in enumerate(context.topics[name].partitions)}
+        self._awaited[name] = {(node, partition) for partition, state in states.items() for node in state.replicas}
+        self._asked[name] = set()
+        term.batch.update_metadata(context.brokers, states)
         term.send()
+        led = {partition: without_leader(state) for partition, state in states.items() if state.leader != NO_LEADER}
+        await term.write_states(led)
+
+    def _ask(self, name: str) -> None:
+        """Has the brokers that are there stop and then delete what they hold and were not asked for."""
+        term, context, asked = self._term, self._term.context, self._asked[name]
+        replicas = sorted(
+            (node, partition)
+            for node, partition in self._awaited[name] - asked
+            if context.is_replica_online(partition, node)
+        )
         for deletes in (False, True):
-            for partition in partitions:
-                term.batch.stop(context.state(partition).replicas, partition, BEING_DELETED, deletes=deletes)
+            for node, partition in replicas:
+                term.batch.stop([node], partition, BEING_DELETED, deletes=deletes)
             term.send()
-        self._awaited[name] = {
-            (node, TopicPartition(name, index)) for index, state in states.items() for node in state.replicas
-        }
+        asked.update(replicas)
 
     async def replicas_deleted(self, node_id: int, answers: Iterable[tuple[TopicPartition, ErrorCode]]) -> None:
         """A broker deleted replicas, or could not."""
@@ -81,10 +96,10 @@ class Deletions:
             awaited = self._awaited.get(partition.topic)
             if awaited is None:
                 continue
+            self._asked[partition.topic].discard((node_id, partition))
             if code != ErrorCode.NONE:
                 logger.warning("broker %d could not delete %s: %s", node_id, partition, code.name)
-                del self._awaited[partition.topic]  # tried again when something changes
-                continue
+                continue  # asked again when something changes
             awaited.discard((node_id, partition))
             if not awaited:
                 complete.append(partition.topic)
@@ -92,10 +107,9 @@ class Deletions:
             await self._forget(name)
 
     def broker_left(self, node_id: int) -> None:
-        """What it was to delete waits until it is back."""
-        for name, awaited in list(self._awaited.items()):
-            if any(node == node_id for node, _ in awaited):
-                del self._awaited[name]
+        """What it was asked to delete waits until it is back."""
+        for asked in self._asked.values():
+            asked.difference_update([replica for replica in asked if replica[0] == node_id])
 
     async def _forget(self, name: str) -> None:
         """From the leaves to the mark: whoever resumes finds the mark until nothing else is left."""
@@ -111,5 +125,6 @@ class Deletions:
         ):
             await term.write(Delete(path))
         self._awaited.pop(name, None)
+        self._asked.pop(name, None)
         term.context.forget_topic(name)
         logger.info("topic %s has been deleted", name)

@@ -79,8 +79,7 @@ class Term:
 
     def notify_replicas(self, partition: TopicPartition, *, is_new: bool = False, leaving: int | None = None) -> None:
         """Adds a partition's state to the batch: for its replicas except `leaving`, and as metadata for all brokers."""
-        replicas = self.context.state(partition).replicas
-        holders = [node for node in replicas if node in self.context.brokers and node != leaving]
+        holders = [node for node in self.context.online_replicas(partition) if node != leaving]
         self.batch.lead_or_follow(holders, partition, is_new=is_new)
 
     # -- reading -------------------------------------------------------------------------------------------------------

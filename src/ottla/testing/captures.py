@@ -37,12 +37,13 @@ class CapturedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What was seen while one thing happened. `created` and `changed` have the data of nodes afterwards."""
+    """What was seen while one thing happened: the data of nodes afterwards, and of those that changed also before."""
 
     number: int
     operation: str
     created: dict[str, str | None]
     changed: dict[str, str | None]
+    before: dict[str, tuple[str | None, int]]  # with the version
     deleted: list[str]
     transactions: list[dict[str, Any]]
     requests: list[CapturedRequest]
@@ -62,6 +63,11 @@ def captures() -> list[Capture]:
             entry["operation"],
             {path: node["data"] for path, node in entry["znodes"]["created"].items()},
             {path: node["after"] for path, node in entry["znodes"]["changed"].items()},
+            {
+                path: (node["before"], node["versionBefore"])
+                for path, node in entry["znodes"]["changed"].items()
+                if "versionBefore" in node  # else it went and came again
+            },
             entry["znodes"]["deleted"],
             entry["transactions"],
             [
