@@ -27,13 +27,20 @@ from ottla.protocol.messages.acls import (
     DeleteAclsRequest,
     DescribeAclsRequest,
 )
+from ottla.protocol.messages.group_offsets import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from ottla.protocol.messages.groups import DescribeGroupsRequest
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.protocol.messages.quotas import DescribeClientQuotasRequest
 from ottla.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.wire import ZERO_UUID
 from ottla.security.quotas import entity_of
 from ottla.testing.broker import Broker
+from ottla.testing.large_arrays import large_requests
 from ottla.testing.largest_requests import ROWS, WIDE, Row, Size, Stage
 from ottla.testing.raw_client import ConnectionEnded, RawClient
 from ottla.testing.raw_groups import commit
@@ -85,6 +92,82 @@ def test_no_turn_is_long_while_a_large_request_is_served(scene: Scene, row: Row)
                 is_answered = True
         assert scene.meter.longest_s < TURN_CPU_S_MAX, f"{names} names: {scene.meter}"
         names //= 2
+
+
+# What was found by `test_no_turn_is_long_whichever_array_is_large`, which takes many minutes for all of them.
+FOUND = [
+    (0, 13, "topic_data"),
+    (2, 11, "topics"),
+    (9, 0, "topics.partition_indexes"),
+    (9, 5, "topics"),
+    (9, 10, "groups.topics.partition_indexes"),
+    (24, 3, "v3_and_below_topics.partitions"),
+    (27, 1, "markers"),
+    (28, 3, "topics.partitions"),
+    (32, 4, "resources"),
+]
+WITH_ACLS = {**SETTINGS, "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
+
+
+def check_turns(broker: Broker, meter: TurnMeter, title: str, request: Any, version: int) -> None:
+    with RawClient(broker.bootstrap_servers) as client:
+        meter.reset()
+        with contextlib.suppress(ConnectionEnded):
+            client.ask(request, version)
+    assert meter.longest_s < TURN_CPU_S_MAX, f"{title}: {meter}"
+
+
+def large_requests_of(key: int, version: int) -> Iterator[tuple[str, Any]]:
+    served = HANDLERS[key]
+    return large_requests(served.api, version, min(served.elements_max, 50_000) - 10)
+
+
+@pytest.mark.parametrize(("key", "version", "path"), FOUND)
+def test_no_turn_is_long_while_one_array_is_large(scene: Scene, key: int, version: int, path: str) -> None:
+    for title, request in large_requests_of(key, version):
+        if f": {path}, " in title:
+            check_turns(scene.broker, scene.meter, title, request, version)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("settings", [SETTINGS, WITH_ACLS], ids=["without ACLs", "with ACLs"])
+def test_no_turn_is_long_whichever_array_is_large(settings: dict[str, str]) -> None:
+    with TurnMeter() as meter, Broker(settings) as broker:
+        for key, served in HANDLERS.items():
+            versions = served.api.versions
+            for version in sorted({versions.first, versions.last}):
+                for title, request in large_requests_of(key, version):
+                    check_turns(broker, meter, title, request, version)
+
+
+def test_no_turn_is_long_while_very_many_names_are_refused() -> None:
+    """Of topics of which whoever asks may see none, and some; and answers that refuse all of a request."""
+    settings = {**WITH_ACLS, "allow.everyone.if.no.acl.found": "true"}
+    hidden = AclCreation(
+        resource_type=2,
+        resource_pattern_type=4,
+        resource_name="hidden",
+        principal="User:alice",
+        host="*",
+        operation=2,
+        permission_type=3,
+    )
+    names = [f"{'hidden' if number % 2 else 'seen'}{number}" for number in range(40_000)]
+    wanted = [OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in names]
+    odd_fetch = next(request for title, request in large_requests_of(1, 12) if ": topics, different" in title)
+    odd_fetch.isolation_level = 7
+    requests: list[tuple[Any, int]] = [
+        (OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="one", topics=wanted)]), 8),
+        (MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names]), 9),
+        (MetadataRequest(topics=[MetadataRequestTopic(name=None)] * len(names)), 10),
+        (odd_fetch, 12),
+    ]
+    with TurnMeter() as meter, Broker(settings) as broker:
+        with RawClient(broker.bootstrap_servers) as client:
+            find_coordinator(client, "one", 0)
+            assert not client.ask(CreateAclsRequest(creations=[hidden]), 3).results[0].error_code
+        for request, version in requests:
+            check_turns(broker, meter, type(request).__name__, request, version)
 
 
 @pytest.mark.parametrize("title", ["CreateAcls", "DeleteAcls", "DescribeUserScramCredentials"])

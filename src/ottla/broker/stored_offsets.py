@@ -19,6 +19,7 @@ from ottla.protocol.messages.group_offsets import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from ottla.runtime.turns import Turns
 from ottla.store.api import Store, StoreError
 from ottla.store.recipes import put_or_create
 
@@ -45,12 +46,14 @@ async def commit_to_store(store: Store, request: OffsetCommitRequest, metadata_b
     return OffsetCommitResponse(topics=topics)
 
 
-async def fetch_from_store(store: Store, image: ClusterImage, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def fetch_from_store(
+    store: Store, image: ClusterImage, request: OffsetFetchRequest, turns: Turns
+) -> OffsetFetchResponse:
     """Reads each offset from its node; one that was never committed is an unknown partition, as it was then."""
     topics = []
-    for topic in request.topics or ():
+    async for topic in turns.over(request.topics or ()):
         answers = []
-        for index in topic.partition_indexes:
+        async for index in turns.over(topic.partition_indexes):
             node = None
             if 0 <= index < partition_count(image, topic.name):
                 node = await store.get(nodes.consumer_offset_path(request.group_id, topic.name, index))

@@ -316,6 +316,9 @@ def _fetched_group(
             if count % STEP == 0:
                 yield
         topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+        count += 1  # one without partitions, too
+        if count % STEP == 0:
+            yield
     return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
 
 

@@ -20,6 +20,7 @@ from ottla.protocol.messages.transactions import (
     AddPartitionsToTxnTransaction,
 )
 from ottla.runtime.stepping import all_of
+from ottla.runtime.turns import STEP, Steps
 from ottla.transactions.coordinator import TransactionShard
 from ottla.transactions.state import FIRST_VERSION_WITH_BUMPS, ProducerIdAndEpoch
 
@@ -37,7 +38,8 @@ Codes = Mapping[TopicPartition, ErrorCode]
 async def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: Context) -> AddPartitionsToTxnResponse:
     if context.version >= FIRST_BATCHED_VERSION:
         asked = (_add(broker, transaction, context.version) for transaction in request.transactions)
-        return _batched(request, await all_of(asked, broker.turns))
+        answers = await all_of(asked, broker.turns)
+        return await broker.turns.finish(_batched(request, answers))
     transaction = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
@@ -45,12 +47,13 @@ async def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: Co
         topics=request.v3_and_below_topics,
     )
     codes = await _add(broker, transaction, context.version)
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(transaction.topics, codes))
+    results = await broker.turns.finish(_results(transaction.topics, codes))
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
 async def _add(broker: Broker, transaction: AddPartitionsToTxnTransaction, version: int) -> Codes:
     """A code for each partition; all of them are added or none."""
-    partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+    partitions = await broker.turns.finish(_partitions(transaction.topics))
     refused = dict.fromkeys(unknown_partitions(broker.image, partitions), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if version < FIRST_BATCHED_VERSION:  # a client's: brokers add the offsets of a transaction's group
         internal = [name for name in partitions if name.topic in INTERNAL_TOPICS]
@@ -75,27 +78,32 @@ async def _add(broker: Broker, transaction: AddPartitionsToTxnTransaction, versi
     return dict.fromkeys(partitions, ErrorCode.NONE) if codes is None else codes
 
 
-def _results(topics: list[AddPartitionsToTxnTopic], codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
-                )
-                for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+def _partitions(topics: list[AddPartitionsToTxnTopic]) -> Steps[list[TopicPartition]]:
+    partitions: list[TopicPartition] = []
+    for topic in topics:
+        partitions += [TopicPartition(topic.name, index) for index in topic.partitions]
+        yield
+    return partitions
 
 
-def _batched(request: AddPartitionsToTxnRequest, answers: list[Codes]) -> AddPartitionsToTxnResponse:
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=_results(transaction.topics, codes)
-            )
-            for transaction, codes in zip(request.transactions, answers, strict=True)
-        ]
-    )
+def _results(topics: list[AddPartitionsToTxnTopic], codes: Codes) -> Steps[list[AddPartitionsToTxnTopicResult]]:
+    results = []
+    for topic in topics:
+        of_topic = []
+        for index in topic.partitions:
+            code = codes[TopicPartition(topic.name, index)]
+            of_topic.append(AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code))
+            if len(of_topic) % STEP == 0:
+                yield
+        results.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=of_topic))
+        yield
+    return results
+
+
+def _batched(request: AddPartitionsToTxnRequest, answers: list[Codes]) -> Steps[AddPartitionsToTxnResponse]:
+    results = []
+    for transaction, codes in zip(request.transactions, answers, strict=True):
+        topics = yield from _results(transaction.topics, codes)
+        results.append(AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=topics))
+        yield
+    return AddPartitionsToTxnResponse(results_by_transaction=results)

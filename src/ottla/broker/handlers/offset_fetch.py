@@ -36,7 +36,7 @@ NO_OFFSET = -1
 async def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
     version = context.version
     if version == 0:
-        return await fetch_from_store(broker.store, broker.image, request)
+        return await fetch_from_store(broker.store, broker.image, request, broker.turns)
     if version >= FIRST_BATCHED_VERSION:
         budget = ResponseBudget()
         if len(request.groups) == 1:
@@ -44,16 +44,14 @@ async def handle(broker: Broker, request: OffsetFetchRequest, context: Context) 
             return OffsetFetchResponse(groups=[only])
         asked = (_fetch_within(budget, broker, group, request.require_stable, version) for group in request.groups)
         return OffsetFetchResponse(groups=await all_of(asked, broker.turns))
-    wanted = (
-        None
-        if request.topics is None
-        else [
+    group = OffsetFetchRequestGroup(group_id=request.group_id, topics=None)
+    if request.topics is not None:
+        group.topics = [
             OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
-            for topic in request.topics
+            async for topic in broker.turns.over(request.topics)
         ]
-    )
-    group = OffsetFetchRequestGroup(group_id=request.group_id, topics=wanted)
-    return _of_one_group(group, version, await _fetch(broker, group, request.require_stable, version))
+    fetched = await _fetch(broker, group, request.require_stable, version)
+    return await broker.turns.finish(_of_one_group(group, version, fetched))
 
 
 async def _fetch_within(
@@ -98,7 +96,7 @@ def _name_topics(broker: Broker, group: OffsetFetchRequestGroup) -> Steps[list[O
             yield
         name = broker.image.names_by_id.get(topic.topic_id)
         if name is None:
-            partitions = [_without_offset(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
+            partitions = yield from _without_offsets(topic.partition_indexes, ErrorCode.UNKNOWN_TOPIC_ID)
             unknown.append(OffsetFetchResponseTopics(topic_id=topic.topic_id, partitions=partitions))
         else:
             topic.name = name
@@ -126,6 +124,15 @@ def _with_ids(
     return answer
 
 
+def _without_offsets(indexes: list[int], code: ErrorCode) -> Steps[list[OffsetFetchResponsePartitions]]:
+    partitions = []
+    for index in indexes:
+        partitions.append(_without_offset(index, code))
+        if len(partitions) % STEP == 0:
+            yield
+    return partitions
+
+
 def _without_offset(index: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
     return OffsetFetchResponsePartitions(
         partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=code
@@ -134,33 +141,30 @@ def _without_offset(index: int, code: ErrorCode) -> OffsetFetchResponsePartition
 
 def _of_one_group(
     entry: OffsetFetchRequestGroup, version: int, answer: OffsetFetchResponseGroup
-) -> OffsetFetchResponse:
+) -> Steps[OffsetFetchResponse]:
     """The answer of the versions that ask for one group."""
     topics = answer.topics
     if answer.error_code and version < FIRST_ERROR_VERSION:
-        topics = [
-            OffsetFetchResponseTopics(
-                name=topic.name,
-                partitions=[_without_offset(index, ErrorCode(answer.error_code)) for index in topic.partition_indexes],
+        topics = []
+        for asked in entry.topics or ():
+            failed = yield from _without_offsets(asked.partition_indexes, ErrorCode(answer.error_code))
+            topics.append(OffsetFetchResponseTopics(name=asked.name, partitions=failed))
+            yield
+    found = []
+    for topic in topics:
+        partitions = []
+        for each in topic.partitions:
+            partitions.append(
+                OffsetFetchResponsePartition(
+                    partition_index=each.partition_index,
+                    committed_offset=each.committed_offset,
+                    committed_leader_epoch=each.committed_leader_epoch,
+                    metadata=each.metadata,
+                    error_code=each.error_code,
+                )
             )
-            for topic in entry.topics or ()
-        ]
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=each.partition_index,
-                        committed_offset=each.committed_offset,
-                        committed_leader_epoch=each.committed_leader_epoch,
-                        metadata=each.metadata,
-                        error_code=each.error_code,
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in topics
-        ],
-        error_code=answer.error_code,
-    )
+            if len(partitions) % STEP == 0:
+                yield
+        found.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+        yield
+    return OffsetFetchResponse(topics=found, error_code=answer.error_code)

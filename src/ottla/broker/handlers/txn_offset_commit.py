@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ottla.cluster.image import ClusterImage
 
 FIRST_ABORTABLE_VERSION = 4
+PARTITIONS_PER_STEP = 1000  # that are answered with an error
 FIRST_VERSION_2_VERSION = 5  # adds the partition of the offsets by itself
 
 
@@ -57,9 +58,9 @@ async def _commit(
 ) -> TxnOffsetCommitResponse:
     """Commits if the coordinator knows of the transaction, and no marker has ended it since."""
     if not request.group_id:
-        return _refused(request, ErrorCode.INVALID_GROUP_ID)
+        return await broker.turns.finish(_all_refused(request, ErrorCode.INVALID_GROUP_ID))
     if not request.transactional_id:
-        return _refused(request, ErrorCode.INVALID_REQUEST)
+        return await broker.turns.finish(_all_refused(request, ErrorCode.INVALID_REQUEST))
     adds = context.version >= FIRST_VERSION_2_VERSION
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     verification = None
@@ -75,10 +76,10 @@ async def _commit(
             verdicts = await broker.verifier.verify(request.transactional_id, producer, [name], adds=adds)
             code = code_for_writer(verdicts[name], knows_abortable=context.version >= FIRST_ABORTABLE_VERSION)
             if code:
-                return _refused(request, code)
+                return await broker.turns.finish(_all_refused(request, code))
             broker.replicas.find(*name).log.producers.check_verified(*producer, NO_SEQUENCE, verification)
     except ApiError as error:
-        return _refused(request, error.code)
+        return await broker.turns.finish(_all_refused(request, error.code))
     asked = _Asked(broker, context, image, name, verification)
     pieces = commits_in_pieces(request)
     if len(pieces) == 1:
@@ -135,7 +136,7 @@ def _take_unknown_out(
         count = partition_count(image, topic.name)
         missing = [one for one in topic.partitions if not 0 <= one.partition_index < count]
         if missing:
-            unknown.append(_failed(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            unknown.append((yield from _failed_in_steps(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
             topic.partitions = [one for one in topic.partitions if 0 <= one.partition_index < count]
         if topic.partitions:
             known.append(topic)
@@ -157,6 +158,24 @@ def _take_gone_out(
 
 def _refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(topics=[_failed(topic, topic.partitions, code) for topic in request.topics])
+
+
+def _all_refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> Steps[TxnOffsetCommitResponse]:
+    topics = []
+    for topic in request.topics:
+        topics.append((yield from _failed_in_steps(topic, topic.partitions, code)))
+        yield
+    return TxnOffsetCommitResponse(topics=topics)
+
+
+def _failed_in_steps(
+    topic: TxnOffsetCommitRequestTopic, partitions: list[TxnOffsetCommitRequestPartition], code: ErrorCode
+) -> Steps[TxnOffsetCommitResponseTopic]:
+    answer = _failed(topic, [], code)
+    for start in range(0, len(partitions), PARTITIONS_PER_STEP):
+        answer.partitions += _failed(topic, partitions[start : start + PARTITIONS_PER_STEP], code).partitions
+        yield
+    return answer
 
 
 def _failed(

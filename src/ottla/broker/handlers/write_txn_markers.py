@@ -67,5 +67,7 @@ def _written(
                 else:
                     written.append((pending, result))
             topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
+            yield
         response.markers.append(WritableTxnMarkerResult(producer_id=entry.producer_id, topics=topics))
+        yield
     return response
