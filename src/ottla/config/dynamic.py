@@ -225,9 +225,10 @@ class DynamicConfigs:
         """What the resource sets if just these hold (AlterConfigs); ApiError if they cannot."""
         given = {name: _given(name, text) for name, text in settings.items()}
         self._check_can_be_altered(resource)
-        if MIN_INSYNC_REPLICAS in settings:
-            _check_is_for_all(MIN_INSYNC_REPLICAS, resource)
-        return self._checked(resource, given, _table_of(resource))
+        table = _table_of(resource)
+        if MIN_INSYNC_REPLICAS in given:
+            _check_is_for_all(resource, table, given[MIN_INSYNC_REPLICAS])
+        return self._checked(resource, given, table)
 
     def incremental_alter(self, resource: ConfigScope, changes: Collection[SettingChange]) -> dict[str, str]:
         """What the resource sets after these changes (IncrementalAlterConfigs); ApiError if they cannot be made."""
@@ -243,7 +244,7 @@ class DynamicConfigs:
         changed = dict(self.overrides_of(resource))
         for change in changes:
             if change.name == MIN_INSYNC_REPLICAS:
-                _check_is_for_all(change.name, resource, is_removed=change.operation == AlterOperation.DELETE)
+                _check_is_for_all(resource, table, None if change.operation == AlterOperation.DELETE else change.value)
             if change.operation == AlterOperation.DELETE:
                 changed.pop(change.name, None)
             else:
@@ -513,11 +514,14 @@ def _parsed(setting: Setting, text: str, code: ErrorCode) -> Value:
         raise ApiError(code, str(error)) from None
 
 
-def _check_is_for_all(name: str, resource: ConfigScope, *, is_removed: bool = False) -> None:
-    """A setting on which all brokers must agree is set for all of them, and always is."""
-    if resource.type == ConfigResourceType.BROKER and (resource != DEFAULT_BROKER or is_removed):
-        reason = "is not removed" if is_removed else "is set for all brokers, not for one"
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"{name}: {reason}")
+def _check_is_for_all(resource: ConfigScope, table: Mapping[str, Setting], text: str | None) -> None:
+    """A setting on which all brokers must agree is set for all of them, and always is. `text`: None to remove it."""
+    if resource.type != ConfigResourceType.BROKER or (resource == DEFAULT_BROKER and text is not None):
+        return
+    if text is not None:
+        _parsed(table[MIN_INSYNC_REPLICAS], text, _refusal_code(resource))  # the value is looked at first
+    reason = "is not removed" if text is None else "is set for all brokers, not for one"
+    raise ApiError(ErrorCode.INVALID_CONFIG, f"{MIN_INSYNC_REPLICAS}: {reason}")
 
 
 def _check_is_dynamic(setting: Setting, resource: ConfigScope) -> None:

@@ -124,7 +124,7 @@ class Admission:
             view = memoryview(bytearray(view))
         if not len(view):
             raise RecordsError(ErrorCode.INVALID_RECORD, _ONE_BATCH)
-        view = _only_batch(view)
+        view = only_batch(view)
         if len(view) > self._bytes_max:
             raise _too_large(len(view), self._config)
         if len(view) > MAGIC_AT and view[MAGIC_AT] < MAGIC:
@@ -197,7 +197,7 @@ class Admission:
         return recompressed
 
 
-def _only_batch(view: memoryview) -> memoryview:
+def only_batch(view: memoryview) -> memoryview:
     """The batch of a request without the beginning of another behind it; a whole one is refused, and so is rubbish.
 
     Kafka sees a set of batches whose last one may be cut, and drops that one.

@@ -42,10 +42,10 @@ async def handle_create(
 ) -> CreateDelegationTokenResponse:
     requester = context.session.principal
     owner = requester
+    if request.owner_principal_name:
+        owner = f"{request.owner_principal_type or USER}:{request.owner_principal_name}"
     try:
         _check_connection(broker, context)
-        if request.owner_principal_name:
-            owner = f"{request.owner_principal_type or USER}:{request.owner_principal_name}"
         if owner != requester and not _may(context, Operation.CREATE_TOKENS, Resource.USER, owner):
             raise ApiError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
         if any(each.principal_type != USER for each in request.renewers):

@@ -57,4 +57,4 @@ def _refused(request: ListTransactionsRequest, code: ErrorCode) -> ListTransacti
 
 
 def _unknown(request: ListTransactionsRequest) -> list[str]:
-    return [title for title in request.state_filters if title not in STATES_BY_TITLE]
+    return list(dict.fromkeys(title for title in request.state_filters if title not in STATES_BY_TITLE))

@@ -33,12 +33,13 @@ from ottla.records.layout import (
     COMPRESSION_MASK,
     LEGACY_LENGTH_MIN,
     LENGTH_AT,
+    LENGTH_PREFIX,
     MAGIC,
     MAGIC_AT,
     Compression,
 )
 from ottla.runtime.turns import STEP, Pace, Steps, done_at_once
-from ottla.storage.admission import TakesLongError
+from ottla.storage.admission import TakesLongError, only_batch
 from ottla.storage.appended import Appended
 
 if TYPE_CHECKING:
@@ -253,6 +254,8 @@ def _checked_request(item: PartitionProduceData, version: int) -> Buffer:
             raise RecordsError(ErrorCode.INVALID_RECORD, f"Produce {version} carries batches of format 2 only")
         if version < FIRST_ZSTD_VERSION and records[ATTRIBUTES_AT + 1] & COMPRESSION_MASK == Compression.ZSTD:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} does not support zstd")
+        if LENGTH_PREFIX + _LENGTH.unpack_from(records, LENGTH_AT)[0] < len(records):
+            only_batch(memoryview(records))  # before anybody asks whose it is
     return records
 
 

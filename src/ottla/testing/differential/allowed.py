@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ottla.config.broker import BROKER_SETTINGS
 from ottla.errors import ErrorCode
 from ottla.protocol.schema import schema_of
 from ottla.records.layout import HEADER_BYTES, LENGTH_AT, LENGTH_PREFIX, MAGIC, MAGIC_AT
@@ -158,6 +159,12 @@ def _is_setting_of_what_is_not_served(case: Case) -> bool:
 def _is_setting_of_broker(case: Case) -> bool:
     is_of_broker = any(one.resource_type == BROKER for one in case.request.resources)
     return is_of_broker and "configs" in case.difference.path
+
+
+def _is_no_setting_of_broker(case: Case) -> bool:
+    changes = (change for one in case.request.resources if one.resource_type == BROKER for change in one.configs)
+    is_refused = (case.kafka, case.ours) == (ErrorCode.NONE, ErrorCode.INVALID_CONFIG)
+    return is_refused and any(change.name not in BROKER_SETTINGS for change in changes)
 
 
 ALLOWED: Final[tuple[Allowed, ...]] = (
@@ -327,6 +334,15 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
             lambda case: any(one.resource_type == BROKER_LOGGER for one in case.request.resources),
         )
         for api in ("AlterConfigs", "IncrementalAlterConfigs", "DescribeConfigs")
+    ),
+    *(
+        Allowed(
+            api,
+            "responses.error_code",
+            "what is no setting of a broker Kafka keeps for its plugins; here it is a mistake of whoever wrote it",
+            _is_no_setting_of_broker,
+        )
+        for api in ("AlterConfigs", "IncrementalAlterConfigs")
     ),
     *(
         Allowed(

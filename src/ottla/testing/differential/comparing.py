@@ -45,6 +45,7 @@ KEYS: Final = (
     "producer_id",
     "resource_type",
     "resource_name",
+    "user",
     "key",
     "api_key",
 )
