@@ -31,7 +31,7 @@ $(STAMP): $(SOURCES)
 	@touch $@
 
 # The archive of Java's classes is part of the set-up: it is made once and makes Spark start faster from then on.
-demo: $(STAMP) java ## Run the main job: events in topics, a pipeline on Spark, results in a table and topics, all counted
+demo: $(STAMP) java ## Run the main job: events in topics, a pipeline on Spark that is killed, a Delta table and topics, all counted
 	@$(BIN)/python -c "from ottla.spark.class_archive import find_or_make; find_or_make()"
 	$(BIN)/python examples/demo.py
 

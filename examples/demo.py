@@ -1,11 +1,13 @@
-"""The main job: a broker, a shop's orders and clicks, and a pipeline on Spark, checked to the last row.
+"""The main job: a broker, a shop's orders and clicks, and a pipeline on Spark that is killed on the way; all counted.
 
     python examples/demo.py [MINUTES]
 
-The pipeline is examples/pipeline.py as it stands. What goes in is half an hour of a shop's life, told fast: events in
-their order, some late, some too late, some broken. What must come out is counted while it goes in. The events come from
-confluent-kafka, which knows nothing of Ottla. Everything else happens in a temporary directory; a chart of the revenue
-stays in out/demo.
+The pipeline is examples/pipeline.py as it stands, in a process of its own: it decodes events, puts what cannot be
+decoded into a topic of dead letters, writes a Delta table and a topic exactly once, and shows its lag as consumer
+groups. What goes in is half an hour of a shop's life, told fast: events in their order, some late, some too late, some
+broken. In the middle of the day the pipeline is killed with SIGKILL, and another one goes on later. What must come out
+is counted while it goes in. The events come from confluent-kafka, which also reads the results and the lag, and knows
+nothing of Ottla. Everything happens in a temporary directory; a chart of the revenue and Spark's log stay in out/demo.
 """
 
 from __future__ import annotations
@@ -14,149 +16,201 @@ import json
 import logging
 import os
 import random
+import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pipeline
-from confluent_kafka import Consumer, Producer, TopicPartition
+from chart import draw
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from deltalake import DeltaTable
+from shop import CAMPAIGNS, COUNTRIES, OPENING, TICK_S, TOO_LATE_COUNT, Event, Shop
 from steps import check, step
 
-import ottla.spark
 from ottla.testing.broker import Broker
 
 SILENT = logging.getLogger("client")  # what the client logs about a broker that ends is expected
 SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False
 MINUTES = 30  # of the shop's time
-TICK_S = 10  # of the shop's time; each is sent and acknowledged before the next begins
-TICK_PAUSE_S = 0.1  # of ours
-CLICKS_PER_TICK, ORDERS_PER_TICK = 400, 100
-LATE_SHARE, LATE_MAX_S = 0.05, 90  # within the lateness that the pipeline allows
-TOO_LATE_COUNT = 250
-BROKEN_SHARE = 0.01
-USERS = 3000
-COUNTRIES = ("DE", "FR", "IT", "ES", "PL")
-CAMPAIGNS = ("spring", "newsletter", "search", "friends")
-JOIN_WINDOW = timedelta(minutes=5)
-OPENING = datetime(2025, 3, 1, 9, 0, tzinfo=UTC)
+TICK_PAUSE_S = 0.1  # of ours; a tick is sent and acknowledged before the next begins
+SHOW_S = 2.5
 PARTITIONS = 2
-WAIT_S = 100
+WAIT_S = 300  # which only a failure reaches
+INPUTS = {"revenue": ("orders",), "purchases": ("orders", "clicks"), "dead-letters": ("orders", "clicks")}
 CHART = os.path.join("out", "demo", "revenue.svg")
 SPARK_LOG = os.path.join("out", "demo", "spark.log")
 
-Purchase = tuple[str, str]  # an order and a click before it
+
+# -- the pipeline as others see it -------------------------------------------------------------------------------------
+
+
+class Driver:
+    """The process of the pipeline, which comes and goes."""
+
+    def __init__(self, servers: str, home: str) -> None:
+        self._command = [sys.executable, pipeline.__file__, servers, home]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        os.makedirs(os.path.dirname(SPARK_LOG), exist_ok=True)
+        with open(SPARK_LOG, "ab") as log:
+            # A session of its own: Java and the Python workers are killed with it.
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, start_new_session=True)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> str:
+        """The driver and everything that it has started, at once."""
+        assert self._process is not None, "start it first"
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        return "the pipeline is killed, with whatever it had begun"
+
+    def bring_back(self) -> str:
+        self.start()
+        return "another one starts, from the checkpoints"
+
+    def finish(self) -> None:
+        """Lets it do what there is to do."""
+        assert self._process is not None, "start it first"
+        self._process.terminate()
+        check(self._process.wait(WAIT_S) == 0, f"the pipeline ends well (see {SPARK_LOG})")
+
+    def close(self) -> None:
+        if self.is_running:
+            self.kill()
+
+
+class Lags:
+    """How far each query is behind, as any Kafka tool sees it: its committed offsets beside the ends of its topics."""
+
+    def __init__(self, servers: str) -> None:
+        self._consumers = {
+            query: Consumer({"bootstrap.servers": servers, "group.id": f"shop-{query}"}, logger=SILENT)
+            for query in pipeline.QUERIES
+        }
+
+    def now(self) -> dict[str, int]:
+        return {query: self._of(query, consumer) for query, consumer in self._consumers.items()}
+
+    def _of(self, query: str, consumer: Consumer) -> int:
+        places = [TopicPartition(topic, number) for topic in INPUTS[query] for number in range(PARTITIONS)]
+        ends = [consumer.get_watermark_offsets(place, WAIT_S)[1] for place in places]
+        committed = consumer.committed(places, WAIT_S)
+        return sum(end - max(place.offset, 0) for end, place in zip(ends, committed, strict=True))
+
+    def wait_until_none(self, driver: Driver) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while any((lags := self.now()).values()):
+            check(driver.is_running, f"the pipeline runs (see {SPARK_LOG})")
+            check(time.monotonic() < deadline, f"the pipeline catches up within {WAIT_S} s; it is behind by {lags}")
+            time.sleep(0.1)
+
+    def close(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.close()
+
+
+def shown(lags: Mapping[str, int]) -> str:
+    return "   ".join(f"{name} {count:>6,}" for name, count in lags.items())
+
+
+# -- the demo ----------------------------------------------------------------------------------------------------------
+
+
+Happening = Callable[[Driver], str]  # says what it did
+
+
+@dataclass(frozen=True)
+class Day:
+    """How long the shop is open, where its events go, and what happens at which share of the day."""
+
+    minutes: int
+    servers: str
+    replicas: int = 1
+    happenings: dict[float, Happening] = field(default_factory=dict)
+
+
+def run(day: Day, home: str) -> None:
+    with step("make topics") as notes:
+        names = ("orders", "clicks", "purchases", "dead-letters")
+        topics = [NewTopic(name, PARTITIONS, day.replicas) for name in names]
+        admin = AdminClient({"bootstrap.servers": day.servers}, logger=SILENT)
+        for future in admin.create_topics(topics).values():
+            future.result()
+        notes.append(f"{len(topics)} of {PARTITIONS} partitions" + (f", {day.replicas} replicas" * (day.replicas > 1)))
+    shop = Shop(random.Random(20250301))
+    with running(day.servers, home) as (driver, lags):
+        feed(shop, day, driver, lags)
+        with step("let the pipeline end"):
+            driver.finish()
+        with step("look at its consumer groups") as notes:
+            notes.append(check(not any(lags.now().values()), "no lag in any of them"))
+    verify(shop, day.servers, home)
 
 
 @contextmanager
-def errors_into(path: str) -> Iterator[None]:
-    """What is started meanwhile writes its complaints into a file, in place of the middle of our lines."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    ours = os.dup(2)
-    with open(path, "wb") as file:
-        os.dup2(file.fileno(), 2)
+def running(servers: str, home: str) -> Iterator[tuple[Driver, Lags]]:
+    driver, lags = Driver(servers, home), Lags(servers)
     try:
-        yield
+        yield driver, lags
     finally:
-        os.dup2(ours, 2)
-        os.close(ours)
+        driver.close()
+        lags.close()
 
 
-# -- what goes in ------------------------------------------------------------------------------------------------------
+def feed(shop: Shop, day: Day, driver: Driver, lags: Lags) -> None:
+    """Sends everything, and returns when the pipeline has seen all of it."""
+    producer = Producer({"bootstrap.servers": day.servers, "linger.ms": 5, "enable.idempotence": True}, logger=SILENT)
+    with step("start the pipeline") as notes:
+        send(producer, shop.tick(OPENING))  # Spark compiles its queries now
+        driver.start()
+        lags.wait_until_none(driver)
+        notes.append(f"three queries on Spark; what they say is in {SPARK_LOG}")
+    keep_open(shop, day, producer, driver, lags)
+    with step("let the pipeline catch up") as notes:
+        lags.wait_until_none(driver)
+        notes.append("no lag")
+    with step("move time on, to settle the rest"):
+        # Twice: what is too late for a batch was decided by the one before it.
+        for seconds in (0, 10):
+            send(producer, shop.closing(OPENING + timedelta(minutes=day.minutes, hours=1, seconds=seconds)))
+            lags.wait_until_none(driver)
+    with step("send orders that are too late") as notes:
+        notes.append(f"{send(producer, shop.too_late())} of the first minute")
+        lags.wait_until_none(driver)
 
 
-@dataclass
-class Shop:
-    """Makes events and keeps the books: what the pipeline must find."""
-
-    rng: random.Random
-    sent: Counter[str] = field(default_factory=Counter)
-    orders: Counter[tuple[datetime, str]] = field(default_factory=Counter)
-    cents: Counter[tuple[datetime, str]] = field(default_factory=Counter)
-    broken: list[bytes | None] = field(default_factory=list)
-    order_times: list[tuple[str, str, datetime]] = field(default_factory=list)
-    clicks_of: dict[str, list[tuple[datetime, str]]] = field(default_factory=lambda: defaultdict(list))
-
-    def tick(self, opens: datetime) -> Iterator[tuple[str, str, bytes | None]]:
-        """The events of a few seconds: topic, key, value."""
-        for topic, count in (("clicks", CLICKS_PER_TICK), ("orders", ORDERS_PER_TICK)):
-            for _ in range(count):
-                at = opens + timedelta(milliseconds=self.rng.randrange(TICK_S * 1000))
-                if self.rng.random() < LATE_SHARE:
-                    at -= timedelta(seconds=self.rng.randrange(LATE_MAX_S))
-                    self.sent["late"] += 1
-                self.sent[topic] += 1
-                event = self._click(at) if topic == "clicks" else self._order(at)
-                if self.rng.random() < BROKEN_SHARE:
-                    yield topic, event["user"], self._break(event)
-                else:
-                    self._note(topic, event, at)
-                    yield topic, event["user"], json.dumps(event).encode()
-
-    def too_late(self) -> Iterator[tuple[str, str, bytes | None]]:
-        """Orders of the first minute, when the shop has long been past it."""
-        for _ in range(TOO_LATE_COUNT):
-            event = self._order(OPENING + timedelta(seconds=self.rng.randrange(60)))
-            yield "orders", event["user"], json.dumps(event).encode()
-
-    def closing(self, at: datetime) -> Iterator[tuple[str, str, bytes | None]]:
-        """One event of each kind, so much later that everything before it is settled. It is in no result itself."""
-        for topic, event in (("clicks", self._click(at)), ("orders", self._order(at - timedelta(seconds=1)))):
-            yield topic, event["user"], json.dumps(event).encode()
-
-    def purchases(self) -> Counter[Purchase]:
-        """Every order with each click of its user in the five minutes before."""
-        return Counter(
-            (order, click)
-            for order, user, at in self.order_times
-            for clicked, click in self.clicks_of[user]
-            if at - JOIN_WINDOW <= clicked <= at
-        )
-
-    def _order(self, at: datetime) -> dict[str, str | int]:
-        return {
-            "order_id": f"o-{self.rng.getrandbits(48):012x}",
-            "user": f"u-{self.rng.randrange(USERS)}",
-            "country": self.rng.choices(COUNTRIES, (5, 4, 3, 2, 1))[0],
-            "cents": self.rng.randrange(500, 20_000),
-            "at": at.isoformat(),
-        }
-
-    def _click(self, at: datetime) -> dict[str, str | int]:
-        return {
-            "click_id": f"c-{self.rng.getrandbits(48):012x}",
-            "user": f"u-{self.rng.randrange(USERS)}",
-            "campaign": self.rng.choice(CAMPAIGNS),
-            "at": at.isoformat(),
-        }
-
-    def _break(self, event: dict[str, str | int]) -> bytes | None:
-        whole = json.dumps(event).encode()
-        without_user = json.dumps({name: value for name, value in event.items() if name != "user"}).encode()
-        value = self.rng.choice([whole[: len(whole) // 2], without_user, b"\xff\xfe not json", b"", None])
-        self.broken.append(value)
-        return value
-
-    def _note(self, topic: str, event: dict[str, str | int], at: datetime) -> None:
-        user = str(event["user"])
-        if topic == "clicks":
-            self.clicks_of[user].append((at, str(event["click_id"])))
-            return
-        cell = (at.replace(second=0, microsecond=0), str(event["country"]))
-        self.orders[cell] += 1
-        self.cents[cell] += int(event["cents"])
-        self.order_times.append((str(event["order_id"]), user, at))
+def keep_open(shop: Shop, day: Day, producer: Producer, driver: Driver, lags: Lags) -> None:
+    print("\n  the shop is open; the lag of the pipeline is that of its consumer groups")
+    started = shown_at = time.perf_counter()
+    ticks = day.minutes * 60 // TICK_S
+    happenings = {int(ticks * share): happening for share, happening in day.happenings.items()}
+    for number in range(1, ticks):
+        clock = OPENING + timedelta(seconds=number * TICK_S)
+        if number in happenings:
+            print(f"    {clock:%H:%M:%S}  {happenings[number](driver)}", flush=True)
+        send(producer, shop.tick(clock))
+        if time.perf_counter() - shown_at > SHOW_S or number == ticks - 1 or number + 1 in happenings:
+            shown_at = time.perf_counter()
+            clock += timedelta(seconds=TICK_S)
+            print(f"    {clock:%H:%M:%S}  {shop.event_count:>7,} events   lag: {shown(lags.now())}", flush=True)
+        time.sleep(TICK_PAUSE_S)
+    print(f"  the shop closes: {shop.event_count:,} events in {time.perf_counter() - started:.1f} s\n")
 
 
-def send(producer: Producer, events: Iterator[tuple[str, str, bytes | None]]) -> int:
+def send(producer: Producer, events: Iterator[Event]) -> int:
     """Sends events and waits for all of them, so that no partition runs ahead of another."""
     count = 0
     for topic, key, value in events:
@@ -166,141 +220,56 @@ def send(producer: Producer, events: Iterator[tuple[str, str, bytes | None]]) ->
     return count
 
 
-# -- what comes out ----------------------------------------------------------------------------------------------------
+# -- what came out -----------------------------------------------------------------------------------------------------
 
 
-def read_topic(servers: str, topic: str) -> list[bytes | None]:
-    """The values of all records of a topic."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "demo", "enable.auto.commit": False})
-    values: list[bytes | None] = []
-    for number in range(PARTITIONS):
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, number), WAIT_S)
-        consumer.assign([TopicPartition(topic, number, 0)])
-        offset = 0
-        while offset < end:
-            for message in consumer.consume(10_000, 1.0):
-                check(message.error() is None, f"{topic} can be read")
-                values.append(message.value())
-                offset = message.offset() + 1
+def read_topic(servers: str, topic: str, isolation: str = "read_committed") -> list[Message]:
+    """All records of a topic."""
+    settings = {"enable.auto.commit": False, "enable.partition.eof": True, "isolation.level": isolation}
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "demo", **settings})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    found: list[Message] = []
+    ends = 0
+    deadline = time.monotonic() + WAIT_S
+    while ends < PARTITIONS:
+        check(time.monotonic() < deadline, f"{topic} can be read within {WAIT_S} s")
+        for message in consumer.consume(10_000, 0.2):  # it waits for that many
+            error = message.error()
+            if error is None:
+                found.append(message)
+                continue
+            check(error.code() == KafkaError._PARTITION_EOF, f"{topic} can be read: {error}")
+            ends += 1
     consumer.close()
-    return values
+    return found
 
 
-def progress_of(queries: dict[str, StreamingQuery]) -> str:
-    parts = []
-    for name, query in queries.items():
-        last = query.lastProgress
-        parts.append(f"{name} starts" if last is None else f"{name} batch {last['batchId']}")
-    return ", ".join(parts)
-
-
-# -- the demo ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Day:
-    """How long the shop is open, where its events go, and what happens in the middle of the day."""
-
-    minutes: int
-    servers: str
-    replicas: int = 1
-    events: dict[float, Callable[[], str]] = field(
-        default_factory=dict
-    )  # by the share of the day; each says what it did
-
-
-def run(day: Day, home: str) -> None:
-    with step("start Spark") as notes:
-        config = {"spark.sql.shuffle.partitions": str(PARTITIONS), "spark.sql.session.timeZone": "UTC"}
-        config["spark.ui.showConsoleProgress"] = "false"
-        with errors_into(SPARK_LOG):
-            spark = ottla.spark.session("demo", "local[2]", config=config)
-        spark.sparkContext.setLogLevel("ERROR")
-        notes.append(f"version {spark.version}; what it says is in {SPARK_LOG}")
-    try:
-        run_pipeline(spark, day, home)
-    finally:
-        spark.stop()
-
-
-def run_pipeline(spark: SparkSession, day: Day, home: str) -> None:
-    servers = day.servers
-    with step("make topics") as notes:
-        names = ("orders", "clicks", "purchases", "dead-letters")
-        topics = [NewTopic(name, PARTITIONS, day.replicas) for name in names]
-        admin = AdminClient({"bootstrap.servers": servers}, logger=SILENT)
-        for future in admin.create_topics(topics).values():
-            future.result()
-        notes.append(f"{len(topics)} of {PARTITIONS} partitions" + (f", {day.replicas} replicas" * (day.replicas > 1)))
-    with step("start the pipeline") as notes:
-        queries = pipeline.start(spark, servers, home)
-        notes.append(f"three queries: {', '.join(queries)}")
-    shop = Shop(random.Random(20250301))
-    feed(shop, day, queries)
-    for query in queries.values():
-        query.stop()
-    verify(spark, shop, servers, home)
-
-
-def feed(shop: Shop, day: Day, queries: dict[str, StreamingQuery]) -> None:
-    """Sends everything, and returns when the pipeline has settled all of it."""
-    producer = Producer({"bootstrap.servers": day.servers, "linger.ms": 5, "enable.idempotence": True}, logger=SILENT)
-    closes = OPENING + timedelta(minutes=day.minutes)
-    with step("send the first events through it") as notes:
-        send(producer, shop.tick(OPENING))  # Spark compiles its queries now
-        settle(queries)
-        notes.append(progress_of(queries))
-    print("\n  the shop is open")
-    started = shown = time.perf_counter()
-    ticks = day.minutes * 60 // TICK_S
-    happens = {int(ticks * share): event for share, event in day.events.items()}
-    for number in range(1, ticks):
-        opens = OPENING + timedelta(seconds=number * TICK_S)
-        if number in happens:
-            print(f"    {opens:%H:%M:%S}  {happens[number]()}", flush=True)
-        send(producer, shop.tick(opens))
-        if time.perf_counter() - shown > 3 or number == ticks - 1:
-            shown = time.perf_counter()
-            clock = OPENING + timedelta(seconds=(number + 1) * TICK_S)
-            count = shop.sent["orders"] + shop.sent["clicks"]
-            print(f"    {clock:%H:%M:%S}  {count:>7,} events   {progress_of(queries)}", flush=True)
-        time.sleep(TICK_PAUSE_S)
-    total = shop.sent["orders"] + shop.sent["clicks"]
-    print(f"  the shop closes: {total:,} events in {time.perf_counter() - started:.1f} s\n")
-    with step("let the pipeline catch up") as notes:
-        settle(queries)
-        notes.append(progress_of(queries))
-    with step("send orders that are too late") as notes:
-        notes.append(f"{send(producer, shop.too_late())} of the first minute")
-        settle(queries)
-    with step("move time on, to settle the rest"):
-        send(producer, shop.closing(closes + timedelta(hours=1)))
-        settle(queries)
-
-
-def settle(queries: dict[str, StreamingQuery]) -> None:
-    for query in queries.values():
-        query.processAllAvailable()
-
-
-def verify(spark: SparkSession, shop: Shop, servers: str, home: str) -> None:
-    with step("count the table of revenue") as notes:
-        table = {
-            (row.minute.replace(tzinfo=UTC), row.country): (row.orders, row.cents)
-            for row in spark.read.parquet(f"{home}/revenue").collect()
-        }
+def verify(shop: Shop, servers: str, home: str) -> None:
+    with step("count the Delta table of revenue") as notes:
+        delta = DeltaTable(f"{home}/revenue")
+        rows = delta.to_pyarrow_table().to_pylist()
+        table = Counter({(row["minute"], row["country"]): (row["orders"], row["cents"]) for row in rows})
         expected = {cell: (count, shop.cents[cell]) for cell, count in shop.orders.items()}
-        notes.append(check(table == expected, f"{len(table)} rows, each count and each cent as expected"))
+        is_right = len(rows) == len(table) and dict(table) == expected
+        notes.append(check(is_right, f"{len(rows)} rows of version {delta.version()}, each count and each cent right"))
         notes.append("none of the orders that came too late")
     with step("count the topic purchases") as notes:
-        purchases = [json.loads(value) for value in read_topic(servers, "purchases") if value is not None]
+        purchases = [json.loads(message.value()) for message in read_topic(servers, "purchases")]
         found = Counter((row["order_id"], row["click_id"]) for row in purchases)
-        notes.append(check(found == shop.purchases(), f"{len(purchases):,} pairs of order and click, each once"))
+        notes.append(
+            check(found == shop.purchases(), f"{len(purchases):,} pairs of order and click, each exactly once")
+        )
+        hidden = len(read_topic(servers, "purchases", "read_uncommitted")) - len(purchases)
+        notes.append(f"{hidden:,} more, which the killed one had begun, are aborted" if hidden else "none was aborted")
     with step("count the topic dead-letters") as notes:
-        letters = Counter(read_topic(servers, "dead-letters"))
-        notes.append(check(letters == Counter(shop.broken), f"{len(shop.broken)} broken events, as they came"))
+        letters = read_topic(servers, "dead-letters")
+        is_right = Counter(letter.value() for letter in letters) == Counter(shop.broken)
+        notes.append(check(is_right, f"{len(letters)} broken events, as they came, each exactly once"))
+        reasons = Counter(dict(letter.headers() or [])["ottla.error"].decode().split(" {")[0] for letter in letters)
+        has_reasons = sum(reasons.values()) == len(letters)
+        notes.append(check(has_reasons, "each with the reason"))
     with step("draw the revenue") as notes:
-        draw(shop)
+        draw(shop, CHART)
         notes.append(CHART)
     show(shop, purchases)
 
@@ -319,50 +288,20 @@ def show(shop: Shop, purchases: list[dict[str, str]]) -> None:
     )
 
 
-def draw(shop: Shop) -> None:
-    """Revenue per minute, stacked by country, as one SVG without any library."""
-    width, height, gap = 820, 260, 60
-    colours = ("#36c", "#4a8", "#e94", "#c4c", "#888")
-    minutes = sorted({minute for minute, _ in shop.cents})
-    top = max(sum(shop.cents[minute, country] for country in COUNTRIES) for minute in minutes)
-    bar = width / len(minutes)
-    shapes = []
-    for number, minute in enumerate(minutes):
-        y = float(gap + height)
-        for country, colour in zip(COUNTRIES, colours, strict=True):
-            size = shop.cents[minute, country] * height / top
-            y -= size
-            shapes.append(
-                f"<rect x='{gap + number * bar:.1f}' y='{y:.1f}' width='{bar * 0.8:.1f}' height='{size:.1f}' "
-                f"fill='{colour}'/>"
-            )
-        if number % 5 == 0:
-            shapes.append(f"<text x='{gap + number * bar:.1f}' y='{gap + height + 18}'>{minute:%H:%M}</text>")
-    for number, (country, colour) in enumerate(zip(COUNTRIES, colours, strict=True)):
-        x = gap + width + 15
-        shapes.append(f"<rect x='{x}' y='{gap + number * 22}' width='14' height='14' fill='{colour}'/>")
-        shapes.append(f"<text x='{x + 20}' y='{gap + number * 22 + 12}'>{country}</text>")
-    picture = (
-        f"<svg xmlns='http://www.w3.org/2000/svg' width='{width + gap * 2 + 40}' height='{height + gap * 2}' "
-        "font-family='sans-serif' font-size='13'><rect width='100%' height='100%' fill='white'/>"
-        f"<text x='{gap}' y='34' font-size='15'>revenue per minute, up to {top / 100:,.0f}</text>"
-        f"<line x1='{gap}' y1='{gap + height}' x2='{gap + width}' y2='{gap + height}' stroke='#888'/>"
-        f"{''.join(shapes)}</svg>"
-    )
-    with open(CHART, "w", encoding="utf-8") as file:
-        file.write(picture)
-
-
 def main() -> None:
     minutes = int(sys.argv[1]) if len(sys.argv) > 1 else MINUTES
-    print(f"Ottla: {minutes} minutes of a shop, from topics through Spark into a table and topics\n")
+    print(
+        f"Ottla: {minutes} minutes of a shop, from topics through Spark into a Delta table and topics, exactly once\n"
+    )
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="ottla-demo-") as home:
         with step("start a broker") as notes:
-            broker = Broker(in_process=False, directory=os.path.join(home, "broker")).start()
+            settings = {"transaction.two.phase.commit.enable": "true"}
+            broker = Broker(settings, in_process=False, directory=os.path.join(home, "broker")).start()
             notes.append(broker.bootstrap_servers)
         try:
-            run(Day(minutes, broker.bootstrap_servers), home)
+            happenings: dict[float, Happening] = {0.4: Driver.kill, 0.55: Driver.bring_back}
+            run(Day(minutes, broker.bootstrap_servers, happenings=happenings), home)
         finally:
             broker.stop()
     print(f"\nDone in {time.perf_counter() - started:.1f} s.")

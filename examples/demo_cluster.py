@@ -76,8 +76,11 @@ def main() -> None:
             cluster = Cluster(os.path.join(home, "cluster"))
             notes.append(cluster.servers)
         try:
-            events = {0.4: cluster.kill_the_controller, 0.8: cluster.bring_it_back}
-            demo.run(demo.Day(minutes, cluster.servers, BROKERS, events), home)
+            happenings: dict[float, demo.Happening] = {
+                0.4: lambda _: cluster.kill_the_controller(),
+                0.8: lambda _: cluster.bring_it_back(),
+            }
+            demo.run(demo.Day(minutes, cluster.servers, BROKERS, happenings), home)
             with step("wait for the broker that was killed") as notes:
                 notes.append(cluster.wait_until_healthy())
         finally:
