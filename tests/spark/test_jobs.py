@@ -230,6 +230,7 @@ def history(here: Broker, here_admin: ottla.Admin) -> str:
         (Range(since_ms=START_MS + 90_000), range(90, 100)),
         (Range(since_ms=START_MS + 10_000, until_ms=START_MS + 20_000), range(10, 20)),
         (Range(start_offsets={0: 40}, end_offsets={1: 0}), range(80, 100, 2)),
+        (Range(start_offsets={0: 40}, end_offsets={0: 45}), range(80, 90, 2)),
     ],
 )
 def test_a_range_is_replayed(

@@ -31,6 +31,9 @@ FIRST, MORE = 6000, 1000
 # Of 30 batches of 200: enough to be in the middle.
 BATCHES_BEFORE = 3
 WAIT_S = 240.0
+# Spark gives each Python process ten seconds to start, and has no setting for it.
+SPARK_DID_NOT_WAIT = "Timed out while waiting for the Python worker to connect back"
+DRAIN_DRIVERS_MAX = 5
 OUTPUTS = ("table", "topic", "exact")
 # With state: a join, an aggregation and, where pandas is, which Spark wants for it, a processor of one's own.
 STATEFUL = ("joined", "counted", *(("stateful",) if find_spec("pandas") is not None else ()))
@@ -284,6 +287,15 @@ def test_whatever_is_killed_again_and_again_each_row_is_there_once(
                     case _:
                         break
             kill(driver)
-    with copy.driver(drain=True) as driver:
-        assert driver.wait(WAIT_S) == 0, copy.console()
+    drain(copy)
     verify(copy)
+
+
+def drain(copy: Copy) -> None:
+    """By the first driver that gets through: on a busy machine Spark itself may not wait until its Python is there."""
+    for attempts_left in reversed(range(DRAIN_DRIVERS_MAX)):
+        with copy.driver(drain=True, may_fail=True) as driver:
+            if driver.wait(WAIT_S) == 0:
+                return
+        assert attempts_left, copy.console()
+        assert SPARK_DID_NOT_WAIT in copy.console(), copy.console()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ottla.spark.decode.formats import Json
 
+SOURCE_OPTION: Final = "--option maxOffsetsPerTrigger=100000"
 _OFFSETS: Final = re.compile(r"(\d+):(\d+)-(\d+)")
 
 
@@ -45,7 +46,7 @@ def _add_stream_arguments(parser: argparse.ArgumentParser, name: str) -> None:
 
 
 def _source_options(options: argparse.Namespace) -> dict[str, str]:
-    return {**kafka_options(remote.target_of(options)), **settings_of(getattr(options, "option", []))}
+    return {**kafka_options(remote.target_of(options)), **settings_of(getattr(options, "option", []), SOURCE_OPTION)}
 
 
 def _run_stream(

@@ -158,11 +158,11 @@ def _run(options: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def settings_of(pairs: Sequence[str]) -> dict[str, str]:
+def settings_of(pairs: Sequence[str], example: str = "--conf spark.executor.memory=2g") -> dict[str, str]:
     """NAME=VALUE, as they stand on the command line."""
     for pair in pairs:
         if "=" not in pair:
-            raise CommandError(ExitCode.USAGE, f"{pair!r} is not NAME=VALUE", "write --conf spark.executor.memory=2g")
+            raise CommandError(ExitCode.USAGE, f"{pair!r} is not NAME=VALUE", f"write {example}")
     return dict(pair.split("=", 1) for pair in pairs)
 
 

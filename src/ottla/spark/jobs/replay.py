@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What to replay: records from a time on and before another, or offsets `[start, end)` by partition."""
+    """What to replay: records from a time on and before another, or offsets `[start, end)` by partition.
+
+    Partitions that have neither a start nor an end are left out, where there are offsets.
+    """
 
     since_ms: int | None = None
     until_ms: int | None = None
@@ -39,14 +42,26 @@ class Range:
             raise ConfigError("a range is one of time or one of offsets, not both")
         if self.since_ms is not None and self.until_ms is not None and self.since_ms >= self.until_ms:
             raise ConfigError(f"the range ends at {self.until_ms}, which is not after its start, {self.since_ms}")
+        starts, ends = self.start_offsets or {}, self.end_offsets or {}
+        for partition in sorted(starts.keys() & ends.keys()):
+            start, end = starts[partition], ends[partition]
+            if start > end:
+                raise ConfigError(
+                    f"the range of partition {partition} ends at {end}, which is before its start, {start}"
+                )
 
     def source_options(self, topic: str, partitions: int) -> dict[str, str]:
         """The same as options of a source; a ConfigError where the topic has no such range."""
         self.check()
-        for partition in {**(self.start_offsets or {}), **(self.end_offsets or {})}:
+        named = sorted({*(self.start_offsets or {}), *(self.end_offsets or {})})
+        for partition in named:
             if not 0 <= partition < partitions:
                 raise ConfigError(f"{topic} has no partition {partition}: it has {partitions}, counted from 0")
         options: dict[str, str] = {}
+        if named:
+            options["assign"] = json.dumps({topic: named})
+        else:
+            options["subscribe"] = topic
         if self.since_ms is not None:
             options |= {"startingTimestamp": str(self.since_ms), "startingOffsetsByTimestampStrategy": "latest"}
         if self.until_ms is not None:
@@ -56,8 +71,7 @@ class Range:
             ("endingOffsets", self.end_offsets, LATEST),
         ):
             if offsets is not None:
-                every = {str(number): offsets.get(number, other) for number in range(partitions)}
-                options[name] = json.dumps({topic: every})
+                options[name] = json.dumps({topic: {str(number): offsets.get(number, other) for number in named}})
         return options
 
 
@@ -83,7 +97,7 @@ def replay(
             raise ConfigError(f"{topic} would be replayed into itself: give another topic")
     count = len(source.partitions)
     given = {"kafka.isolation.level": "read_committed", **options, **what.source_options(topic, count)}
-    rows = spark.read.format("ottla").options(**given, subscribe=topic, includeHeaders="true").load()
+    rows = spark.read.format("ottla").options(**given, includeHeaders="true").load()
     columns = ["key", "value", "headers", "timestamp", *(["partition"] if len(sink.partitions) == count else [])]
     writer = rows.select(*columns).write.format("ottla").mode("append").options(**target, topic=into)
     writer.options(delivery=EXACTLY_ONCE, keepTimestamps=str(keep_timestamps).lower()).save()
