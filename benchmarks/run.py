@@ -38,8 +38,9 @@ BENCHMARKS = (
     "neighbour",
     "cluster",
     "spark",
+    "pipelines",
 )
-COMPARING = ("peers", "clients", "groups", "transactions", "cluster", "spark")
+COMPARING = ("peers", "clients", "groups", "transactions", "cluster", "spark", "pipelines")
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Goal:
 
 GROUP_RATIOS = ("ours_over_kafka",)
 SPARK_RATIOS = ("spark", "ours_over_official", "ottla")
+PIPELINE_RATIOS = ("pipelines", "ratios")
 
 # Costs of ours that are held against Kafka's, by the place of the row and what it says.
 RATIOS = {
@@ -131,6 +133,20 @@ GOALS = (
     Goal("Spark sink, rows/s over the official one", (*SPARK_RATIOS, "sink_rows_per_s"), 1, "×", True),
     Goal("Spark micro-batch of 100 rows over the official one", (*SPARK_RATIOS, "micro_batch_ms"), 1, "×", False),
     Goal("idle Spark query", ("spark", "idle_percent_of_a_core", "ours on ottla", "spark"), 3, "% core", False),
+    Goal(
+        "batch of 100,000 rows exactly once over the official at-least-once one",
+        (*PIPELINE_RATIOS, "exactly_once_over_official"),
+        1,
+        "×",
+        False,
+    ),
+    Goal(
+        "batch of 100,000 rows exactly once over ours at least once",
+        (*PIPELINE_RATIOS, "exactly_once_over_at_least_once"),
+        1.15,
+        "×",
+        False,
+    ),
 )
 
 

@@ -28,7 +28,7 @@ import ottla.spark
 import peers
 from ottla.spark import class_archive
 from ottla.testing.apache_kafka import missing_programs
-from ottla.testing.spark_connector import CONNECTOR_VERSION, connector_jars
+from ottla.testing.spark_connector import CONNECTOR_VERSION, avro_jars, connector_jars
 from turns import Plan, Work, take_turns
 from wire import Peer
 
@@ -116,7 +116,7 @@ def session_start(rounds: int) -> dict[str, Any]:
 @contextlib.contextmanager
 def open_session(home: str) -> Iterator[tuple[SparkSession, ProcessTree]]:
     config = {
-        "spark.jars": connector_jars(),
+        "spark.jars": f"{connector_jars()},{avro_jars()}",
         "spark.driver.memory": "2g",
         "spark.sql.shuffle.partitions": "2",
         "spark.local.dir": home,

@@ -298,6 +298,52 @@ def sessions(results: Any) -> str | None:
     return table(["session start", "s", "CPU-s of Java"], rows)
 
 
+def pipelines(results: Any) -> str | None:
+    """Sinks on both brokers; what decodes and what writes tables on ours."""
+    measured = at(results, "pipelines")
+    if not measured:
+        return None
+    kinds = ("exactly-once", "ours", "official")
+
+    def of_sinks(title: str, work: str, what: str, show: Callable[[Any], str] = shown) -> list[list[str]]:
+        return [
+            [
+                f"{title}, on {broker}",
+                *(show(at(measured, work, f"{kind} on {broker}", what)) for kind in kinds),
+                show(at(measured, work, "nothing", what)),
+            ]
+            for broker in ("ottla", "kafka")
+        ]
+
+    rows = [
+        *of_sinks("batch of 100,000 rows, ms", "sink_100k", "batch_ms"),
+        *of_sinks("the same, CPU-s of Spark per M rows", "sink_100k", "spark_cpu_s_per_million_rows"),
+        *of_sinks("topic to topic, batch of 100 rows, ms", "sink_100", "micro_batch_ms"),
+    ]
+    return table(["", "exactly once", "at least once", "official, at least once", "floor: rows thrown away"], rows)
+
+
+def decoding(results: Any) -> str | None:
+    measured = at(results, "pipelines")
+    if not measured:
+        return None
+    costs = {"M rows/s": ("s_per_million_rows", rate), "CPU-s per M rows": ("spark_cpu_s_per_million_rows", shown)}
+    rows = [
+        [
+            f"{title}, {unit}",
+            *(show(at(measured, work, who, what)) for who in (ours, "official", "nothing")),
+        ]
+        for title, work, ours in (
+            ("JSON", "decode_json", "ours"),
+            ("Avro", "decode_avro", "ours"),
+            ("topic to Delta; official: to Parquet", "table", "Delta"),
+            ("topic to Parquet", "table", "Parquet"),
+        )
+        for unit, (what, show) in costs.items()
+    ]
+    return table(["", "ours", "Spark's own", "floor: bytes thrown away"], rows)
+
+
 TABLES: dict[str, Callable[[Any], str | None]] = {
     "records": records,
     "log": log,
@@ -309,6 +355,8 @@ TABLES: dict[str, Callable[[Any], str | None]] = {
     "cluster": cluster,
     "spark": spark,
     "sessions": sessions,
+    "pipelines": pipelines,
+    "decoding": decoding,
 }
 
 
