@@ -178,7 +178,7 @@ works = {"create": create, "delete": delete, "produce": produce, "consume": cons
 for line in sys.stdin:
     job = json.loads(line)
     started = time.perf_counter()
-    works[job["work"]](job, {"bootstrap.servers": job["bootstrap"]})
+    works[job["work"]](job, {"bootstrap.servers": job["bootstrap"], **job.get("login", {})})
     print(json.dumps({"seconds": time.perf_counter() - started}), flush=True)
 """
 
@@ -229,11 +229,13 @@ def fill(bootstrap: str, topic: str, *, partitions: int, value_bytes: int, count
         client.run("produce", job)
 
 
-def bulk_round(client: Client, peer: Peer, load: BulkLoad, total_bytes: int) -> dict[str, float]:
-    """CPU seconds of the broker per GB of values, produced and consumed."""
+def bulk_round(
+    client: Client, peer: Peer, load: BulkLoad, total_bytes: int, login: Mapping[str, str] | None = None
+) -> dict[str, float]:
+    """CPU seconds of the broker per GB of values, produced and consumed; `login`: where and how, if it is asked for."""
     count = total_bytes // load.value_bytes // PARTITIONS * PARTITIONS
     gigabytes = count * load.value_bytes / 1e9
-    job = {
+    job: dict[str, Any] = {
         "bootstrap": peer.bootstrap,
         "topic": f"bulk-{os.urandom(6).hex()}",
         "partitions": PARTITIONS,
@@ -243,11 +245,14 @@ def bulk_round(client: Client, peer: Peer, load: BulkLoad, total_bytes: int) -> 
         "count": count,
     }
     client.run("create", job)
+    if login is not None:
+        job |= {"bootstrap": login["bootstrap.servers"], "login": dict(login)}
     costs = {}
     for work in ("produce", "consume"):
         before = peer.cpu_s()
-        client.run(work, job)
+        seconds = client.run(work, job)
         costs[f"{work}_cpu_s_per_gb"] = (peer.cpu_s() - before) / gigabytes
+        costs[f"{work}_s_per_gb"] = seconds / gigabytes
     return costs
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from ottla.config.broker import BrokerConfig
@@ -61,6 +62,20 @@ ROOTS = (
     PREFIXED_CHANGES,
     *(f"{root}/{resource.node_name}" for root in (LITERAL_ROOT, PREFIXED_ROOT) for resource in sorted(REAL_RESOURCES)),
 )
+NODES_AT_ONCE = 100  # changed by one commit
+COMMIT_BYTES_MAX = 256 * 1024  # ZooKeeper takes a megabyte
+CONFLICTS = (BadVersion, NodeExists, NoNode)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What becomes of the ACLs of one node."""
+
+    resource: Resource
+    pattern: Pattern
+    name: str
+    add: frozenset[Acl] = frozenset()
+    remove: frozenset[Acl] = frozenset()
 
 
 class AclStore:
@@ -167,8 +182,7 @@ class AclStore:
                 outcomes.append(None)
             except ApiError as error:
                 outcomes.append(error)
-        async for (resource, pattern, name), new in self._turns.over(wanted.items()):
-            await self._change(resource, pattern, name, add=new)
+        await self._change_all([_Change(*place, add=frozenset(new)) for place, new in wanted.items()])
         await self.read()
         return outcomes
 
@@ -180,8 +194,7 @@ class AclStore:
             found[wanted] = await self.matching(wanted)
             async for acl in self._turns.over(found[wanted]):
                 doomed[acl.resource, acl.pattern, acl.name].add(acl)
-        async for (resource, pattern, name), gone in self._turns.over(doomed.items()):
-            await self._change(resource, pattern, name, remove=gone)
+        await self._change_all([_Change(*place, remove=frozenset(gone)) for place, gone in doomed.items()])
         await self.read()
         return [found[wanted] async for wanted in self._turns.over(filters)]
 
@@ -195,30 +208,60 @@ class AclStore:
             else await self._offload.computed(partial(sorted, matching))
         )
 
-    async def _change(
-        self, resource: Resource, pattern: Pattern, name: str, add: Iterable[Acl] = (), remove: Iterable[Acl] = ()
-    ) -> None:
-        """One node, with its notification; the version sees to it that no change of another is lost."""
-        path = node_path(resource, pattern, name)
-        while True:
-            node = await self._store.get(path)
-            before = frozenset() if node is None else await self._decoded(resource, pattern, name, node.data)
-            after = (before | set(add)) - set(remove)
-            if after == before:
-                return
-            change: Operation
-            if node is None:
-                change = Create(path, encode_acls(after))
-            elif after:
-                change = Put(path, encode_acls(after), node.version)
-            else:
-                change = Delete(path, node.version)
-            notified_at, notification = change_node(resource, pattern, name)
-            try:
-                await self._store.commit(change, Create(notified_at, notification, sequential=True))
-                return
-            except (BadVersion, NodeExists, NoNode):
+    async def _change_all(self, changes: Sequence[_Change]) -> None:
+        """Several nodes with each commit: a commit is synced, and every broker reads all ACLs after it."""
+        together: list[_Change] = []
+        operations: list[Operation] = []
+        size_bytes = 0
+        async for change in self._turns.over(changes):
+            needed = await self._operations(change)
+            if not needed:
                 continue
+            together.append(change)
+            operations += needed
+            size_bytes += sum(len(one.data) for one in needed if isinstance(one, (Create, Put)))
+            if len(together) == NODES_AT_ONCE or size_bytes >= COMMIT_BYTES_MAX:
+                await self._commit(together, operations)
+                together, operations, size_bytes = [], [], 0
+        await self._commit(together, operations)
+
+    async def _commit(self, changes: Sequence[_Change], operations: Sequence[Operation]) -> None:
+        """All of them, or where another broker has changed one of the nodes meanwhile, one after the other."""
+        if not operations:
+            return
+        try:
+            await self._store.commit(*operations)
+        except CONFLICTS:
+            for change in changes:
+                await self._change(change)
+
+    async def _change(self, change: _Change) -> None:
+        """One node, with its notification; the version sees to it that no change of another is lost."""
+        while operations := await self._operations(change):
+            try:
+                await self._store.commit(*operations)
+                return
+            except CONFLICTS:
+                continue
+
+    async def _operations(self, change: _Change) -> list[Operation]:
+        """What changes the node from what it is now, with its notification; nothing where it is so already."""
+        resource, pattern, name = change.resource, change.pattern, change.name
+        path = node_path(resource, pattern, name)
+        node = await self._store.get(path)
+        before = frozenset() if node is None else await self._decoded(resource, pattern, name, node.data)
+        after = (before | change.add) - change.remove
+        if after == before:
+            return []
+        operation: Operation
+        if node is None:
+            operation = Create(path, encode_acls(after))
+        elif after:
+            operation = Put(path, encode_acls(after), node.version)
+        else:
+            operation = Delete(path, node.version)
+        notified_at, notification = change_node(resource, pattern, name)
+        return [operation, Create(notified_at, notification, sequential=True)]
 
 
 def _matching(wanted: AclFilter, acls: frozenset[Acl]) -> Steps[list[Acl]]:

@@ -25,7 +25,7 @@ from ottla.broker.acl_store import AclStore
 from ottla.broker.api_rights import RIGHTS
 from ottla.broker.client_quotas import Charge, ClientQuotas, RequestQuota, free_of_charge
 from ottla.broker.large_messages import is_large, structs_of
-from ottla.broker.rights import Asked, Outcome, Rights
+from ottla.broker.rights import PASSED, Asked, Outcome, Rights
 from ottla.broker.serving import ServedApi
 from ottla.broker.session import Session
 from ottla.broker.slow_requests import SLOW_NS, WAITS_ARE_ASKED_FOR, SlowRequests
@@ -41,6 +41,7 @@ from ottla.protocol.versions import API_TABLE
 from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
 from ottla.runtime.stepping import Timed, resumed
+from ottla.runtime.turns import Steps
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -185,21 +186,27 @@ class Dispatcher:
         finally:
             self.broker.turns.let_go(structs)
 
-    async def _authorized(self, acls: AclStore, served: ServedApi, request: Any, context: Context) -> Any:
+    def _authorized(
+        self, acls: AclStore, served: ServedApi, request: Any, context: Context
+    ) -> Coroutine[Any, Any, Any]:
         """Handles what the peer may ask for, as the table of rights says."""
-        session = context.session
-        context.rights = Rights(acls, session.principal, session.client_host, served.api.name)
-        asked = Asked(
-            served.api,
-            context.version,
-            request,
-            context.rights,
-            self.broker.image,
-            self.broker.config.auto_create_topics_enable,
-        )
-        outcome = RIGHTS[served.api.key](asked)
-        if not isinstance(outcome, Outcome):
-            outcome = await self.broker.turns.finish(outcome)
+        session, api = context.session, served.api
+        context.rights = Rights(acls, session.principal, session.client_host, api.name)
+        judged = RIGHTS[api.key](Asked(api, context.version, request, context.rights, self.broker))
+        if not isinstance(judged, Outcome):
+            try:
+                next(judged)  # few entries are judged without a step
+            except StopIteration as done:
+                judged = done.value
+        if judged is PASSED:
+            return served.handle(self.broker, request, context)
+        return self._as_judged(judged, served, request, context)
+
+    async def _as_judged(
+        self, judged: Outcome | Steps[Outcome], served: ServedApi, request: Any, context: Context
+    ) -> Any:
+        """Refuses, or handles a part of what was asked for."""
+        outcome = judged if isinstance(judged, Outcome) else await self.broker.turns.finish(judged)
         if outcome.refusal is not None:
             return outcome.refusal
         if outcome.finish is None:

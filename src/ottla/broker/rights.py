@@ -21,11 +21,12 @@ from ottla.errors import ErrorCode
 from ottla.protocol.versions import Api
 from ottla.protocol.wire import ZERO_UUID
 from ottla.runtime.turns import STEP, Steps
-from ottla.security.acls import CLUSTER_NAME, Operation, Resource
+from ottla.security.acls import CLUSTER_NAME, WILDCARD, Operation, Resource
 from ottla.security.authorizer import Verdict
 
 if TYPE_CHECKING:
     from ottla.broker.acl_store import AclStore
+    from ottla.broker.broker import Broker
 
 Item = TypeVar("Item")
 
@@ -59,12 +60,14 @@ class Rights:
     def may(self, operation: Operation, resource: Resource, name: str = CLUSTER_NAME, *, quietly: bool = False) -> bool:
         """`quietly`: a denial only narrows an answer, or another right may do instead."""
         verdict = self._acls.authorizer.decide(self._principal, self._host, operation, resource, name)
-        self._tell(verdict, operation, f"{resource.node_name}:LITERAL:{name}", quietly=quietly)
-        return verdict.is_allowed
+        is_allowed = verdict.is_allowed
+        if audit.isEnabledFor(logging.DEBUG if is_allowed or quietly else logging.INFO):
+            self._tell(verdict, operation, resource, name, quietly=quietly)
+        return is_allowed
 
     def may_any(self, operation: Operation, resource: Resource) -> bool:
         verdict = self._acls.authorizer.decide_any(self._principal, self._host, operation, resource)
-        self._tell(verdict, operation, f"{resource.node_name}:LITERAL:*", quietly=False)
+        self._tell(verdict, operation, resource, WILDCARD, quietly=False)
         return verdict.is_allowed
 
     def bits(self, resource: Resource, name: str = CLUSTER_NAME) -> int:
@@ -75,20 +78,18 @@ class Rights:
             if ALL_BITS[resource] >> operation & 1 and self.may(operation, resource, name, quietly=True)
         )
 
-    def _tell(self, verdict: Verdict, operation: Operation, what: str, *, quietly: bool) -> None:
-        level = logging.DEBUG if verdict.is_allowed or quietly else logging.INFO
-        if audit.isEnabledFor(level):
-            audit.log(
-                level,
-                "Principal = %r is %s operation = %s from host = %s on resource = %r for request = %s based on rule %r",
-                self._principal,
-                "Allowed" if verdict.is_allowed else "Denied",
-                operation.name,
-                self._host,
-                what,
-                self._request_name,
-                verdict.rule,
-            )
+    def _tell(self, verdict: Verdict, operation: Operation, resource: Resource, name: str, *, quietly: bool) -> None:
+        audit.log(
+            logging.DEBUG if verdict.is_allowed or quietly else logging.INFO,
+            "Principal = %r is %s operation = %s from host = %s on resource = %r for request = %s based on rule %r",
+            self._principal,
+            "Allowed" if verdict.is_allowed else "Denied",
+            operation.name,
+            self._host,
+            f"{resource.node_name}:LITERAL:{name}",
+            self._request_name,
+            verdict.rule,
+        )
 
 
 class Outcome(NamedTuple):
@@ -108,8 +109,16 @@ class Asked(NamedTuple):
     version: int
     request: Any
     rights: Rights
-    image: ClusterImage
-    creates_topics: bool  # whether a topic that is asked for and not there is created
+    broker: Broker
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.broker.image
+
+    @property
+    def creates_topics(self) -> bool:
+        """Whether a topic that is asked for and not there is created."""
+        return self.broker.config.auto_create_topics_enable
 
     def refused(self, code: ErrorCode) -> Steps[Outcome]:
         return Outcome((yield from error_answer(self.api, self.request, self.version, code, MESSAGE)))

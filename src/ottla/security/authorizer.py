@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from ottla.security.acls import WILDCARD, Acl, Operation, Pattern, Permission, Resource
 
 EVERYBODY = "User:*"
+DECISIONS_MAX = 10_000  # remembered: whoever asks for ever new names does not fill the memory with them
+NAME_LENGTH_MAX = 256  # of a name in a decision that is remembered
 # What an ALLOW of others gives besides; a DENY gives nothing.
 IMPLIED_BY = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
@@ -57,6 +59,8 @@ class Authorizer:
         self._lengths = {
             resource: sorted({len(name) for name in of_resource}) for resource, of_resource in self._prefixed.items()
         }
+        # A client asks for the same things with every request, and here nothing changes.
+        self._decisions: dict[tuple[str, str, int, int, str], Verdict] = {}
 
     def about(self, resource: Resource, name: str) -> Iterator[Acl]:
         """Every ACL that is about the resource."""
@@ -71,6 +75,18 @@ class Authorizer:
                 yield from prefixed.get(name[:length], ())
 
     def decide(self, principal: str, host: str, operation: Operation, resource: Resource, name: str) -> Verdict:
+        # By number: the hash of an enumeration's member is computed from its name each time.
+        asked = (principal, host, operation._value_, resource._value_, name)
+        verdict = self._decisions.get(asked)
+        if verdict is None:
+            verdict = self._decide(principal, host, operation, resource, name)
+            if len(name) <= NAME_LENGTH_MAX:
+                if len(self._decisions) >= DECISIONS_MAX:
+                    self._decisions.clear()
+                self._decisions[asked] = verdict
+        return verdict
+
+    def _decide(self, principal: str, host: str, operation: Operation, resource: Resource, name: str) -> Verdict:
         if principal in self.super_users:
             return SUPER_USER
         if self.is_closed:

@@ -79,7 +79,8 @@ class Broker:
         security: Security | None = None,
     ) -> None:
         """`disk`: one to run on in place of the machine's, for tests of disks that fail; in this process only.
-        `security`: how clients must log in; without it the listener is open to everybody.
+        `security`: how clients must log in; without it the listener is open to everybody. `settings` may have
+        `listeners` of their own, of which clients get the first.
         """
         assert disk is None or in_process, "a broker beside this process runs on the machine's disk"
         self._security = security
@@ -211,7 +212,7 @@ class _Thread:
         self.broker: RunningBroker | None = None
 
     def start(self, listen: str, directory: str, settings: Mapping[str, str]) -> tuple[str, int]:
-        properties = {"log.dirs": directory, **settings, "listeners": f"{self._protocol}://{listen}"}
+        properties = {"log.dirs": directory, "listeners": f"{self._protocol}://{listen}", **settings}
         self._ready.clear()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve(properties)), name="ottla-broker", daemon=True
@@ -283,7 +284,7 @@ class _Process:
     def start(self, listen: str, directory: str, settings: Mapping[str, str]) -> tuple[str, int]:
         command = [sys.executable, "-m", "ottla", "serve"]
         listeners = f"{self._protocol}://{listen}"
-        for name, value in {"log.dirs": directory, **settings, "listeners": listeners}.items():
+        for name, value in {"log.dirs": directory, "listeners": listeners, **settings}.items():
             command += ["--set", f"{name}={value}"]
         os.makedirs(directory, exist_ok=True)
         # Its complaints are kept beside its data, so that a test that fails can show them.

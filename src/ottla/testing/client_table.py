@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.testing.clients import CLIENTS, FEATURES, Client
+from ottla.testing.clients import CLIENTS, FEATURES, SECURED_CLIENTS, SECURITY_FEATURES, Client
 
 HOLDS: Final = "✓"
 FAILS: Final = "✗"
@@ -28,6 +28,17 @@ read through the Fetch call below its consumer, which is not a public interface.
 partitions, the others to all.
 """
 
+_SECURITY: Final = """\
+## Where brokers ask who somebody is
+
+Every mechanism is tested with TLS and without. What has to be an *error* is one of the client, within its own time, and
+nothing was written; a password or a token never reaches a broker whose certificate has expired or is for another host.
+*Stream beyond the lifetime of a login*: the broker ends logins after 2.5 seconds (`connections.max.reauth.ms`; 12 for
+KafkaJS, which logs in again for every request once less than ten are left). A client logs in again on its connection,
+or comes back on a new one, while it writes, and loses nothing. *Right revoked in a stream*: whoever writes or reads
+gets TOPIC_AUTHORIZATION_FAILED with the next request.
+"""
+
 
 class ClientTable:
     """Collects outcomes of tests by client and feature; a feature holds if all its tests passed."""
@@ -46,20 +57,30 @@ class ClientTable:
         return NOT_RUN if outcome is None else HOLDS if outcome else FAILS
 
     def render(self) -> str:
-        lines = [
-            _row(["", *(f"{client.name}<br>{client.version}" for client in CLIENTS)]),
-            _row(["---", *(":-:" for _ in CLIENTS)]),
-            *(_row([feature, *(self.cell(client, feature) for client in CLIENTS)]) for feature in FEATURES),
+        tables = [
+            _INTRODUCTION,
+            *self._rows(CLIENTS, FEATURES),
+            "",
+            _SECURITY,
+            *self._rows(SECURED_CLIENTS, SECURITY_FEATURES),
         ]
-        return "\n".join([_INTRODUCTION, *lines, "", "## What clients lack", "", *_reasons(), ""])
+        return "\n".join([*tables, "", "## What clients lack", "", *_reasons(), ""])
+
+    def _rows(self, clients: Sequence[Client], features: Sequence[str]) -> list[str]:
+        return [
+            _row(["", *(f"{client.name}<br>{client.version}" for client in clients)]),
+            _row(["---", *(":-:" for _ in clients)]),
+            *(_row([feature, *(self.cell(client, feature) for client in clients)]) for feature in features),
+        ]
 
 
 def complete_table() -> ClientTable:
     """The table of a run in which everything passed."""
     table = ClientTable()
-    for client in CLIENTS:
-        for feature in FEATURES:
-            table.note(str(client), feature, passed=True)
+    for clients, features in ((CLIENTS, FEATURES), (SECURED_CLIENTS, SECURITY_FEATURES)):
+        for client in clients:
+            for feature in features:
+                table.note(str(client), feature, passed=True)
     return table
 
 

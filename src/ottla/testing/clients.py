@@ -347,6 +347,21 @@ FEATURES: Final = (
     "error: record too large",
 )
 
+# The rows of the second table there: the same clients where brokers ask who they are.
+SECURITY_FEATURES: Final = (
+    "TLS",
+    "PLAIN",
+    "SCRAM-SHA-256",
+    "SCRAM-SHA-512",
+    "OAUTHBEARER",
+    "error: wrong password",
+    "error: expired token",
+    "error: expired certificate",
+    "error: wrong host name",
+    "stream beyond the lifetime of a login",
+    "error: right revoked in a stream",
+)
+
 _NO_NEWEST: Final = {"offset of the newest timestamp": "no call for it, or none with that timestamp"}
 _NO_ADMIN: Final = dict.fromkeys(
     (
@@ -374,7 +389,14 @@ CLIENTS: Final = (
         "confluent_driver.py",
         _in_python,
         packages=("confluent-kafka==2.0.2",),
-        lacks={**_NO_NEWEST, "delete records": "not in this version"},
+        lacks={
+            **_NO_NEWEST,
+            "delete records": "not in this version",
+            **dict.fromkeys(
+                ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+                "its last message holds another nonce than it was given, which Kafka 4 refuses as well",
+            ),
+        },
     ),
     Client(
         "kcat",
@@ -418,7 +440,10 @@ CLIENTS: Final = (
         "aiokafka_driver.py",
         _in_python,
         packages=("aiokafka==0.14.0", "cramjam==2.14.0"),
-        lacks=_NO_NEWEST,
+        lacks={
+            **_NO_NEWEST,
+            "error: expired token": "takes the refusal for a login, and waits for the answer to its next request",
+        },
     ),
     Client(
         "KafkaJS",
@@ -447,3 +472,6 @@ CLIENTS: Final = (
         lacks=_NO_NEWEST,
     ),
 )
+
+# Those whose drivers log in.
+SECURED_CLIENTS: Final = tuple(client for client in CLIENTS if client.name not in ("kcat", "sarama"))

@@ -21,7 +21,7 @@ from ottla.testing.cluster_workload import (
     transact,
     watch_ends,
 )
-from ottla.testing.simulated_cluster import SimulatedCluster
+from ottla.testing.simulated_cluster import SimulatedCluster, login_of
 from ottla.testing.world import World
 
 TOPIC: Final = "t"
@@ -32,23 +32,30 @@ IDEMPOTENT: Final = ("i", "j")
 MEMBERS: Final = ("m", "n")
 
 
-def soak_cluster(seed: int, climate: ClusterClimate | None = None) -> None:
-    """Runs one history; SimulationError says what went wrong and how to replay it."""
+def soak_cluster(seed: int, climate: ClusterClimate | None = None, *, is_secured: bool = False) -> None:
+    """Runs one history; SimulationError says what went wrong and how to replay it.
+
+    `is_secured`: brokers and clients log in, and ACLs say what clients may do.
+    """
     drawn = ClusterClimate.of(Random(f"{seed}/climate")) if climate is None else climate
     world = World(seed, drawn.network)
     world.excuses = lambda message: any(directory in message for directory in DIRECTORIES)
     settings = {"log.dirs": ",".join(DIRECTORIES)}
-    cluster = SimulatedCluster(world, drawn.brokers, settings, drawn.ensemble)
+    login = login_of("alice") if is_secured else None
+    cluster = SimulatedCluster(world, drawn.brokers, settings, drawn.ensemble, login)
     for broker in cluster.brokers.values():
         broker.disk_delay_s = drawn.disk_delay_s
-    replay = f"OTTLA_SIM_SEED={seed} python -m pytest tests/sim/test_cluster.py"
-    world.run(_history(cluster, drawn), seconds=SECONDS_MAX, replay=replay)
+    file = "test_cluster_security.py" if is_secured else "test_cluster.py"
+    replay = f"OTTLA_SIM_SEED={seed} python -m pytest tests/sim/{file}"
+    world.run(_history(cluster, drawn, is_secured=is_secured), seconds=SECONDS_MAX, replay=replay)
 
 
-async def _history(cluster: SimulatedCluster, climate: ClusterClimate) -> None:
+async def _history(cluster: SimulatedCluster, climate: ClusterClimate, *, is_secured: bool) -> None:
     world = cluster.world
     world.trace(str(climate))
     await cluster.start()
+    if is_secured:
+        await cluster.allow_clients()
     await cluster.create_topic(TOPIC, climate.partitions, {"internal.segment.bytes": str(climate.segment_bytes)})
     if climate.has_transactions:
         await cluster.create_topic(TRANSACTIONS_TOPIC, TRANSACTIONS_PARTITIONS)

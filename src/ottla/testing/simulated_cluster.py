@@ -23,13 +23,18 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.partition import Partition
+from ottla.client.admin.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from ottla.cluster import nodes
 from ottla.cluster.image import PartitionState
+from ottla.config.jaas import MODULES
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
+from ottla.net.login import Credentials, log_in
+from ottla.protocol.messages.acls import AclCreation, CreateAclsRequest
 from ottla.records import batch
 from ottla.testing.audit import audit, batches_of
 from ottla.testing.raw_requests import create_topic
+from ottla.testing.security import ADMIN, password
 from ottla.testing.simulated_ensemble import EnsembleConditions, SimulatedEnsemble
 from ottla.testing.wire_client import WireClient
 from ottla.testing.world import PORT, BrokerProcess, ProcessDiedError, SimulatedClock, World
@@ -63,6 +68,34 @@ SETTINGS: Final = {
     # Replicas of a compacted log differ: here they must not.
     "log.cleaner.enable": "false",
 }
+LOGIN_VERSION: Final = 1
+ACLS_VERSION: Final = 3
+CLUSTER_RIGHTS: Final = (
+    AclOperation.CREATE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
+    AclOperation.ALTER_CONFIGS,
+    AclOperation.IDEMPOTENT_WRITE,
+)
+
+
+def login_of(user: str) -> Credentials:
+    return Credentials("PLAIN", user, password(user))
+
+
+def secured_settings(host: str, own_password: str | None = None) -> dict[str, str]:
+    """Of a broker whose clients, and whose fellow brokers, log in; by PLAIN, as nothing of it needs a thread."""
+    users = " ".join(f'user_{user}="{password(user)}"' for user in (ADMIN, "alice"))
+    return {
+        "listeners": f"SASL_PLAINTEXT://{host}:{PORT}",
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{MODULES['PLAIN']} required "
+        f'username="{ADMIN}" password="{own_password or password(ADMIN)}" {users};',
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": f"User:{ADMIN}",
+    }
 
 
 @dataclass(slots=True)
@@ -84,8 +117,11 @@ class SimulatedCluster:
         size: int = 3,
         settings: Mapping[str, str] | None = None,
         ensemble: EnsembleConditions | None = None,
+        login: Credentials | None = None,
     ) -> None:
+        """`login`: who clients are, where the settings are those of `secured_settings`."""
         self.world = world
+        self._login = login
         self.ensemble = world.ensemble = SimulatedEnsemble(
             world.loop,
             world.rng("ensemble"),
@@ -101,6 +137,7 @@ class SimulatedCluster:
                     "offsets.topic.replication.factor": str(min(size, REPLICATION)),
                     "transaction.state.log.replication.factor": str(min(size, REPLICATION)),
                     **(settings or {}),
+                    **({} if login is None else secured_settings(f"broker-{node_id}")),
                     "broker.id": str(node_id),
                 },
             )
@@ -348,9 +385,43 @@ class SimulatedCluster:
         finally:
             client.close()
 
-    async def connected(self, node_id: int) -> WireClient:
+    async def connected(self, node_id: int, login: Credentials | None = None) -> WireClient:
+        """A connection of whoever logs in by `login`, or of the clients of this cluster."""
         sock = await asyncio.wait_for(self._client_host.connect(self.brokers[node_id].name, PORT), CLIENT_TIMEOUT_S)
-        return WireClient(sock)
+        client = WireClient(sock)
+        login = login or self._login
+        if login is not None:
+
+            async def ask(request: object, answer: type[Any]) -> Any:
+                return await client.call(request, LOGIN_VERSION, timeout_s=CLIENT_TIMEOUT_S)
+
+            await log_in(ask, login, CLIENT_TIMEOUT_S)
+        return client
+
+    async def allow_clients(self) -> None:
+        """Everything that clients and operators do; to be part of the cluster is not among it."""
+        assert self._login is not None
+        granted = [(AclResourceType.TOPIC, "*", AclOperation.ALL), (AclResourceType.GROUP, "*", AclOperation.ALL)]
+        granted.append((AclResourceType.TRANSACTIONAL_ID, "*", AclOperation.ALL))
+        granted += [(AclResourceType.CLUSTER, "kafka-cluster", operation) for operation in CLUSTER_RIGHTS]
+        creations = [
+            AclCreation(
+                resource_type=resource,
+                resource_name=name,
+                resource_pattern_type=PatternType.LITERAL,
+                principal=f"User:{self._login.username}",
+                host="*",
+                operation=operation,
+                permission_type=AclPermission.ALLOW,
+            )
+            for resource, name, operation in granted
+        ]
+        client = await self.connected(1, login_of(ADMIN))
+        try:
+            answer = await client.call(CreateAclsRequest(creations=creations), ACLS_VERSION)
+        finally:
+            client.close()
+        assert not any(result.error_code for result in answer.results), answer
 
     def is_current_leader(self, name: TopicPartition, node_id: int) -> bool:
         """Whether a broker leads, and no other does without its knowing: one that does not know tells what was so."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from ottla.records.batch import BatchHeader
 from ottla.testing.apache_kafka import KAFKA_4, ApacheKafka, KafkaBroker, missing_programs
 from ottla.testing.broker import Broker
 from ottla.testing.client_table import ClientTable
-from ottla.testing.clients import CLIENTS, FEATURES, Client, Driver
+from ottla.testing.clients import CLIENTS, FEATURES, SECURED_CLIENTS, SECURITY_FEATURES, Client, Driver
 from ottla.testing.waiting import WAIT_S, wait_until
 
 DRIVERS = Path(__file__).parent / "drivers"
@@ -183,13 +183,29 @@ def drivers(judged: Judged) -> Iterator[Drivers]:
         yield Drivers(judged.bootstrap, stack)
 
 
+@pytest.fixture(scope="session")
+def make_drivers() -> Callable[[str, ExitStack], Drivers]:
+    """For tests with a broker of their own."""
+    return Drivers
+
+
 @pytest.fixture(params=CLIENTS, ids=lambda client: client.slug)
 def client(request: pytest.FixtureRequest) -> Client:
     """Each client in turn, as far as it has the feature that the test is about."""
+    return on_trial(request, FEATURES)
+
+
+@pytest.fixture(params=SECURED_CLIENTS, ids=lambda client: client.slug)
+def secured_client(request: pytest.FixtureRequest) -> Client:
+    """The same of those that log in."""
+    return on_trial(request, SECURITY_FEATURES)
+
+
+def on_trial(request: pytest.FixtureRequest, features: Sequence[str]) -> Client:
     client: Client = request.param
     if (mark := request.node.get_closest_marker("feature")) is not None:
         feature = mark.args[0]
-        assert feature in FEATURES, f"no row of the table is called {feature!r}"
+        assert feature in features, f"no row of the table is called {feature!r}"
         request.node.user_properties += [("client", str(client)), ("feature", feature)]
         if reason := client.lacks.get(feature):
             pytest.skip(f"{client}, {feature}: {reason}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.testing.client_table import complete_table
-from ottla.testing.clients import CLIENTS, FEATURES
+from ottla.testing.clients import CLIENTS, FEATURES, SECURITY_FEATURES
 
 
 def test_the_page_of_clients_is_what_a_run_without_failures_writes(pytestconfig):
@@ -17,8 +17,8 @@ def test_the_page_of_clients_is_what_a_run_without_failures_writes(pytestconfig)
 
 def test_what_a_client_lacks_is_a_feature_that_others_have():
     for client in CLIENTS:
-        assert set(client.lacks) <= set(FEATURES)
-    for feature in FEATURES:
+        assert set(client.lacks) <= {*FEATURES, *SECURITY_FEATURES}
+    for feature in (*FEATURES, *SECURITY_FEATURES):
         assert any(feature not in client.lacks for client in CLIENTS)
 
 

@@ -6,6 +6,8 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -42,12 +44,14 @@ public final class KafkaClientsDriver {
     private static final int MAX_RECORD = 8 << 20;
     private static final ObjectMapper JSON = new ObjectMapper();
 
-    private final String bootstrap;
+    private static final int ROUND = 20; // records that a stream has in flight
+
     private final Admin admin;
+    private final Map<String, Object> connection = new HashMap<>(); // what every client is made with
     private KafkaProducer<byte[], byte[]> sender;
 
     private KafkaClientsDriver(String bootstrap) {
-        this.bootstrap = bootstrap;
+        this.connection.put("bootstrap.servers", bootstrap);
         this.admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
     }
 
@@ -82,6 +86,10 @@ public final class KafkaClientsDriver {
     private Object run(JsonNode step) throws Exception {
         String topic = step.path("topic").asText();
         switch (step.get("do").asText()) {
+            case "use":
+                return use(step.get("bootstrap").asText(), step.get("security"));
+            case "stream":
+                return stream(topic, Path.of(step.get("until").asText()));
             case "hello":
                 return Map.of("version", AppInfoParser.getVersion());
             case "create_topic":
@@ -129,6 +137,66 @@ public final class KafkaClientsDriver {
         }
     }
 
+    private Object use(String bootstrap, JsonNode security) {
+        connection.clear();
+        connection.put("bootstrap.servers", bootstrap);
+        connection.put("security.protocol", security.get("protocol").asText());
+        if (security.has("ca")) {
+            connection.put("ssl.truststore.type", "PEM");
+            connection.put("ssl.truststore.location", security.get("ca").asText());
+        }
+        String mechanism = security.path("mechanism").asText();
+        String modules = "org.apache.kafka.common.security.";
+        if (mechanism.equals("OAUTHBEARER")) {
+            Path token = Path.of(security.get("token").asText());
+            System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", token.toUri().toString());
+            System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.files", token.toString());
+            connection.put("sasl.oauthbearer.token.endpoint.url", token.toUri().toString());
+            connection.put(
+                "sasl.login.callback.handler.class", modules + "oauthbearer.OAuthBearerLoginCallbackHandler");
+            connection.put("sasl.jaas.config", modules + "oauthbearer.OAuthBearerLoginModule required;");
+        } else if (!mechanism.isEmpty()) {
+            String module = mechanism.equals("PLAIN") ? "plain.PlainLoginModule" : "scram.ScramLoginModule";
+            connection.put("sasl.jaas.config", String.format(
+                "%s%s required username=\"%s\" password=\"%s\";",
+                modules, module, security.get("username").asText(), security.get("password").asText()));
+        }
+        if (!mechanism.isEmpty()) {
+            connection.put("sasl.mechanism", mechanism);
+        }
+        return null;
+    }
+
+    private Object stream(String topic, Path until) throws Exception {
+        int sent = 0;
+        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(connected(
+                "acks", "all",
+                "max.block.ms", WAIT_S * 1000,
+                "key.serializer", ByteArraySerializer.class,
+                "value.serializer", ByteArraySerializer.class))) {
+            for (; !Files.exists(until); sent += ROUND) {
+                List<Future<RecordMetadata>> waiting = new ArrayList<>();
+                for (int number = sent; number < sent + ROUND; number++) {
+                    byte[] value = Integer.toString(number).getBytes(StandardCharsets.UTF_8);
+                    waiting.add(producer.send(new ProducerRecord<>(topic, 0, null, value)));
+                }
+                for (Future<RecordMetadata> each : waiting) {
+                    get(each);
+                }
+            }
+        }
+        return Map.of("sent", sent);
+    }
+
+    /** The settings of a client: how it connects, and these. */
+    private Map<String, Object> connected(Object... own) {
+        Map<String, Object> settings = new HashMap<>(connection);
+        for (int index = 0; index < own.length; index += 2) {
+            settings.put((String) own[index], own[index + 1]);
+        }
+        return settings;
+    }
+
     private Object describeCluster() throws Exception {
         var found = admin.describeCluster();
         List<Object> brokers = new ArrayList<>();
@@ -157,8 +225,7 @@ public final class KafkaClientsDriver {
     }
 
     private Object produce(String topic, JsonNode step) throws Exception {
-        Map<String, Object> settings = Map.of(
-            "bootstrap.servers", bootstrap,
+        Map<String, Object> settings = connected(
             "acks", step.get("acks").asText(),
             "compression.type", step.get("codec").asText(),
             "enable.idempotence", step.get("idempotent").asBoolean(),
@@ -190,9 +257,8 @@ public final class KafkaClientsDriver {
     /** Records of a producer that lives as long as this program: one whose brokers go and come. */
     private Object send(String topic, JsonNode step) throws Exception {
         if (sender == null) {
-            sender = new KafkaProducer<>(Map.of(
-                "bootstrap.servers", bootstrap,
-                "acks", "all",
+            sender = new KafkaProducer<>(connected(
+                    "acks", "all",
                 "max.block.ms", WAIT_S * 1000,
                 "key.serializer", ByteArraySerializer.class,
                 "value.serializer", ByteArraySerializer.class));
@@ -210,8 +276,7 @@ public final class KafkaClientsDriver {
     }
 
     private Object consume(String topic, JsonNode step) {
-        Map<String, Object> settings = Map.of(
-            "bootstrap.servers", bootstrap,
+        Map<String, Object> settings = connected(
             "enable.auto.commit", false,
             "auto.offset.reset", "none",
             "isolation.level", "read_committed",
@@ -255,8 +320,7 @@ public final class KafkaClientsDriver {
     }
 
     private Object copy(JsonNode step) {
-        Map<String, Object> settings = Map.of(
-            "bootstrap.servers", bootstrap,
+        Map<String, Object> settings = connected(
             "group.id", step.get("group").asText(),
             "enable.auto.commit", false,
             "auto.offset.reset", "earliest",
@@ -333,8 +397,7 @@ public final class KafkaClientsDriver {
     }
 
     private KafkaConsumer<byte[], byte[]> member(String topic, JsonNode step) {
-        KafkaConsumer<byte[], byte[]> member = new KafkaConsumer<>(Map.of(
-            "bootstrap.servers", bootstrap,
+        KafkaConsumer<byte[], byte[]> member = new KafkaConsumer<>(connected(
             "group.id", step.get("group").asText(),
             "enable.auto.commit", false,
             "auto.offset.reset", "earliest",
@@ -347,8 +410,7 @@ public final class KafkaClientsDriver {
     }
 
     private KafkaProducer<byte[], byte[]> transactional(JsonNode step) {
-        KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(Map.of(
-            "bootstrap.servers", bootstrap,
+        KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(connected(
             "transactional.id", step.get("transactional_id").asText(),
             "max.block.ms", WAIT_S * 1000,
             "key.serializer", ByteArraySerializer.class,

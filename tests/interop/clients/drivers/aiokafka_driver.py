@@ -3,19 +3,55 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
-from steps import decoded, decoded_headers, encoded, encoded_headers, raise_for, serve
+from steps import ROUND, decoded, decoded_headers, encoded, encoded_headers, raise_for, serve
 
-BOOTSTRAP = sys.argv[1]
+CONNECTION: dict[str, Any] = {"bootstrap_servers": sys.argv[1]}
 WAIT_S = 100
+
+
+async def use(bootstrap: str, security: dict[str, str]) -> None:
+    CONNECTION.clear()
+    CONNECTION.update(bootstrap_servers=bootstrap, security_protocol=security["protocol"])
+    if "ca" in security:
+        CONNECTION.update(ssl_context=ssl.create_default_context(cafile=security["ca"]))
+    if "mechanism" in security:
+        CONNECTION.update(sasl_mechanism=security["mechanism"])
+    if "token" in security:
+        CONNECTION.update(sasl_oauth_token_provider=_FromFile(security["token"]))
+    elif "mechanism" in security:
+        CONNECTION.update(sasl_plain_username=security["username"], sasl_plain_password=security["password"])
+
+
+class _FromFile(AbstractTokenProvider):  # type: ignore[misc]  # the package is not typed
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    async def token(self) -> str:
+        return Path(self._path).read_text()
+
+
+async def stream(topic: str, until: str) -> dict[str, int]:
+    sent = 0
+    async with AIOKafkaProducer(**CONNECTION, acks="all") as producer:
+        while not os.path.exists(until):
+            numbers = range(sent, sent + ROUND)
+            waiting = [await producer.send(topic, b"%d" % number, partition=0) for number in numbers]
+            await asyncio.wait_for(asyncio.gather(*waiting), WAIT_S)
+            sent += ROUND
+    return {"sent": sent}
 
 
 async def hello() -> dict[str, str]:
@@ -91,7 +127,7 @@ async def produce(
     topic: str, acks: str, codec: str, idempotent: bool, records: list[dict[str, Any]]
 ) -> dict[str, list[int | None]]:
     producer = AIOKafkaProducer(
-        bootstrap_servers=BOOTSTRAP,
+        **CONNECTION,
         acks="all" if acks == "all" else int(acks),
         compression_type=None if codec == "none" else codec,
         enable_idempotence=idempotent,
@@ -147,7 +183,7 @@ async def consume(topic: str, partitions: list[int], start: dict[str, int], coun
 
 
 async def transact(topic: str, transactional_id: str, values: list[str], commit: bool) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=BOOTSTRAP, transactional_id=transactional_id) as producer:
+    async with AIOKafkaProducer(**CONNECTION, transactional_id=transactional_id) as producer:
         await producer.begin_transaction()
         for value in values:
             await producer.send(topic, decoded(value), partition=0)
@@ -157,11 +193,11 @@ async def transact(topic: str, transactional_id: str, values: list[str], commit:
 
 async def copy(source: str, target: str, group: str, transactional_id: str, count: int) -> None:
     consumer = AIOKafkaConsumer(
-        source, bootstrap_servers=BOOTSTRAP, group_id=group, enable_auto_commit=False, auto_offset_reset="earliest"
+        source, **CONNECTION, group_id=group, enable_auto_commit=False, auto_offset_reset="earliest"
     )
     async with (
         consumer,
-        AIOKafkaProducer(bootstrap_servers=BOOTSTRAP, transactional_id=transactional_id) as producer,
+        AIOKafkaProducer(**CONNECTION, transactional_id=transactional_id) as producer,
         asyncio.timeout(WAIT_S),
     ):
         copied = 0
@@ -200,7 +236,7 @@ class admin_client:  # noqa: N801  used as a function
     """The admin client, closed at the end: it is no context manager itself."""
 
     async def __aenter__(self) -> AIOKafkaAdminClient:
-        self._client = AIOKafkaAdminClient(bootstrap_servers=BOOTSTRAP)
+        self._client = AIOKafkaAdminClient(**CONNECTION)
         await self._client.start()
         return self._client
 
@@ -211,7 +247,7 @@ class admin_client:  # noqa: N801  used as a function
 def member_client(topic: str, group: str) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(
         topic,
-        bootstrap_servers=BOOTSTRAP,
+        **CONNECTION,
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
@@ -222,7 +258,7 @@ def member_client(topic: str, group: str) -> AIOKafkaConsumer:
 
 def consumer_client() -> AIOKafkaConsumer:
     return AIOKafkaConsumer(
-        bootstrap_servers=BOOTSTRAP,
+        **CONNECTION,
         group_id=None,
         enable_auto_commit=False,
         fetch_max_wait_ms=100,
@@ -237,7 +273,7 @@ def _raise_first(errors: list[tuple[Any, ...]]) -> None:
 
 
 def _code_of(error: Exception) -> int | None:
-    return error.errno if isinstance(error, KafkaError) else None
+    return getattr(error, "errno", None) if isinstance(error, KafkaError) else None
 
 
 def _blocking(step: Callable[..., Coroutine[Any, Any, Any]], loop: asyncio.Runner) -> Callable[..., Any]:
@@ -245,6 +281,8 @@ def _blocking(step: Callable[..., Coroutine[Any, Any, Any]], loop: asyncio.Runne
 
 
 STEPS = (
+    use,
+    stream,
     hello,
     create_topic,
     add_partitions,

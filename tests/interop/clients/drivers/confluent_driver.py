@@ -2,18 +2,76 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
-from steps import RefusedError, decoded, decoded_headers, encoded, encoded_headers, serve
+from steps import ROUND, RefusedError, decoded, decoded_headers, encoded, encoded_headers, serve
 
-BOOTSTRAP: dict[str, Any] = {"bootstrap.servers": sys.argv[1], "log_level": 2}
+CONNECTION: dict[str, Any] = {"bootstrap.servers": sys.argv[1], "log_level": 2}
 WAIT_S = 100
-admin = AdminClient(BOOTSTRAP)
+# It goes on trying after these, and reports them beside its calls.
+HOPELESS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+TOKEN_LIFETIME_S = 600  # after which it asks for the next one; the broker goes by what the token says
+admin = AdminClient(CONNECTION)
+
+
+def use(bootstrap: str, security: dict[str, str]) -> None:
+    CONNECTION.clear()
+    CONNECTION.update({"bootstrap.servers": bootstrap, "log_level": 2, "security.protocol": security["protocol"]})
+    if "ca" in security:
+        CONNECTION["ssl.ca.location"] = security["ca"]
+        CONNECTION["ssl.endpoint.identification.algorithm"] = "https"  # not yet the default in 2.0.2
+    if "mechanism" in security:
+        CONNECTION["sasl.mechanism"] = security["mechanism"]
+    if "token" in security:
+        CONNECTION["oauth_cb"] = lambda _: (Path(security["token"]).read_text(), time.time() + TOKEN_LIFETIME_S)
+    elif "mechanism" in security:
+        CONNECTION.update({"sasl.username": security["username"], "sasl.password": security["password"]})
+
+
+class _Failures:
+    """What a producer could not deliver, and what it reports beside that; a broker that goes away is no failure."""
+
+    def __init__(self) -> None:
+        self.found: list[KafkaError] = []
+
+    def note(self, error: KafkaError | None, _: Message | None = None) -> None:
+        if error is not None:
+            self.found.append(error)
+
+    def note_hopeless(self, error: KafkaError) -> None:
+        if error.code() in HOPELESS:
+            self.found.append(error)
+
+
+def _flush(producer: Producer, failures: _Failures) -> None:
+    """Until all are delivered, or there is no hope."""
+    deadline = time.monotonic() + WAIT_S
+    while len(producer) and not failures.found:
+        producer.poll(0.1)
+        assert time.monotonic() < deadline, f"{len(producer)} records were not sent"
+    if failures.found:
+        producer.purge()
+        producer.flush(WAIT_S)
+        raise KafkaException(failures.found[0])
+
+
+def stream(topic: str, until: str) -> dict[str, int]:
+    failures = _Failures()
+    producer = Producer({**CONNECTION, "acks": "all", "error_cb": failures.note_hopeless})
+    sent = 0
+    while not os.path.exists(until):
+        for number in range(sent, sent + ROUND):
+            producer.produce(topic, b"%d" % number, partition=0, on_delivery=failures.note)
+        _flush(producer, failures)
+        sent += ROUND
+    return {"sent": sent}
 
 
 def hello() -> dict[str, str]:
@@ -88,25 +146,25 @@ def list_offsets(topic: str, partition: int, at: str | int) -> dict[str, int]:
 def produce(
     topic: str, acks: str, codec: str, idempotent: bool, records: list[dict[str, Any]]
 ) -> dict[str, list[int | None]]:
+    failures = _Failures()
     producer = Producer(
         {
-            **BOOTSTRAP,
+            **CONNECTION,
             "acks": acks,
             "compression.type": codec,
             "enable.idempotence": idempotent,
             "linger.ms": 20,
             "message.max.bytes": 8 << 20,
             "message.timeout.ms": WAIT_S * 1000,
+            "error_cb": failures.note_hopeless,
         }
     )
     offsets: list[int | None] = [None] * len(records)
-    errors = []
 
     def delivered(index: int) -> Any:
-        def note(error: Any, message: Message) -> None:
-            if error is not None:
-                errors.append(error)
-            else:
+        def note(error: KafkaError | None, message: Message) -> None:
+            failures.note(error)
+            if error is None:
                 offsets[index] = message.offset()
 
         return note
@@ -121,10 +179,7 @@ def produce(
             timestamp=record["timestamp"] or 0,
             on_delivery=delivered(index),
         )
-    unsent = producer.flush(WAIT_S)
-    if errors:
-        raise KafkaException(errors[0])
-    assert unsent == 0, f"{unsent} records were not sent"
+    _flush(producer, failures)
     return {"offsets": offsets}
 
 
@@ -171,7 +226,7 @@ def transact(topic: str, transactional_id: str, values: list[str], commit: bool)
 
 
 def copy(source: str, target: str, group: str, transactional_id: str, count: int) -> None:
-    consumer = Consumer({**BOOTSTRAP, "group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
+    consumer = Consumer({**CONNECTION, "group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
     consumer.subscribe([source])
     producer = _transactional(transactional_id)
     copied = 0
@@ -230,20 +285,20 @@ def _owned(member: Consumer) -> set[int]:
 def _member(topic: str, group: str) -> Consumer:
     pace = {"heartbeat.interval.ms": 200, "session.timeout.ms": 30_000}
     settings = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-    member = Consumer({**BOOTSTRAP, **settings, **pace})
+    member = Consumer({**CONNECTION, **settings, **pace})
     member.subscribe([topic])
     return member
 
 
 def _transactional(transactional_id: str) -> Producer:
-    producer = Producer({**BOOTSTRAP, "transactional.id": transactional_id})
+    producer = Producer({**CONNECTION, "transactional.id": transactional_id})
     producer.init_transactions(WAIT_S)
     return producer
 
 
 def _consumer() -> Consumer:
     # The group is never joined: every partition is assigned by hand.
-    return Consumer({**BOOTSTRAP, "group.id": "unused", "enable.auto.commit": False, "fetch.wait.max.ms": 100})
+    return Consumer({**CONNECTION, "group.id": "unused", "enable.auto.commit": False, "fetch.wait.max.ms": 100})
 
 
 def _result(futures: dict[Any, Any]) -> Any:
@@ -256,6 +311,8 @@ def _code_of(error: Exception) -> int | None:
 
 
 STEPS = (
+    use,
+    stream,
     hello,
     create_topic,
     add_partitions,

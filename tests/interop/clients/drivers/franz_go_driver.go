@@ -3,14 +3,21 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 var codecs = map[string]kgo.CompressionCodec{
@@ -25,10 +32,62 @@ var acknowledgements = map[string]kgo.Acks{"0": kgo.NoAck(), "1": kgo.LeaderAck(
 
 type driver struct{ admin *kadm.Client }
 
+// connection is what every client is made with.
+var connection = []kgo.Opt{kgo.SeedBrokers(os.Args[1])}
+
 func client(options ...kgo.Opt) *kgo.Client {
-	made, err := kgo.NewClient(append(options, kgo.SeedBrokers(os.Args[1]), kgo.FetchMaxWait(100*time.Millisecond))...)
+	options = append(options, connection...)
+	made, err := kgo.NewClient(append(options, kgo.FetchMaxWait(100*time.Millisecond))...)
 	must(err)
 	return made
+}
+
+func (d driver) use(step Step) (any, error) {
+	connection = []kgo.Opt{kgo.SeedBrokers(step.Bootstrap)}
+	security := step.Security
+	if strings.HasSuffix(security.Protocol, "SSL") {
+		certificates, err := os.ReadFile(security.CA)
+		must(err)
+		trusted := x509.NewCertPool()
+		trusted.AppendCertsFromPEM(certificates)
+		connection = append(connection, kgo.DialTLSConfig(&tls.Config{RootCAs: trusted}))
+	}
+	switch security.Mechanism {
+	case "PLAIN":
+		login := plain.Auth{User: security.Username, Pass: security.Password}
+		connection = append(connection, kgo.SASL(login.AsMechanism()))
+	case "SCRAM-SHA-256":
+		login := scram.Auth{User: security.Username, Pass: security.Password}
+		connection = append(connection, kgo.SASL(login.AsSha256Mechanism()))
+	case "SCRAM-SHA-512":
+		login := scram.Auth{User: security.Username, Pass: security.Password}
+		connection = append(connection, kgo.SASL(login.AsSha512Mechanism()))
+	case "OAUTHBEARER":
+		connection = append(connection, kgo.SASL(oauth.Oauth(func(context.Context) (oauth.Auth, error) {
+			token, err := os.ReadFile(security.Token)
+			return oauth.Auth{Token: string(token)}, err
+		})))
+	}
+	return nil, nil
+}
+
+func (d driver) stream(step Step) (any, error) {
+	producer := client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	defer producer.Close()
+	deadline, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	sent := 0
+	for !exists(step.Until) {
+		records := make([]*kgo.Record, round)
+		for index := range records {
+			records[index] = &kgo.Record{Topic: step.Topic, Value: []byte(strconv.Itoa(sent + index))}
+		}
+		if err := producer.ProduceSync(deadline, records...).FirstErr(); err != nil {
+			return nil, err
+		}
+		sent += round
+	}
+	return result{"sent": sent}, nil
 }
 
 func (d driver) createTopic(step Step) (any, error) {
@@ -148,6 +207,10 @@ func (d driver) produce(step Step) (any, error) {
 	// Not the client's delivery timeout, which counts from the timestamp of the record.
 	deadline, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
+	// Records wait for a login that fails as long as they may; a question is answered with its error.
+	if err := producer.Ping(deadline); err != nil {
+		return nil, err
+	}
 	if err := producer.ProduceSync(deadline, records...).FirstErr(); err != nil {
 		return nil, err
 	}
@@ -342,6 +405,8 @@ func codeOf(err error) *int16 {
 func main() {
 	d := driver{kadm.NewClient(client())}
 	serve(map[string]func(Step) (any, error){
+		"use":              d.use,
+		"stream":           d.stream,
 		"hello":            hello("github.com/twmb/franz-go"),
 		"create_topic":     d.createTopic,
 		"add_partitions":   d.addPartitions,

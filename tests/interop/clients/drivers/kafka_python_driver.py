@@ -2,21 +2,63 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import kafka
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewPartitions, NewTopic
 from kafka.errors import KafkaError
-from steps import RefusedError, decoded, decoded_headers, encoded, encoded_headers, raise_for, serve
+from steps import ROUND, RefusedError, decoded, decoded_headers, encoded, encoded_headers, raise_for, serve
 
-BOOTSTRAP = sys.argv[1]
+CONNECTION: dict[str, Any] = {"bootstrap_servers": sys.argv[1]}
 WAIT_S = 100
 IS_3 = not kafka.__version__.startswith("2.0.")
-admin = KafkaAdminClient(bootstrap_servers=BOOTSTRAP)
+admin = KafkaAdminClient(**CONNECTION)
+
+
+def use(bootstrap: str, security: dict[str, str]) -> None:
+    CONNECTION.clear()
+    CONNECTION.update(bootstrap_servers=bootstrap, security_protocol=security["protocol"])
+    if "ca" in security:
+        CONNECTION.update(ssl_cafile=security["ca"])
+    if "mechanism" in security:
+        CONNECTION.update(sasl_mechanism=security["mechanism"])
+    if "token" in security:
+        CONNECTION.update(sasl_oauth_token_provider=_token_provider(security["token"]))
+    elif "mechanism" in security:
+        CONNECTION.update(sasl_plain_username=security["username"], sasl_plain_password=security["password"])
+
+
+def _token_provider(path: str) -> Any:
+    if IS_3:
+        from kafka.net.sasl.oauth import AbstractTokenProvider
+    else:
+        from kafka.oauth.abstract import AbstractTokenProvider
+
+    class FromFile(AbstractTokenProvider):
+        def token(self) -> str:
+            return Path(path).read_text()
+
+    return FromFile()
+
+
+def stream(topic: str, until: str) -> dict[str, int]:
+    producer = KafkaProducer(**CONNECTION, acks="all", max_block_ms=WAIT_S * 1000, retries=10)  # 2.0.2 has none
+    sent = 0
+    try:
+        while not os.path.exists(until):
+            futures = [producer.send(topic, b"%d" % number, partition=0) for number in range(sent, sent + ROUND)]
+            for future in futures:
+                future.get(WAIT_S)
+            sent += ROUND
+    finally:
+        producer.close(WAIT_S)
+    return {"sent": sent}
 
 
 def hello() -> dict[str, str]:
@@ -108,7 +150,7 @@ def produce(
     topic: str, acks: str, codec: str, idempotent: bool, records: list[dict[str, Any]]
 ) -> dict[str, list[int | None]]:
     producer = KafkaProducer(
-        bootstrap_servers=BOOTSTRAP,
+        **CONNECTION,
         acks="all" if acks == "all" else int(acks),
         compression_type=None if codec == "none" else codec,
         linger_ms=20,
@@ -181,7 +223,7 @@ def transact(topic: str, transactional_id: str, values: list[str], commit: bool)
 
 def copy(source: str, target: str, group: str, transactional_id: str, count: int) -> None:
     consumer = KafkaConsumer(
-        source, bootstrap_servers=BOOTSTRAP, group_id=group, enable_auto_commit=False, auto_offset_reset="earliest"
+        source, **CONNECTION, group_id=group, enable_auto_commit=False, auto_offset_reset="earliest"
     )
     producer = _transactional(transactional_id)
     try:
@@ -203,14 +245,14 @@ def copy(source: str, target: str, group: str, transactional_id: str, count: int
 
 
 def _transactional(transactional_id: str) -> KafkaProducer:
-    producer = KafkaProducer(bootstrap_servers=BOOTSTRAP, transactional_id=transactional_id)
+    producer = KafkaProducer(**CONNECTION, transactional_id=transactional_id)
     producer.init_transactions()
     return producer
 
 
 def _consumer() -> KafkaConsumer:
     return KafkaConsumer(
-        bootstrap_servers=BOOTSTRAP,
+        **CONNECTION,
         group_id=None,
         enable_auto_commit=False,
         fetch_max_wait_ms=100,
@@ -280,7 +322,7 @@ class _Polling:
 def _member(topic: str, group: str) -> KafkaConsumer:
     return KafkaConsumer(
         topic,
-        bootstrap_servers=BOOTSTRAP,
+        **CONNECTION,
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
@@ -301,6 +343,8 @@ def _code_of(error: Exception) -> int | None:
 
 
 STEPS = (
+    use,
+    stream,
     hello,
     create_topic,
     add_partitions,

@@ -1,6 +1,7 @@
 // KafkaJS as a driver; steps.py says how it is spoken to.
 'use strict'
 
+const fs = require('node:fs')
 const readline = require('node:readline')
 const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = require('kafkajs')
 const Cluster = require('kafkajs/src/cluster')
@@ -16,9 +17,14 @@ const READ_COMMITTED = 1
 const [bootstrap] = process.argv.slice(2)
 
 process.env.KAFKAJS_NO_PARTITIONER_WARNING = '1'
-const connection = { brokers: [bootstrap], clientId: 'kafkajs', connectionTimeout: 30000 }
-const kafka = new Kafka({ ...connection, logLevel: logLevel.NOTHING, retry: { retries: 3 } })
+const ROUND = 20 // records that a stream has in flight
+let connection = { brokers: [bootstrap], clientId: 'kafkajs', connectionTimeout: 30000 }
+let kafka = connected()
 const admin = kafka.admin()
+
+function connected() {
+  return new Kafka({ ...connection, logLevel: logLevel.NOTHING, retry: { retries: 3 } })
+}
 
 // KafkaJS brings gzip; the others are plugged in the way its documentation says.
 CompressionCodecs[CompressionTypes.Snappy] = () => ({
@@ -55,6 +61,34 @@ const decoded = text => (text === null ? null : Buffer.from(text, 'base64'))
 const encoded = data => (data === null || data === undefined ? null : Buffer.from(data).toString('base64'))
 
 const steps = {
+  async use({ bootstrap, security }) {
+    const { mechanism, username, password, ca, token } = security
+    connection = { ...connection, brokers: [bootstrap], ssl: undefined, sasl: undefined }
+    if (ca) connection.ssl = { ca: [fs.readFileSync(ca)] }
+    if (token) {
+      const oauthBearerProvider = async () => ({ value: fs.readFileSync(token, 'utf8') })
+      connection.sasl = { mechanism, oauthBearerProvider }
+    } else if (mechanism) {
+      connection.sasl = { mechanism, username, password }
+    }
+    kafka = connected()
+  },
+
+  async stream({ topic, until }) {
+    const producer = kafka.producer({ allowAutoTopicCreation: false, maxInFlightRequests: 1 })
+    await producer.connect()
+    let sent = 0
+    try {
+      for (; !fs.existsSync(until); sent += ROUND) {
+        const messages = Array.from({ length: ROUND }, (_, index) => ({ partition: 0, value: String(sent + index) }))
+        await producer.send({ topic, acks: -1, messages })
+      }
+    } finally {
+      await producer.disconnect()
+    }
+    return { sent }
+  },
+
   async hello() {
     return { version: require('kafkajs/package.json').version }
   },

@@ -12,6 +12,7 @@ import (
 )
 
 const (
+	round        = 20 // records that a stream has in flight
 	wait         = 100 * time.Second
 	maxLineBytes = 64 << 20
 	maxRecord    = 8 << 20
@@ -42,6 +43,20 @@ type Step struct {
 	Source          string
 	Target          string
 	Group           string
+
+	Bootstrap string
+	Security  Security
+	Until     string
+}
+
+// Security is how clients log in from now on; what is not needed is empty.
+type Security struct {
+	Protocol  string
+	Mechanism string
+	Username  string
+	Password  string
+	CA        string // a file
+	Token     string // a file
 }
 
 type Record struct {
@@ -150,6 +165,12 @@ func shared(step Step, one, two func() []int32) ([]int, error) {
 		return first > 0 && second > 0 && first+second == int(step.partitionCount())
 	})
 	return []int{len(one()), len(two())}, err
+}
+
+// exists is how a test ends a stream.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func until(condition func() bool) error {

@@ -3,6 +3,10 @@
 A driver is started with the address of the broker as its only argument. `{"do": "NAME", ...}` asks for a step, and
 `{"ok": RESULT}` or `{"error": {"code": NUMBER_OR_NULL, "message": TEXT}}` answers, until the input ends. Bytes travel
 in base 64. The same holds for the drivers in other languages; `ottla.testing.clients` is the other end.
+
+The step `use` says how producers and consumers connect and log in from then on: an address, and of `protocol`,
+`mechanism`, `username`, `password`, `ca` (a file) and `token` (a file) what the protocol and the mechanism need.
+`stream` writes ROUND records and waits for them, again and again, until the file `until` is there or an error comes.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
+
+ROUND = 20  # records that a stream has in flight
 
 
 class RefusedError(Exception):
