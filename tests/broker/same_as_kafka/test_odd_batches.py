@@ -96,6 +96,7 @@ def bytes_behind_a_batch(side: Side) -> None:
         for version in (7, 11):
             side.ask(produce(topic, good + tail), version)
         side.ask(produce(topic, tail), 11)
+    side.ask(produce(topic, good + good, acks=7), 11)  # the records are looked at before anything else
     side.ask(fetch(topic), 11)
     inside = sealed(good + b"\0")  # not behind the batch but within it, behind its last record
     side.ask(produce(topic, inside), 9)

@@ -40,6 +40,8 @@ from ottla.protocol.messages.offsets import (
     OffsetForLeaderTopic,
 )
 from ottla.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from ottla.protocol.messages.tokens import CreateDelegationTokenRequest
+from ottla.protocol.messages.transactions import ListTransactionsRequest
 from ottla.protocol.wire import ZERO_UUID
 from ottla.testing.raw_requests import create_topic, fetch, metadata, one_batch, produce
 from ottla.testing.side_by_side import Brokers, Conversations, Side
@@ -268,6 +270,19 @@ def kinds_of_endpoints_and_coordinators(side: Side) -> None:
             keys = {"key": "k"} if version < 4 else {"coordinator_keys": ["k", ""]}
             side.ask(FindCoordinatorRequest(**keys, key_type=kind), version)
     side.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[]), 4)
+
+
+@conversations.add
+def states_of_transactions_and_owners_of_tokens_that_there_are_not(side: Side) -> None:
+    for states in ([""], ["", ""], ["nix", "", "nix"]):
+        side.ask(ListTransactionsRequest(state_filters=states, producer_id_filters=[]), 1)
+    for kind, name in ((None, None), ("User", "somebody"), ("nix", "somebody"), ("User", "")):
+        side.ask(
+            CreateDelegationTokenRequest(
+                owner_principal_type=kind, owner_principal_name=name, renewers=[], max_lifetime_ms=1
+            ),
+            3,
+        )
 
 
 @conversations.add

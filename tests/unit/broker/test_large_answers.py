@@ -1,4 +1,4 @@
-"""Which answers are too large to be encoded at once."""
+"""Which answers are too large to be encoded at once, and what they are made of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.large_messages import is_large
+from ottla.broker.large_messages import is_large, structs_of
 from ottla.protocol.messages.consumer_groups import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupDescribeResponseAssignment,
@@ -38,3 +38,19 @@ def test_what_clients_wrote_counts_by_its_size(size_bytes: int, expected: bool) 
     member.member_metadata = bytes(size_bytes)
     group.members = [member]
     assert is_large(DescribeGroupsResponse(groups=[group])) is expected
+
+
+def test_the_structs_of_a_message_are_listed_each_before_those_that_it_holds() -> None:
+    partitions = ConsumerGroupDescribeResponseTopicPartitions(topic_id=TOPIC_ID, topic_name="t", partitions=[1, 2])
+    members = [smallest_message(Member, 0) for _ in range(2)]
+    members[1].assignment = ConsumerGroupDescribeResponseAssignment(topic_partitions=[partitions])
+    group = smallest_message(DescribedGroup, 0)
+    group.members = members
+    message = ConsumerGroupDescribeResponse(groups=[group])
+    structs = structs_of(message)
+    places = [
+        next(place for place, struct in enumerate(structs) if struct is one)
+        for one in (message, group, members[1], members[1].assignment, partitions)
+    ]
+    assert places == sorted(places)
+    assert len(structs) == 2 + 2 * 3 + 1, "each member has two assignments"

@@ -11,6 +11,7 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.protocol.frames import framed
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.groups import DeleteGroupsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.protocol.messages.scram import (
@@ -177,6 +178,18 @@ def test_another_request_in_the_middle_of_a_login_is_answered_with_its_own_error
         await handshake(client)
         assert (await handshake(client)).error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert await is_closed(client)
+
+    play(steps)
+
+
+def test_a_large_request_in_the_middle_of_a_login_costs_its_connection_and_no_time() -> None:
+    """Half a million elements fit in what a peer may send before it has logged in: to answer each would take seconds."""
+
+    async def steps(scene: Scene) -> None:
+        client = await scene.connect()
+        await handshake(client)
+        with pytest.raises(ConnectionResetError):
+            await client.call(DeleteGroupsRequest(groups_names=["g"] * 1000), 2)
 
     play(steps)
 

@@ -244,6 +244,13 @@ def test_all_brokers_agree_on_the_replicas_that_must_be_in_sync(static: dict[str
         with pytest.raises(ApiError) as caught:
             changed.incremental_alter(resource, [SettingChange("min.insync.replicas", operation, "2")])
         assert caught.value.code is ErrorCode.INVALID_CONFIG
+    for alter in (
+        lambda: changed.alter(BROKER, {"min.insync.replicas": "true"}),
+        lambda: changed.incremental_alter(BROKER, [SettingChange("min.insync.replicas", SET, "true")]),
+    ):
+        with pytest.raises(ApiError) as caught:
+            alter()
+        assert caught.value.code is ErrorCode.INVALID_REQUEST, "a value that is none comes first"
 
 
 def test_what_has_no_effect_is_taken_and_told_and_says_so() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-from ottla.runtime.turns import TURN_S, Steps, Turns, in_turns
+from ottla.runtime.turns import FREED_AT_ONCE, TURN_S, Steps, Turns, done_at_once, in_turns
 from ottla.testing.steps import at_once
 
 STEPS_PER_TURN = 5
@@ -116,3 +116,33 @@ def test_a_handler_in_turns_answers_a_small_request_at_once() -> None:
         return (yield from counted(request))
 
     assert at_once(handle(Broker(), 2, None)) == 2
+
+
+def test_work_that_is_short_is_done_without_a_loop() -> None:
+    assert done_at_once(counted(3)) == 3
+
+
+def test_very_many_objects_are_let_go_of_a_few_in_each_turn_the_first_of_them_first() -> None:
+    class Thing:
+        def __init__(self, number: int) -> None:
+            self._number = number
+
+        def __del__(self) -> None:
+            freed.append(self._number)
+
+    freed: list[int] = []
+    count_in_all = 5 * STEPS_PER_TURN * FREED_AT_ONCE
+
+    async def scenario() -> None:
+        things = [Thing(number) for number in range(count_in_all)]
+        counting_turns().let_go(things)
+        assert not freed, "who lets go of them has the rest of its turn"
+        freed_before = 0
+        while things:
+            await asyncio.sleep(0)
+            assert len(freed) - freed_before <= STEPS_PER_TURN * FREED_AT_ONCE
+            freed_before = len(freed)
+
+    asyncio.run(scenario())
+    assert len(freed) == count_in_all
+    assert sorted(freed[:FREED_AT_ONCE]) == list(range(FREED_AT_ONCE))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.transaction_requests import unknown_partitions, without_fenced
-from ottla.cluster.image import INTERNAL_TOPICS
+from ottla.cluster.image import INTERNAL_TOPICS, ClusterImage
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.transactions import (
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
 
 FIRST_FENCED_VERSION = 2
+PARTITIONS_PER_STEP = 1000
 FIRST_BATCHED_VERSION = 4
 FIRST_VERSION_2_VERSION = 5  # a broker asks for a producer that does not ask itself
 
@@ -54,12 +55,9 @@ async def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: Co
 async def _add(broker: Broker, transaction: AddPartitionsToTxnTransaction, version: int) -> Codes:
     """A code for each partition; all of them are added or none."""
     partitions = await broker.turns.finish(_partitions(transaction.topics))
-    refused = dict.fromkeys(unknown_partitions(broker.image, partitions), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if version < FIRST_BATCHED_VERSION:  # a client's: brokers add the offsets of a transaction's group
-        internal = [name for name in partitions if name.topic in INTERNAL_TOPICS]
-        refused |= dict.fromkeys(internal, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    if refused:
-        return {name: refused.get(name, ErrorCode.OPERATION_NOT_ATTEMPTED) for name in partitions}
+    refused = await broker.turns.finish(_refused(broker.image, partitions, version))
+    if refused is not None:
+        return refused
     if not transaction.transactional_id:
         return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
@@ -76,6 +74,22 @@ async def _add(broker: Broker, transaction: AddPartitionsToTxnTransaction, versi
             TransactionShard.add_partitions, transaction.transactional_id, producer, partitions, client_version
         )
     return dict.fromkeys(partitions, ErrorCode.NONE) if codes is None else codes
+
+
+def _refused(image: ClusterImage, partitions: list[TopicPartition], version: int) -> Steps[Codes | None]:
+    """The codes where some cannot be added; None where all can."""
+    codes: dict[TopicPartition, ErrorCode] = {}
+    is_refused = False
+    for start in range(0, len(partitions), PARTITIONS_PER_STEP):
+        piece = partitions[start : start + PARTITIONS_PER_STEP]
+        found = dict.fromkeys(unknown_partitions(image, piece), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if version < FIRST_BATCHED_VERSION:  # a client's: brokers add the offsets of a transaction's group
+            internal = [name for name in piece if name.topic in INTERNAL_TOPICS]
+            found |= dict.fromkeys(internal, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        is_refused = is_refused or bool(found)
+        codes |= dict.fromkeys(piece, ErrorCode.OPERATION_NOT_ATTEMPTED) | found
+        yield
+    return codes if is_refused else None
 
 
 def _partitions(topics: list[AddPartitionsToTxnTopic]) -> Steps[list[TopicPartition]]:

@@ -51,7 +51,10 @@ async def handle(broker: Broker, request: OffsetFetchRequest, context: Context) 
             async for topic in broker.turns.over(request.topics)
         ]
     fetched = await _fetch(broker, group, request.require_stable, version)
-    return await broker.turns.finish(_of_one_group(group, version, fetched))
+    response = await broker.turns.finish(_of_one_group(group, version, fetched))
+    for topics in (group.topics, fetched.topics):  # which only this version needed
+        broker.turns.let_go(topics or [])
+    return response
 
 
 async def _fetch_within(
