@@ -183,7 +183,7 @@ def test_another_request_in_the_middle_of_a_login_is_answered_with_its_own_error
 
 
 def test_a_large_request_in_the_middle_of_a_login_costs_its_connection_and_no_time() -> None:
-    """Half a million elements fit in what a peer may send before it has logged in: to answer each would take seconds."""
+    """Half a million elements fit in what a peer may send before it has logged in: to answer them takes seconds."""
 
     async def steps(scene: Scene) -> None:
         client = await scene.connect()
