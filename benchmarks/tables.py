@@ -313,6 +313,7 @@ def pipelines(results: Any) -> str | None:
                 show(at(measured, work, "nothing", what)),
             ]
             for broker in ("ottla", "kafka")
+            if at(measured, work, f"ours on {broker}") is not None
         ]
 
     rows = [

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import fastavro
 import pytest
 from confluent_kafka import Producer
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import Row, SparkSession
 
 import ottla
@@ -127,19 +127,22 @@ def test_a_stream_sends_what_it_cannot_decode_to_another_topic(
     decoded = decode(stream.load(), Avro(registry=SchemaRegistry(server.url), subject=f"{topic}-value"))
     found: list[int] = []
 
+    failures = iter([True])
+
     def keep(rows, number):
         assert "error" not in rows.columns
+        if next(failures, False):
+            raise RuntimeError("after the dead letters were written")
         found.extend(row.number for row in rows.select("decoded.*").collect())
 
-    handle = with_dead_letters(keep, dead, {"kafka.bootstrap.servers": servers})
-    query = (
-        decoded.writeStream.foreachBatch(handle)
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    handle = with_dead_letters(keep, dead, {"kafka.bootstrap.servers": servers, "delivery": "exactly-once"})
+    writer = decoded.writeStream.foreachBatch(handle).option("checkpointLocation", checkpoint)
+    with pytest.raises(StreamingQueryException, match="after the dead letters were written"):
+        writer.trigger(availableNow=True).start().awaitTermination()
+    writer.trigger(availableNow=True).start().awaitTermination()
     assert found == [0, 2]
+    letters = spark.read.format("ottla").options(**{"kafka.bootstrap.servers": servers}, subscribe=dead)
+    assert letters.load().count() == 1
     with ottla.Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([ottla.TopicPartition(dead, 0)])
         letter = next(iter(consumer))

@@ -53,3 +53,14 @@ def test_who_was_not_warm_is_told() -> None:
 
 def test_the_page_has_a_place_for_every_table() -> None:
     assert {found[2] for found in MARKED.finditer(PAGE.read_text())} == set(TABLES)
+
+
+def test_sinks_are_shown_on_the_brokers_that_were_measured() -> None:
+    sinks = {
+        f"{kind} on ottla": {"batch_ms": spread(number), "spark_cpu_s_per_million_rows": spread(1)}
+        for number, kind in enumerate(("exactly-once", "ours", "official"), 1)
+    }
+    small = {f"{kind} on ottla": {"micro_batch_ms": spread(4)} for kind in ("exactly-once", "ours", "official")}
+    shown = all_tables({"pipelines": {"sink_100k": sinks, "sink_100": small}})["pipelines"]
+    assert "| batch of 100,000 rows, ms, on ottla | 1 (0.5–2) | 2 (1–4) | 3 (1.5–6) | — |" in shown
+    assert "kafka" not in shown

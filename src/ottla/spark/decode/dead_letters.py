@@ -6,16 +6,19 @@ The headers are those of a consumer's dead letters: `ottla.topic`, `ottla.partit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
 from ottla.client.consumer.redelivery import ERROR, ORIGIN
+from ottla.spark.batches import write_batch
+from ottla.spark.sink_options import parse
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-HEADERS_TYPE = "array<struct<key: string, value: binary>>"
+NAME: Final = "dead-letters"  # of these writes among those of a query
+HEADERS_TYPE: Final = "array<struct<key: string, value: binary>>"
 
 
 def dead_letters(decoded: DataFrame, *, error: str = "error") -> DataFrame:
@@ -49,14 +52,19 @@ def with_dead_letters(
     """For `foreachBatch`: writes what could not be decoded to a topic, then hands the rest to `handle`.
 
     `options` are those of the sink: `{"kafka.bootstrap.servers": "127.0.0.1:9092"}`. A batch that runs again may write
-    its dead letters again; none is lost.
+    its dead letters again; with `delivery` set to `exactly-once` it does not. None is lost.
     """
+    is_exactly_once = parse({**options, "topic": topic}).is_exactly_once  # what is wrong is said here
+    given = {name: value for name, value in options.items() if name.lower() not in ("delivery", "topic")}
 
     def run(batch: DataFrame, batch_id: int) -> None:
         batch.persist()
         try:
             letters = dead_letters(batch, error=error)
-            letters.write.format("ottla").mode("append").options(**options).option("topic", topic).save()
+            if is_exactly_once:
+                write_batch(letters, batch_id, NAME, topic=topic, **given)
+            else:
+                letters.write.format("ottla").mode("append").options(**given, topic=topic).save()
             handle(batch.where(F.col(error).isNull()).drop(error), batch_id)
         finally:
             batch.unpersist()
