@@ -12,8 +12,14 @@ import pytest
 from hypothesis import settings
 
 # A busy machine and the address sanitizer are slow, and no property here is about time. The examples are the same in
-# every run, so that a commit is green or red and not sometimes; OTTLA_EXPLORE=1 looks for others.
-settings.register_profile("ottla", deadline=None, derandomize=not os.environ.get("OTTLA_EXPLORE"))
+# every run, so that a commit is green or red and not sometimes; OTTLA_EXPLORE=1 looks for others. OTTLA_EXAMPLES says how
+# many a property is tried with that does not say so itself.
+settings.register_profile(
+    "ottla",
+    deadline=None,
+    derandomize=not os.environ.get("OTTLA_EXPLORE"),
+    max_examples=int(os.environ.get("OTTLA_EXAMPLES", "100")),
+)
 settings.load_profile("ottla")
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from ottla.broker.group_requests import COMMITTED_AT_ONCE_MAX
+import pytest
+
+from ottla.broker import group_requests
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
@@ -18,7 +20,14 @@ from ottla.testing.raw_transactions import GROUP_KEY, TRANSACTION_KEY, init_requ
 from ottla.testing.scene import Scene, perform
 
 GROUP, ID, TOPIC = "g", "tx", "t"
-COUNT = 2 * COMMITTED_AT_ONCE_MAX + 500
+PIECE = 50
+COUNT = 2 * PIECE + 25
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happens between two pieces does not depend on how large they are, and partitions take time to make."""
+    monkeypatch.setattr(group_requests, "COMMITTED_AT_ONCE_MAX", PIECE)
 
 
 async def large_commit(scene: Scene, **fields: object) -> TxnOffsetCommitRequest:
@@ -68,12 +77,12 @@ def test_every_piece_of_a_refused_commit_in_a_transaction_tells_the_same_reason(
 def test_a_first_piece_of_which_nothing_can_be_written_does_not_stop_the_others() -> None:
     async def play(scene: Scene) -> None:
         request = await large_commit(scene)
-        for partition in request.topics[0].partitions[:COMMITTED_AT_ONCE_MAX]:
+        for partition in request.topics[0].partitions[:PIECE]:
             partition.committed_metadata = "x" * 5000
         told = codes(await scene.ask(request, 5))
         assert told == {
-            ErrorCode.OFFSET_METADATA_TOO_LARGE: COMMITTED_AT_ONCE_MAX,
-            ErrorCode.NONE: COUNT - COMMITTED_AT_ONCE_MAX,
+            ErrorCode.OFFSET_METADATA_TOO_LARGE: PIECE,
+            ErrorCode.NONE: COUNT - PIECE,
         }
 
     perform(play)
@@ -88,7 +97,7 @@ def test_a_marker_between_two_pieces_ends_the_commit() -> None:
         producer = request.producer_id, request.producer_epoch
         partition.append_marker(*producer, marker, raises_epoch=False, now_ms=scene.broker.clock.now_ms())
         told = codes(await answer)
-        assert told[ErrorCode.INVALID_TXN_STATE] >= COUNT - 2 * COMMITTED_AT_ONCE_MAX
+        assert told[ErrorCode.INVALID_TXN_STATE] >= COUNT - 2 * PIECE
         assert sum(told.values()) == COUNT
         assert not partition.log.producers.is_in_transaction(request.producer_id), "nothing hangs"
 
@@ -103,7 +112,7 @@ def test_a_topic_that_is_deleted_between_two_pieces_gets_no_more_offsets() -> No
         answer = await begun(scene, request)
         scene.broker.publish(scene.broker.image.with_topics([], [TOPIC]))
         told = codes(await answer)
-        assert told[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] >= COUNT - 2 * COMMITTED_AT_ONCE_MAX
+        assert told[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] >= COUNT - 2 * PIECE
         assert sum(told.values()) == COUNT
 
     perform(play)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 from pathlib import Path
@@ -30,15 +31,20 @@ def commands() -> list[str]:
     return [re.split(r" [<>] ", part)[0] for part in parts if part.startswith("ottla ")]
 
 
-def test_the_guide_shows_every_command():
-    for command in syntax_of(make_parser()).walk():
+@pytest.fixture(scope="module")
+def parser() -> argparse.ArgumentParser:
+    return make_parser()
+
+
+def test_the_guide_shows_every_command(parser: argparse.ArgumentParser):
+    for command in syntax_of(parser).walk():
         if not command.subcommands:
             assert command.path in GUIDE, f"`{command.path}` has no place in the guide"
 
 
 @pytest.mark.parametrize("command", commands())
-def test_a_command_of_the_guide_can_be_parsed(command: str):
-    options = make_parser().parse_args(shlex.split(command)[1:])
+def test_a_command_of_the_guide_can_be_parsed(parser: argparse.ArgumentParser, command: str):
+    options = parser.parse_args(shlex.split(command)[1:])
     if "--format" in command:
         compile_format(options.format, b"")
 
