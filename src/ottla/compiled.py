@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Final
 from zipimport import zipimporter
 
 PURE_PYTHON: Final = "OTTLA_PURE_PYTHON"
+CODECS: Final = ("lz4", "zstandard")  # libraries that may be missing, as cramjam does their work then
 PARTS: Final = ("ottla.records._native", "ottla.net._shortcut", "ottla.broker._repeat")
 
 
@@ -57,4 +59,15 @@ def complaint() -> str | None:
         f"compiler and the headers of Python {sys.version_info.major}.{sys.version_info.minor}, then ottla again with "
         "`pip install --force-reinstall --no-deps --verbose`, which shows why it is not built; "
         f"or set {PURE_PYTHON}=1 if it is meant to be so"
+    )
+
+
+def codec_complaint() -> str | None:
+    """The warning for a process that compresses with the slower library; None where the usual ones are installed."""
+    missing = [name for name in CODECS if find_spec(name) is None]
+    if not missing:
+        return None
+    return (
+        f"{' and '.join(missing)} cannot be imported, and cramjam, which takes longer, compresses in place of it: "
+        f"`pip install {' '.join(missing)}` if there is a wheel or a C compiler"
     )

@@ -125,3 +125,29 @@ def test_who_asks_for_pure_python_hears_of_it_with_the_version_only(
     assert version_shown(capsys).splitlines()[1] == "without the compiled core: OTTLA_PURE_PYTHON is set"
     assert broker_logs(caplog) == []
     assert worker_logs(caplog) == []
+
+
+WITHOUT_CODECS = """
+import sys
+for name in ("lz4", "lz4.frame", "zstandard"):
+    sys.modules[name] = None
+from ottla.records import batch
+from ottla.records.layout import Compression
+for codec in (Compression.LZ4, Compression.ZSTD):
+    made = batch.build([b"k"], [b"v" * 1000], [1], compression=codec)
+    print([bytes(value) for value in batch.decode(made).values] == [b"v" * 1000])
+"""
+
+
+def test_without_a_codec_library_records_are_compressed_all_the_same() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_CODECS], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("True\nTrue\n", "")
+
+
+def test_a_missing_codec_library_is_named_by_the_version_and_the_broker(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert compiled.codec_complaint() is None
+    monkeypatch.setattr(compiled, "find_spec", lambda name: None if name == "lz4" else object())
+    assert "lz4 cannot be imported, and cramjam, which takes longer" in version_shown(capsys)
+    assert [text for text in broker_logs(caplog) if "pip install lz4`" in text]

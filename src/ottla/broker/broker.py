@@ -204,6 +204,8 @@ class Broker:
         """Comes up or raises; what was opened on the way is closed again."""
         if (complaint := compiled.complaint()) is not None:
             logger.warning(complaint)
+        if (complaint := compiled.codec_complaint()) is not None:
+            logger.warning("a codec is slow: %s", complaint)
         self._life.starts(self.config.log_directories)
         try:
             self.tls_listeners.open(self.config)  # before anything else: a key that cannot be read stops the start

@@ -36,6 +36,8 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
     "ottla.broker.broker": {
         "…": "The compiled core is missing, and the broker is several times slower: install a wheel for this Python, "
         "or a C compiler and the headers of Python, then Ottla again.",
+        "a codec is slow: …": "Nothing if few clients use that codec: what is stored as it comes is not compressed "
+        "again. Otherwise install the library that is named.",
         "… does not belong to a topic of this cluster; it is ignored": "The directory is left from a topic that was "
         "deleted, or was copied here. Move it away once its records are not needed.",
     },

@@ -67,6 +67,8 @@ class _ShowVersion(argparse.Action):
             print(f"without the compiled core: {compiled.PURE_PYTHON} is set")
         elif (complaint := compiled.complaint()) is not None:
             print(complaint)
+        if (complaint := compiled.codec_complaint()) is not None:
+            print(complaint)
         parser.exit()
 
 

@@ -13,11 +13,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import cramjam
-import lz4.frame
-import zstandard
 
 from ottla.errors import ErrorCode, RecordsError
 from ottla.records.layout import Compression
+
+# Neither has a wheel for every Python and C library. Cramjam has, and does their work where they are missing.
+try:
+    import lz4.frame
+except ModuleNotFoundError:
+    HAS_LZ4 = False
+else:
+    HAS_LZ4 = True
+try:
+    import zstandard
+except ModuleNotFoundError:
+    HAS_ZSTANDARD = False
+else:
+    HAS_ZSTANDARD = True
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -54,14 +66,14 @@ def compress(compression: Compression, data: Buffer, level: int | None = None) -
         return data
     if level is None:
         level = DEFAULT_LEVELS.get(compression, 0)
-    return _COMPRESSORS[compression](data, level)
+    return COMPRESSORS[compression](data, level)
 
 
 def decompress(compression: Compression, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
     """What `data` decompresses to; DecompressedTooLargeError beyond `limit` bytes. Other threads run on."""
     if compression is Compression.NONE:
         return data
-    return _DECOMPRESSORS[compression](data, limit)
+    return DECOMPRESSORS[compression](data, limit)
 
 
 def _broken(codec: str, reason: object) -> RecordsError:
@@ -273,15 +285,53 @@ def _zstd_frame_end(view: memoryview, start: int) -> int:
     return position
 
 
-_COMPRESSORS: dict[Compression, Callable[[Buffer, int], Buffer]] = {
+# --- lz4 and zstd by cramjam ----------------------------------------------------------------------------------
+
+_CRAMJAM_IS_FULL = "failed to write whole buffer"  # of its output; it has no other sign of that
+
+
+def cramjam_lz4_compress(data: Buffer, level: int) -> Buffer:
+    compressor = cramjam.lz4.Compressor(level=max(level, 0), content_checksum=False, block_linked=False)
+    compressor.compress(data if isinstance(data, bytes) else bytes(data))  # it takes nothing else
+    return memoryview(compressor.finish())
+
+
+def cramjam_zstd_compress(data: Buffer, level: int) -> Buffer:
+    return memoryview(cramjam.zstd.compress(data, level=level))
+
+
+def cramjam_lz4_decompress(data: Buffer, limit: int) -> Buffer:
+    return _cramjam_decompress("lz4", cramjam.lz4.decompress_into, data, limit)
+
+
+def cramjam_zstd_decompress(data: Buffer, limit: int) -> Buffer:
+    return _cramjam_decompress("zstd", cramjam.zstd.decompress_into, data, limit)
+
+
+def _cramjam_decompress(codec: str, into: Callable[[Buffer, bytearray], int], data: Buffer, limit: int) -> Buffer:
+    """Into a buffer that is as large as usual, then larger, up to the limit: it takes no streams in pieces."""
+    room = memoryview(data).nbytes * _USUAL_RATIO
+    while True:
+        output = bytearray(min(room, limit))
+        try:
+            return memoryview(output)[: into(data, output)]
+        except cramjam.DecompressionError as error:
+            if str(error) != _CRAMJAM_IS_FULL:
+                raise _broken(codec, error) from None
+        if room >= limit:
+            raise DecompressedTooLargeError(limit)
+        room *= _USUAL_RATIO
+
+
+COMPRESSORS: dict[Compression, Callable[[Buffer, int], Buffer]] = {
     Compression.GZIP: _gzip_compress,
     Compression.SNAPPY: _snappy_compress,
-    Compression.LZ4: _lz4_compress,
-    Compression.ZSTD: _zstd_compress,
+    Compression.LZ4: _lz4_compress if HAS_LZ4 else cramjam_lz4_compress,
+    Compression.ZSTD: _zstd_compress if HAS_ZSTANDARD else cramjam_zstd_compress,
 }
-_DECOMPRESSORS: dict[Compression, Callable[[Buffer, int], Buffer]] = {
+DECOMPRESSORS: dict[Compression, Callable[[Buffer, int], Buffer]] = {
     Compression.GZIP: _gzip_decompress,
     Compression.SNAPPY: _snappy_decompress,
-    Compression.LZ4: _lz4_decompress,
-    Compression.ZSTD: _zstd_decompress,
+    Compression.LZ4: _lz4_decompress if HAS_LZ4 else cramjam_lz4_decompress,
+    Compression.ZSTD: _zstd_decompress if HAS_ZSTANDARD else cramjam_zstd_decompress,
 }

@@ -11,6 +11,7 @@ import pytest
 import zstandard
 
 from ottla.errors import ErrorCode, RecordsError
+from ottla.records import compression as codecs
 from ottla.records.compression import compress, decompress
 from ottla.records.layout import Compression
 
@@ -23,6 +24,35 @@ PAYLOADS = {
     "zeros": bytes(300_000),
 }
 XERIAL = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+
+
+@pytest.fixture(params=["usual libraries", "cramjam"], autouse=True)
+def library(request, monkeypatch):
+    """Every test runs with the libraries that are chosen first, and with the one that does their work without them."""
+    if request.param == "cramjam":
+        for codec, compressor, decompressor in (
+            (Compression.LZ4, codecs.cramjam_lz4_compress, codecs.cramjam_lz4_decompress),
+            (Compression.ZSTD, codecs.cramjam_zstd_compress, codecs.cramjam_zstd_decompress),
+        ):
+            monkeypatch.setitem(codecs.COMPRESSORS, codec, compressor)
+            monkeypatch.setitem(codecs.DECOMPRESSORS, codec, decompressor)
+
+
+def test_what_one_library_writes_the_other_reads():
+    for codec, theirs, ours in (
+        (Compression.LZ4, codecs.cramjam_lz4_compress, lz4.frame.decompress),
+        (Compression.ZSTD, codecs.cramjam_zstd_compress, zstandard.ZstdDecompressor().decompress),
+    ):
+        for payload in PAYLOADS.values():
+            assert ours(bytes(theirs(payload, codecs.DEFAULT_LEVELS[codec]))) == payload
+
+
+@pytest.mark.parametrize("compression", [Compression.LZ4, Compression.ZSTD])
+@pytest.mark.parametrize("rest", [b"x", b"garbage garbage", bytes(20)])
+def test_what_follows_the_last_frame_and_is_none_is_refused(compression, rest):
+    with pytest.raises(RecordsError) as caught:
+        decompress(compression, bytes(compress(compression, PAYLOADS["text"])) + rest)
+    assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("compression", Compression)
@@ -165,7 +195,14 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
+OF_CRAMJAM = [name for name, (codec, _) in BOMBS.items() if codec in (Compression.LZ4, Compression.ZSTD)]
+
+
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [*(("usual libraries", name) for name in BOMBS), *(("cramjam", name) for name in OF_CRAMJAM)],
+    indirect=["library"],
+)
 def test_a_bomb_is_refused_within_bounded_memory(name):
     compression, make = BOMBS[name]
     bomb = make()

@@ -1,5 +1,5 @@
-"""Checksums: of what readers see of a partition, its batches from the start of the log to the last whole one; and of the
-files beside the records, without which a broker would not find them: metadata, checkpoints, indexes.
+"""Checksums of what readers see of a partition, its batches from the start of the log to the last whole one, and of
+the files beside the records, without which a broker would not find them: metadata, checkpoints, indexes.
 """
 
 from __future__ import annotations

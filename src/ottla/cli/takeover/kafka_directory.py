@@ -155,7 +155,7 @@ def _take_metadata(found: KafkaDirectory, log: MetadataLog, logs: Mapping[TopicP
         )
     unknown = [str(partition) for partition in logs if partition not in known]
     if unknown:
-        found.notes.append(f"logs of no topic, which will be set aside (…-stray): {_some(unknown)}")
+        found.notes.append(f"logs of no topic, which stay where they are and are not served: {_some(unknown)}")
     for what, count in sorted(log.left_out.items()):
         found.notes.append(f"{what} are not taken over ({count} records)")
     found.configs = {key: settings for key, settings in log.configs.items() if settings}
