@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from ottla.client.error_codes import InvalidTopicError
@@ -35,6 +36,20 @@ def partition_of(given: Any) -> TopicPartition:
     return TopicPartition(topic, number)
 
 
+def topics_and_settings(given: Iterable[Any]) -> tuple[dict[str, Any], list[str]]:
+    """What stands before the keywords of a consumer: names of topics, and settings as mappings."""
+    settings: dict[str, Any] = {}
+    topics: list[str] = []
+    for each in given:
+        if isinstance(each, str):
+            topics.append(each)
+        elif isinstance(each, Mapping):
+            settings.update(each)
+        else:
+            raise TypeError(f"topics are given one by one, Consumer('orders', 'bills', …), not as {each!r}")
+    return settings, topics
+
+
 def check_topic(name: Any) -> None:
     if not isinstance(name, str) or not is_valid_topic_name(name):
         raise InvalidTopicError(f"{name!r} is not the name of a topic")
@@ -43,6 +58,15 @@ def check_topic(name: Any) -> None:
 def offset_of(given: Any) -> int:
     if not is_whole(given, INT64_MAX):
         raise ValueError(f"an offset is a whole number and not negative: {given!r}")
+    return int(given)
+
+
+def time_of(given: Any) -> int:
+    """Milliseconds since 1970, which may be given as a datetime."""
+    if isinstance(given, datetime):
+        given = int(given.timestamp() * 1000)
+    if not is_whole(given, INT64_MAX):
+        raise ValueError(f"a time is a datetime, or milliseconds since 1970, not {given!r}")
     return int(given)
 
 

@@ -11,12 +11,14 @@ import functools
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
 
-from ottla.client.errors import UsageError
+from ottla.client.errors import ClosedError, UsageError
 from ottla.client.lifetime import Lifetime
 from ottla.client.metadata import ClientOptions, Cluster, parse_addresses
 from ottla.net.client import Connector, connect_tcp
+
+LAST_MOMENT_S: Final = 2.0
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -30,7 +32,17 @@ class LoopThread:
 
     def __init__(self, name: str = "ottla-client") -> None:
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._waited_for: set[Future[Any]] = set()
+        self._is_stopping = False
+
+    def _run(self) -> None:
+        """Until `stop`. A user's code that exits ends the call that ran it, not everybody's loop."""
+        while True:
+            try:
+                return self.loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                continue  # whoever waits for that work has it
 
     def start(self) -> None:
         self._thread.start()
@@ -44,26 +56,53 @@ class LoopThread:
         """Whether the caller is on the loop itself, as a callback is: it must not wait for it."""
         return threading.current_thread() is self._thread
 
+    def check_may_wait(self) -> None:
+        if self.is_current:
+            raise UsageError("a callback must not wait: it runs on the thread that would do the work")
+
     def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Runs a coroutine to its end. Interrupting the wait cancels the work."""
-        if self.is_current:
+        try:
+            self.check_may_wait()
+        except UsageError:
             work.close()
-            raise UsageError("a callback must not wait: it runs on the thread that would do the work")
+            raise
         future = self.submit(work)
+        self._waited_for.add(future)
         try:
             return future.result()
-        except (KeyboardInterrupt, CancelledError):
+        except CancelledError:
+            if self._is_stopping:
+                raise ClosedError("the client was closed meanwhile, by another thread") from None
+            raise
+        except KeyboardInterrupt:
             future.cancel()
             raise
+        finally:
+            self._waited_for.discard(future)
 
     def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         """Begins a coroutine, which runs while the caller does other things."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def stop(self) -> None:
+        """Ends the thread. What was interrupted in the middle of closing gets a moment to end."""
+        self._is_stopping = True
+        for future in list(self._waited_for):  # of other threads
+            future.cancel()
+        self.submit(_others_ended()).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+
+
+async def _others_ended() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        _, running = await asyncio.wait(others, timeout=LAST_MOMENT_S)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 class AsyncClient(Protocol):
@@ -123,6 +162,7 @@ class ThreadedClient(Front[ClientCore]):
         self._core = core
         self._thread = LoopThread(f"ottla-{core.client_id}")
         self._thread.start()
+        self._closing = threading.Lock()
 
     @property
     def client_id(self) -> str:
@@ -137,13 +177,23 @@ class ThreadedClient(Front[ClientCore]):
         return self._thread.wait(work)
 
     def _close(self, closing: Coroutine[Any, Any, None]) -> None:
-        if self._core._lifetime.is_closed and not self._thread.is_running:
-            closing.close()
-            return
+        """Ends the client and its thread; a second thread that closes waits for the first."""
         try:
-            self._thread.wait(closing)
+            self._thread.check_may_wait()
+            self._closing.acquire()
+        except BaseException:
+            closing.close()
+            raise
+        try:
+            if self._core._lifetime.is_closed and not self._thread.is_running:
+                closing.close()
+                return
+            try:
+                self._thread.wait(closing)
+            finally:
+                self._thread.stop()
         finally:
-            self._thread.stop()
+            self._closing.release()
 
 
 class Blocking:

@@ -11,6 +11,7 @@ back (listeners, callbacks of commits) is called in the thread that waits: there
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import re
 import threading
@@ -246,7 +247,8 @@ class Consumer(Front[core.Consumer[Any, Any]], Generic[Key, Value]):
             result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             assert self._calls is not None, "listeners are called while somebody waits"
             self._calls.put(_Call(call, arguments, result))
-            return await result
+            answer = await result
+            return await answer if inspect.isawaitable(answer) else answer
 
         return handed_over
 

@@ -20,7 +20,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, overload
 
-from ottla.client.arguments import offset_of, partitions_of
+from ottla.client.arguments import offset_of, partitions_of, time_of, topics_and_settings
 from ottla.client.consumer.assembly import parts_of
 from ottla.client.consumer.batches import Batch
 from ottla.client.consumer.commits import CommitCallback, Commits, as_offsets, offsets_meant
@@ -130,8 +130,7 @@ class Consumer(PartitionOffsets, Generic[Key, Value]):
             keywords["key_deserializer"] = key_deserializer
         if value_deserializer is not None:
             keywords["value_deserializer"] = value_deserializer
-        given = {name: value for each in topics if isinstance(each, Mapping) for name, value in each.items()}
-        names = [each for each in topics if isinstance(each, str)]
+        given, names = topics_and_settings(topics)
         self.settings = ConsumerSettings.read(given, **keywords)
         rng = rng or random.Random()
         self._lifetime = Lifetime("consumer")
@@ -517,7 +516,7 @@ class Consumer(PartitionOffsets, Generic[Key, Value]):
         self, when: datetime | int, *partitions: TopicPartition, timeout_s: float | None = None
     ) -> None:
         """To the first record at or after a time, a datetime or milliseconds; to the end where there is none."""
-        timestamp = int(when.timestamp() * 1000) if isinstance(when, datetime) else when
+        timestamp = time_of(when)
         wanted = partitions or tuple(self._parts.positions)
         for partition, found in (await self.offsets_for_times(dict.fromkeys(wanted, timestamp), timeout_s)).items():
             if found is None:

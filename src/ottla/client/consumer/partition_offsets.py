@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ottla.client.arguments import partitions_of
+from ottla.client.arguments import partition_of, partitions_of, time_of
 from ottla.client.consumer.parts import Parts
 from ottla.client.consumer.positions import NO_EPOCH
 from ottla.client.offsets import FoundOffset, Isolation, OffsetSpec, list_offsets
@@ -44,7 +44,9 @@ class PartitionOffsets:
         self, times: Mapping[TopicPartition, int], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time in milliseconds; None where there is none."""
-        found = await self._list_offsets(dict(times), timeout_s)
+        found = await self._list_offsets(
+            {partition_of(partition): time_of(time) for partition, time in times.items()}, timeout_s
+        )
         return {
             partition: None
             if each.offset < 0

@@ -22,6 +22,7 @@ from ottla.client.consumer.commits import AutoCommit
 from ottla.client.consumer.errors import WakeupError
 from ottla.client.consumer.positions import NO_EPOCH, Position
 from ottla.client.values import ConsumerRecord
+from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 from ottla.runtime.signal import Signal
 
@@ -33,6 +34,13 @@ Handler = Callable[[ConsumerRecord[Any, Any]], Any]
 
 WAITING_PER_WORKER: Final = 8  # records that may wait for each that is being worked on
 POLL_S: Final = 0.1  # how long a poll may last before what is done is committed
+
+
+class HandlerCancelledError(OttlaError):
+    """What a handler waited for was cancelled, so the record is not handled."""
+
+    def __init__(self, record: ConsumerRecord[Any, Any]) -> None:
+        super().__init__(f"the handler of {record.topic_partition} offset {record.offset} was cancelled")
 
 
 @dataclass(slots=True)
@@ -74,6 +82,8 @@ class Processing:
     """Records in progress. `handle` is called, and awaited if need be, once for each."""
 
     def __init__(self, handle: Handler, concurrency: int, order: Order, on_done: Callable[[], None]) -> None:
+        if not callable(handle):
+            raise TypeError(f"a handler is called with a record, and {handle!r} cannot be called")
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, not {concurrency}")
         if order not in ("key", "partition", "none"):
@@ -134,6 +144,12 @@ class Processing:
                 await result
         except Exception as error:
             self.failure = self.failure or error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not ours: something that the handler waited for was cancelled. It has not handled the record.
+            self.failure = self.failure or HandlerCancelledError(record)
         else:
             prefix.finish(record)
         finally:
@@ -195,6 +211,12 @@ async def _run(consumer: Consumer[Any, Any], processing: Processing) -> None:
 
 async def process_in_threads(consumer: Consumer[Any, Any], handler: Handler, concurrency: int, order: Order) -> None:
     """The same with handlers that block."""
+    if not callable(handler):
+        raise TypeError(f"a handler is called with a record, and {handler!r} cannot be called")
     loop = asyncio.get_running_loop()
-    with ThreadPoolExecutor(concurrency, "ottla-process") as threads:
+    threads = ThreadPoolExecutor(max(1, concurrency), "ottla-process")
+    try:
         await process(consumer, lambda record: loop.run_in_executor(threads, handler, record), concurrency, order)
+    finally:
+        # After an interrupt handlers may still be at work: the loop, with its heartbeats, does not wait for them.
+        threads.shutdown(wait=False, cancel_futures=True)

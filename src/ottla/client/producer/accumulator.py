@@ -142,6 +142,7 @@ class Accumulator:
         self.lock = threading.Lock()
         self.topics: dict[str, TopicQueues] = {}
         self.incomplete: dict[ProducerBatch, None] = {}  # every batch that is not done, in order of creation
+        self.worker = 0  # the thread that sends
         self.is_closing = False
         self.is_completing_transaction = False
         self.has_news = False  # a batch was begun or filled: the sender should look
@@ -258,6 +259,7 @@ class Accumulator:
             return topic.sticky.take_turn(choices)
 
     def _enter(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        batch.delivery.worker = self.worker
         queue.batches.append(batch)
         self.incomplete[batch] = None
         self._busy[queue] = None
@@ -392,6 +394,7 @@ class Accumulator:
             topic = self.topics[batch.partition.topic]
             topic.ratio = max(1.0, topic.ratio)
             for piece in reversed(pieces):
+                piece.delivery.worker = self.worker
                 self._order[piece] = order
                 self._insert(piece)
             # In front, as their deadlines are.

@@ -146,14 +146,19 @@ class Producer(ThreadedClient[_OnThread], Generic[Key, Value]):
     ) -> RecordFuture:
         """Takes a record and returns its future; waits up to `max_block_s` while there is no room for it.
 
-        `on_delivery(metadata, error)` is called when it is decided, in order, on the producer's thread.
+        `on_delivery(metadata, error)` is called when it is decided, in order, on the producer's thread. What a callback
+        sends does not wait there: it gets in line.
         """
         core = self._core
         short_way = core.short_ways.get(topic)
-        if short_way is not None and headers is None and core.may_append():
+        if short_way is not None and headers is None and not core.lines and core.may_append():
             future: RecordFuture | None = short_way.append(key, value, partition, timestamp, on_delivery)
             if future is not None:
                 return future
+        if self._thread.is_current:
+            return core.send(
+                topic, value, key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
+            )
         try:
             record = core.prepare(topic, value, key, partition, timestamp, headers, on_delivery)
         except RecordNotReadyError as error:  # only where the caller's thread runs an event loop of its own

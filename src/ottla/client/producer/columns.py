@@ -49,9 +49,8 @@ class ColumnsFuture:
 
     def result(self, timeout_s: float | None = None) -> list[AppendedRecords]:
         """The batches, once all are acknowledged; the error of the first that failed."""
-        for delivery, _ in self._deliveries:
-            if not wait_until_settled(delivery, timeout_s):
-                raise TimedOutError(timeout_s or 0.0, None, "waiting for the acknowledgement of columns")
+        if not wait_until_settled([delivery for delivery, _ in self._deliveries], timeout_s):
+            raise TimedOutError(timeout_s or 0.0, None, "waiting for the acknowledgement of columns")
         return self._appended()
 
     def __await__(self) -> Generator[Any, None, list[AppendedRecords]]:

@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ottla.client.errors import TimedOutError
+from ottla.client.errors import TimedOutError, UsageError
 from ottla.client.values import RecordMetadata
 from ottla.ids import TopicPartition
 from ottla.records import codec
@@ -52,10 +53,12 @@ class Delivery:
         "record_errors",
         "size_bytes",
         "timestamps",
+        "worker",
     )
 
-    def __init__(self, partition: TopicPartition) -> None:
+    def __init__(self, partition: TopicPartition, worker: int = 0) -> None:
         self.partition = partition
+        self.worker = worker  # the thread that brings it to its end: nobody may wait for it there
         self.timestamps: Sequence[int] = ()  # since its batch was closed
         self.is_done = False
         self.size_bytes = 0  # of the batch as it was sent
@@ -147,15 +150,39 @@ class Delivery:
         error = self.error_of(index)
         try:
             callback(None if error is not None else self.metadata_of(index), error)
-        except Exception:
-            # A callback is the user's; the records behind it are not to suffer for it.
-            log.exception("a callback of a record for %s failed", self.partition)
+        except BaseException as raised:
+            # A callback is the user's; the records behind it are not to suffer for it. A program that wants to end
+            # does so when they are through; a thread of ours is no place to end it from.
+            is_exit = isinstance(raised, SystemExit | KeyboardInterrupt)
+            if not is_exit or threading.current_thread() is not threading.main_thread():
+                log.exception("a callback of a record for %s failed", self.partition)
+            elif self.worker == threading.get_ident():
+                asyncio.get_running_loop().call_soon(_raise, raised)
+            else:
+                raise
 
     def add_waiter(self, wake: Callable[[], None]) -> None:
         """Calls `wake` when it ends or moves; at once, perhaps a second time, where it has already."""
         self._waiters.append(wake)
         if self.is_done or self.moves:
             wake()
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def _wait_in_thread(delivery: Delivery, deadline: float | None) -> bool:
+    """Until it ends or moves; whether that was in time."""
+    if delivery.worker == threading.get_ident():
+        raise UsageError("this thread brings the record to its broker and must not wait for it: await the future")
+    woken = threading.Event()
+    delivery.add_waiter(woken.set)
+    return woken.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+
+def _deadline(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else time.monotonic() + timeout_s
 
 
 class RecordFuture(codec.RecordPlace):
@@ -189,13 +216,12 @@ class RecordFuture(codec.RecordPlace):
         return delivery.error_of(index)
 
     def _wait(self, timeout_s: float | None) -> tuple[Delivery, int]:
+        deadline = _deadline(timeout_s)
         while True:
             delivery, index = self.delivery.find(self.index)
             if delivery.is_done:
                 return delivery, index
-            woken = threading.Event()
-            delivery.add_waiter(woken.set)
-            if not woken.wait(timeout_s):
+            if not _wait_in_thread(delivery, deadline):
                 raise TimedOutError(timeout_s or 0.0, None, "waiting for the acknowledgement of a record")
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
@@ -255,17 +281,15 @@ async def settled(delivery: Delivery) -> None:
             await _woken(each)
 
 
-def wait_until_settled(delivery: Delivery, timeout_s: float | None) -> bool:
-    """The same for a thread; whether it was so in time."""
-    waiting = [delivery]
+def wait_until_settled(deliveries: Iterable[Delivery], timeout_s: float | None) -> bool:
+    """The same for several and a thread; whether it was so in time."""
+    deadline = _deadline(timeout_s)
+    waiting = list(deliveries)
     while waiting:
         each = waiting[-1]
         if each.moves or each.is_done:
             waiting.pop()
             waiting += [move.target for move in each.moves]
-            continue
-        woken = threading.Event()
-        each.add_waiter(woken.set)
-        if not woken.wait(timeout_s):
+        elif not _wait_in_thread(each, deadline):
             return False
     return True

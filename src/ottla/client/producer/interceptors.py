@@ -41,7 +41,10 @@ class Interceptors:
     def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
         for each in self._interceptors:
             try:
-                record = each.on_send(record)
+                changed = each.on_send(record)
+                if not isinstance(changed, ProducerRecord):
+                    raise TypeError(f"on_send returned {type(changed).__name__}, not a record")
+                record = changed
             except Exception:
                 log.exception("on_send of %s failed for a record for %s", type(each).__name__, record.topic)
         return record

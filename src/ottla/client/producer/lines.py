@@ -6,6 +6,7 @@ They wait for their serializer to look something up, for their topic to be known
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, Protocol
@@ -41,7 +42,7 @@ class WaitingLines:
         self._bytes_max = bytes_max
         self._wait_max_s = wait_max_s
         self._accept = accept
-        self.by_topic: dict[str, deque[_Waiting]] = {}
+        self.by_topic: dict[str, deque[_Waiting]] = {}  # one object for life: a producer looks at it for every record
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._bytes = 0
 
@@ -82,7 +83,7 @@ class WaitingLines:
             raise BufferExhaustedError(
                 0.0, None, f"buffer_memory is full, and so is the line before it: `await producer.room()`; {topic}"
             )
-        delivery = Delivery(TopicPartition(topic, -1 if partition is None else partition))
+        delivery = Delivery(TopicPartition(topic, -1 if partition is None else partition), threading.get_ident())
         if callback is not None:
             delivery.add_callback(0, callback)
         self._bytes += size_bytes
@@ -115,8 +116,9 @@ class WaitingLines:
         for task in self._tasks.values():
             task.cancel()
         self._tasks.clear()
-        lines, self.by_topic = self.by_topic, {}
-        for line in lines.values():
+        lines = list(self.by_topic.values())
+        self.by_topic.clear()
+        for line in lines:
             while line:
                 waiting = line.popleft()
                 self._bytes -= waiting.size_bytes

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import threading
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -177,6 +178,7 @@ class Producer(Generic[Key, Value]):
         self._lines = WaitingLines(
             self._preparation, self.settings.buffer_memory, self.settings.max_block_s, self.accept
         )
+        self.lines = self._lines.by_topic  # of records that wait before they can be put into a batch
         # The open batches of topics, where a plain record may go without a detour; see decision 17.
         self.short_ways: dict[str, codec.OpenBatches] = {}
         self._record_bytes_max = self.settings.max_request_size  # of a record in columns
@@ -224,6 +226,7 @@ class Producer(Generic[Key, Value]):
         self._lifetime.check()
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
+            self._accumulator.worker = threading.get_ident()
             self._metrics.start()
             with named(self.client_id):
                 self._spawn(self._refresher.run())
@@ -305,7 +308,7 @@ class Producer(Generic[Key, Value]):
         serializer has to ask a schema registry first, the record waits in line, and an error is one of the future.
         """
         short_way = self.short_ways.get(topic)
-        if short_way is not None and headers is None and not self._lines.by_topic and self.may_append():
+        if short_way is not None and headers is None and not self.lines and self.may_append():
             future: RecordFuture | None = short_way.append(key, value, partition, timestamp, on_delivery)
             if future is not None:
                 return future

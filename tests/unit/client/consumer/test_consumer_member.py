@@ -98,6 +98,20 @@ def test_an_answer_to_a_heartbeat_from_before_the_change_does_not_confirm_it() -
     assert machine.request().topic_partitions
 
 
+def test_partitions_that_are_taken_back_before_they_were_taken_up_are_said_not_to_be_owned() -> None:
+    machine = stable()
+    beat(machine, answer(2, 0, 1))
+    assert machine.has_new_target
+    beat(machine, answer(2, 0), now=10.0)  # before a poll could take the other one up
+    assert machine.state is State.ACKNOWLEDGING
+    assert machine.heartbeat_due == 0.0
+    request = machine.request()
+    assert [each.partitions for each in request.topic_partitions or ()] == [[0]]
+    machine.handle_response(answer(2, unchanged=True), now=11.0)
+    assert machine.state is State.STABLE
+    assert machine.request().topic_partitions is None
+
+
 def test_everything_is_said_again_after_a_failure() -> None:
     machine = stable()
     machine.failed(now=20.0, pause_s=0.5)

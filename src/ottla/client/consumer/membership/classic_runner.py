@@ -15,7 +15,7 @@ from typing import Final
 from ottla.client.consumer.assignors import ASSIGNORS, Assignor
 from ottla.client.consumer.commits import Identity, Outcome
 from ottla.client.consumer.membership.classic import Assignments, ClassicMember, ClassicOptions, State, Step
-from ottla.client.consumer.membership.runner import UNPOLLED, Runner, cancelled, names_of
+from ottla.client.consumer.membership.runner import UNPOLLED, UNPOLLED_LOSS, Runner, cancelled, names_of, why_lost
 from ottla.client.consumer.parts import GroupParts, Parts
 from ottla.client.consumer.topic_watch import TopicWatch
 from ottla.client.errors import SettingsError
@@ -105,6 +105,7 @@ class ClassicRunner(Runner):
         if identity != self.identity():
             return  # of a generation that is over already
         if outcome is Outcome.NOT_A_MEMBER:
+            self._why_lost = "a commit was refused, as of no member; it joins again"
             member.left()
         elif outcome is Outcome.REBALANCING:
             member.rejoin()
@@ -202,6 +203,7 @@ class ClassicRunner(Runner):
                 case Step.REJOIN:
                     continue
                 case Step.LOST:
+                    self._why_lost = why_lost(code)
                     # What a cooperative member holds has to be given up in a poll; others have nothing to lose.
                     if len(parts.positions):
                         return
@@ -309,6 +311,8 @@ class ClassicRunner(Runner):
             case Step.FAIL:
                 self._failure = error_of(code, None, f"a heartbeat to the group {self._group.group_id}")
                 member.left()
+            case Step.LOST:
+                self._why_lost = why_lost(code)
             case _:
                 pass
         self._parts.moved.fire()
@@ -317,6 +321,7 @@ class ClassicRunner(Runner):
         member = self._member
         log.warning(UNPOLLED, self._group.group_id, over_s, member.options.max_poll_interval_s)
         request = member.leave_request("nobody polled for longer than max.poll.interval.ms")
+        self._why_lost = UNPOLLED_LOSS
         member.left()
         if request is not None:
             await self._send_leave(request, LeaveGroupResponse, Deadline.after(self._heartbeat_timeout_s))

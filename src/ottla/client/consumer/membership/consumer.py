@@ -79,7 +79,7 @@ class _Confirmed(NamedTuple):
     """What was sent to the coordinator and confirmed by it: it need not be sent again."""
 
     interest: Interest
-    owned: frozenset[TopicIdPartition]
+    owned: frozenset[TopicIdPartition] | None  # None: to be said again
 
 
 class ConsumerMember:
@@ -164,11 +164,15 @@ class ConsumerMember:
             self._said, self._sent = self._sent, None
             self.epoch = response.member_epoch
             if response.assignment is not None:
+                had_new_target = self.target != self.owned
                 self.target = frozenset(
                     TopicIdPartition(each.topic_id, number)
                     for each in response.assignment.topic_partitions
                     for number in each.partitions
                 )
+                if had_new_target and self.target == self.owned and self._said is not None:
+                    # Taken back before it was taken up: the coordinator waits to hear that it is not ours.
+                    self._said = self._said._replace(owned=None)
             confirmed = self._said is not None and self._said.owned == self.owned
             if self.target != self.owned:
                 self.state = State.RECONCILING if confirmed else State.ACKNOWLEDGING

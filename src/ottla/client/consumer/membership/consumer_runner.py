@@ -19,7 +19,7 @@ from ottla.client.consumer.membership.consumer import (
     Interest,
     State,
 )
-from ottla.client.consumer.membership.runner import UNPOLLED, Runner, cancelled, names_of
+from ottla.client.consumer.membership.runner import UNPOLLED, UNPOLLED_LOSS, Runner, cancelled, names_of, why_lost
 from ottla.client.consumer.parts import GroupParts, Parts
 from ottla.client.consumer.subscription import BrokerPattern
 from ottla.client.consumer.topic_watch import TopicWatch
@@ -188,6 +188,8 @@ class ConsumerRunner(Runner):
             step = member.handle_response(response, parts.now())
             if step is Step.GO_ON:
                 pauses = iter(parts.pauses)
+            elif step is Step.LOST:
+                self._why_lost = why_lost(response.error_code, response.error_message)
             elif step in (Step.WAIT, Step.FIND_COORDINATOR):
                 member.failed(parts.now(), next(pauses))
                 if step is Step.FIND_COORDINATOR:
@@ -202,6 +204,7 @@ class ConsumerRunner(Runner):
         member = self._member
         log.warning(UNPOLLED, self._group.group_id, over_s, member.options.max_poll_interval_s)
         request = member.leave_request()
+        self._why_lost = UNPOLLED_LOSS
         member.went_stale()
         if request is not None:
             deadline = Deadline.after(self._parts.settings.request_timeout_s)

@@ -10,13 +10,14 @@ from typing import Final, Protocol
 from ottla.client.consumer.commits import Committer, as_offsets
 from ottla.client.consumer.parts import GroupParts, Parts
 from ottla.client.consumer.topic_watch import TopicWatch
-from ottla.client.retrying import Deadline
+from ottla.client.retrying import Deadline, error_of
 from ottla.client.values import ConsumerGroupMetadata
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition
 
 log = logging.getLogger("ottla.client.consumer")
 
+UNPOLLED_LOSS: Final = "nobody polled for longer than max_poll_interval_s"
 UNPOLLED: Final = (
     "[group %s] left: nobody polled for %.3f s longer than max_poll_interval_s (%g s). Poll more often, take fewer "
     "records at once (max_poll_records), or use process()"
@@ -62,6 +63,7 @@ class Runner:
         self._parts, self._group, self._topics = parts, group, topics
         self._commit: asyncio.Task[None] | None = None
         self._failure: OttlaError | None = None
+        self._why_lost = ""  # as the coordinator said it, or our own clock
         self._is_polled = False
         self._last_poll = 0.0
 
@@ -95,7 +97,7 @@ class Runner:
         """The group has forgotten this member: others may read its partitions already."""
         lost = set(self._parts.positions)
         if lost:
-            log.warning("[group %s] lost %s", self._group.group_id, names_of(lost))
+            log.warning("[group %s] lost %s: %s", self._group.group_id, names_of(lost), self._why_lost)
             self._parts.metrics.coordinator.rebalance_failed(self._parts.now())
         self._assign(())
         await self._parts.listeners.lost(lost)
@@ -163,3 +165,9 @@ async def cancelled(*tasks: asyncio.Task[None] | None) -> None:
 
 def names_of(partitions: Collection[TopicPartition]) -> str:
     return ", ".join(map(str, sorted(partitions)))
+
+
+def why_lost(code: int, message: str | None = None) -> str:
+    """What the coordinator says to a member that it has forgotten, or never knew under that number."""
+    refusal = error_of(code, message, "the coordinator")
+    return f"{refusal}; it joins again"
