@@ -152,7 +152,7 @@ class Delivery:
             callback(None if error is not None else self.metadata_of(index), error)
         except BaseException as raised:
             # A callback is the user's; the records behind it are not to suffer for it. A program that wants to end
-            # does so when they are through; a thread of ours is no place to end it from.
+            # does so when they are through; from a thread of ours it cannot be ended.
             is_exit = isinstance(raised, SystemExit | KeyboardInterrupt)
             if not is_exit or threading.current_thread() is not threading.main_thread():
                 log.exception("a callback of a record for %s failed", self.partition)

@@ -209,7 +209,7 @@ class Producer(Generic[Key, Value]):
             self.settings.transactional_id,
             int(self.settings.transaction_timeout_s * 1000),
             self.settings.max_block_s,
-            self._look_again,
+            lambda: self._sender.wake(),
         )
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -249,11 +249,10 @@ class Producer(Generic[Key, Value]):
 
         Records that are not acknowledged by then fail. Closing again does nothing.
         """
-        if not self._lifetime.close() or self._loop is None:
-            return
-        self._accumulator.is_closing = True
-        with named(self.client_id):
-            await self._flush_and_end(timeout_s)
+        if self._lifetime.close() and self._loop is not None:
+            self._accumulator.is_closing = True
+            with named(self.client_id):
+                await self._flush_and_end(timeout_s)
 
     async def _flush_and_end(self, timeout_s: float | None) -> None:
         limit_s = self.settings.delivery_timeout_s if timeout_s is None else timeout_s
@@ -385,9 +384,6 @@ class Producer(Generic[Key, Value]):
             self._accumulator.is_told = True
             self._wake()
         return future
-
-    def _look_again(self) -> None:
-        self._sender.wake()
 
     def _wake(self) -> None:
         """Tells the sender that there is something to do; the blocking front calls from other threads."""
