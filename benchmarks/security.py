@@ -122,7 +122,7 @@ def set_up(listeners: SecuredListeners, *, has_acls: bool = True) -> None:
         for number in range(ACLS - len(rules))
     ]
     with Admin({"bootstrap.servers": listeners.address(OPEN)}) as admin:
-        admin.set_password(USER, password(USER), ScramMechanism.SHA_512)
+        admin.set_password(USER, password(USER), ScramMechanism.SCRAM_SHA_512)
         if has_acls:
             failed = [error for error in admin.create_acls(rules).values() if error is not None]
             assert not failed, failed[0]
