@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Any, Final, TypeVar
 
 from ottla.protocol.compiler import Decoder, Encoder, compile_decoder, compile_encoder
-from ottla.protocol.wire import IN_MEMORY, FilePart
+from ottla.protocol.schema import schema_of
+from ottla.protocol.wire import IN_MEMORY, RECORDS, FilePart
 
 Message = TypeVar("Message")
 
@@ -22,6 +23,7 @@ _bytes_decoders: dict[tuple[type, int], Decoder] = {}
 _view_decoders: dict[tuple[type, int], Decoder] = {}
 _bounded_decoders: dict[tuple[type, int], Decoder] = {}
 _encoders: dict[tuple[type, int], Encoder] = {}
+_carry_records: dict[type, bool] = {}
 
 
 def decode(cls: type[Message], buffer: bytes | memoryview, version: int, position: int = 0) -> Message:
@@ -97,7 +99,13 @@ def encode_parts(message: object, version: int) -> list[bytes | FilePart]:
     them.
     """
     pieces: list[Any] = []
-    _encoder(type(message), version)(message, pieces)
+    cls = type(message)
+    _encoder(cls, version)(message, pieces)
+    carries_records = _carry_records.get(cls)
+    if carries_records is None:
+        carries_records = _carry_records[cls] = _has_records(cls)
+    if not carries_records:  # as of most answers: to look at each piece takes as long as to make it
+        return [b"".join(pieces)]
     parts: list[bytes | FilePart] = []
     in_memory: list[bytes | bytearray | memoryview] = []
     for piece in pieces:
@@ -110,6 +118,12 @@ def encode_parts(message: object, version: int) -> list[bytes | FilePart]:
     if in_memory:
         parts.append(b"".join(in_memory))
     return parts
+
+
+def _has_records(cls: type) -> bool:
+    """Whether some field of a message, however deep, is for records: nothing else is ever left in a file."""
+    fields = schema_of(cls).fields
+    return any(one.wire_type is RECORDS or (one.struct is not None and _has_records(one.struct)) for one in fields)
 
 
 def _encoder(cls: type, version: int) -> Encoder:
