@@ -193,7 +193,7 @@ class OffsetRequests:
         wanted_count = (
             len(offsets.committed)
             if request.topics is None
-            else sum(len(topic.partition_indexes) for topic in request.topics)
+            else sum(1 + len(topic.partition_indexes) for topic in request.topics)
         )
         reply: object
         if wanted_count <= FETCHED_AT_ONCE_MAX:
