@@ -34,6 +34,7 @@ WAIT_S = 240.0
 # Spark gives each Python process ten seconds to start, and has no setting for it.
 SPARK_DID_NOT_WAIT = "Timed out while waiting for the Python worker to connect back"
 DRAIN_DRIVERS_MAX = 5
+DRAIN_S = 900.0
 OUTPUTS = ("table", "topic", "exact")
 # With state: a join, an aggregation and, where pandas is, which Spark wants for it, a processor of one's own.
 STATEFUL = ("joined", "counted", *(("stateful",) if find_spec("pandas") is not None else ()))
@@ -60,7 +61,12 @@ class Copy:
 
     @contextmanager
     def driver(
-        self, *, drain: bool = False, may_fail: bool = False, environment: Mapping[str, str] | None = None
+        self,
+        *,
+        drain: bool = False,
+        in_turn: bool = False,
+        may_fail: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> Iterator[subprocess.Popen[bytes]]:
         job = {
             "master": self._master,
@@ -69,6 +75,7 @@ class Copy:
             "target": self.target,
             "home": str(self.home),
             "drain": drain,
+            "in_turn": in_turn,
             "outputs": self.outputs,
             "config": self._config,
         }
@@ -292,10 +299,13 @@ def test_whatever_is_killed_again_and_again_each_row_is_there_once(
 
 
 def drain(copy: Copy) -> None:
-    """By the first driver that gets through: on a busy machine Spark itself may not wait until its Python is there."""
+    """By the first driver that gets through: on a busy machine Spark itself may not wait until its Python is there.
+
+    One query at a time, so that few processes start at once.
+    """
     for attempts_left in reversed(range(DRAIN_DRIVERS_MAX)):
-        with copy.driver(drain=True, may_fail=True) as driver:
-            if driver.wait(WAIT_S) == 0:
+        with copy.driver(drain=True, in_turn=True, may_fail=True) as driver:
+            if driver.wait(DRAIN_S) == 0:
                 return
         assert attempts_left, copy.console()
         assert SPARK_DID_NOT_WAIT in copy.console(), copy.console()

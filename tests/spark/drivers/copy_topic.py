@@ -1,9 +1,11 @@
 """A driver of its own, for tests that kill it: copies a topic into a Parquet table and into other topics.
 
     python copy_topic.py '{"master": …, "servers": …, "source": …, "target": …, "home": …, "drain": false,
-                           "outputs": ["table", "topic", "exact", "joined", "counted", "stateful"], "config": {}}'
+                           "in_turn": false, "config": {},
+                           "outputs": ["table", "topic", "exact", "joined", "counted", "stateful"]}'
 
-It runs until its standard input ends, or with `drain` until it has copied what is there. A failed query ends it.
+It runs until its standard input ends, or with `drain` until it has copied what is there, `in_turn` into one output after
+the other. A failed query ends it.
 """
 
 from __future__ import annotations
@@ -107,6 +109,8 @@ def main() -> None:
         writer = outputs[name] if name in outputs else exactly_once(stateful[name](stream), job, name)
         writer = writer.option("checkpointLocation", str(home / f"{name}-checkpoint"))
         queries.append((writer.trigger(availableNow=True) if job["drain"] else writer).start())
+        if job["in_turn"]:
+            queries[-1].awaitTermination()
     if job["drain"]:
         for query in queries:
             query.awaitTermination()
