@@ -7,12 +7,14 @@ OTTLA_FUZZ_CASES sets how many damaged inputs each reader gets.
 from __future__ import annotations
 
 import base64
+import binascii
 import json
 import os
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -118,10 +120,18 @@ def test_no_last_message_of_scram_that_was_changed_is_accepted() -> None:
     good = client.prove(server.challenge)
     client.check(server.finish(good))
     for data in inputs(good):
-        if data == good:
-            continue
+        if decoded_proof(data) == decoded_proof(good):
+            continue  # the last letter of its base64 has bits that nobody reads
         with pytest.raises(LoginFailed):
             server.finish(data)
+
+
+def decoded_proof(message: bytes) -> tuple[bytes, bytes]:
+    before, _, proof = message.partition(b",p=")
+    try:
+        return before, base64.b64decode(proof, validate=True)
+    except binascii.Error:
+        return before, b""
 
 
 def test_what_a_server_says_in_scram_is_read_or_refused() -> None:
@@ -167,7 +177,24 @@ def test_claims_of_all_kinds_are_accepted_or_refused() -> None:
     issuer = TokenIssuer()
     keys = parse_keys(jwks(issuer))
     random = Random(1)
-    odd = (None, True, -1, 0, 1e400, 2**70, "", "x", " ", [], ["x"], {}, {"a": 1}, NOW_S, NOW_S + 60, "1e9")
+    odd: tuple[Any, ...] = (
+        None,
+        True,
+        -1,
+        0,
+        1e400,
+        2**70,
+        "",
+        "x",
+        " ",
+        [],
+        ["x"],
+        {},
+        {"a": 1},
+        NOW_S,
+        NOW_S + 60,
+        "1e9",
+    )
     for _ in range(CASES // 10):
         claims = {name: random.choice(odd) for name in ("sub", "iat", "exp", "nbf", "aud", "iss")}
         try:

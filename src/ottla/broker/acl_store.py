@@ -137,7 +137,7 @@ class AclStore:
                         resource = resource_of_node(type_name)
                         if resource is not None and acls is not None:
                             await self._add_of_type(acls, f"{root}/{type_name}", resource, pattern)
-            except (DamagedAclError, NoNode) as error:  # a part that went away is no permission either
+            except (DamagedAclError, NoNode) as error:  # nor is a part that went away a permission
                 logger.warning("%s: only super users are served until that is repaired", error)
                 acls = None
             is_small = acls is None or len(acls) <= AT_ONCE_MAX

@@ -127,9 +127,7 @@ class Dispatcher:
         api = served.api
         context = Context(connection, frame, version, header.client_id)
         if self.quotas is not None and session.login is None and key not in EXEMPT_FROM_QUOTAS:
-            limits = self.quotas.of(session.principal, header.client_id)
-            if limits is not None:
-                context.quota = RequestQuota(limits, len(frame))
+            context.quota = self._quota_of(session, header.client_id, len(frame))
         if key not in self.meters:
             self.meters[key] = ApiMeter()
         meter = self.meters[key]
@@ -175,6 +173,10 @@ class Dispatcher:
             return self._encoded_in_thread(header, [response])
         return _encoded(header, response)
 
+    def _quota_of(self, session: Session, client_id: str | None, request_bytes: int = 0) -> RequestQuota | None:
+        limits = None if self.quotas is None else self.quotas.of(session.principal, client_id)
+        return None if limits is None else RequestQuota(limits, request_bytes)
+
     async def _handled(self, served: ServedApi, decoding: Callable[[], Any], context: Context) -> Any:
         """Decodes a large request in a thread and handles it."""
         async with self._computing:
@@ -210,6 +212,8 @@ class Dispatcher:
         """Refuses, or handles a part of what was asked for."""
         outcome = judged if isinstance(judged, Outcome) else await self.broker.turns.finish(judged)
         if outcome.refusal is not None:
+            if served.api.key in EXEMPT_FROM_QUOTAS:  # for brokers, and this is none
+                context.quota = self._quota_of(session, context.client_id)
             return outcome.refusal
         if outcome.finish is None:
             return await served.handle(self.broker, request, context)
@@ -227,13 +231,12 @@ class Dispatcher:
         context: Context,
         spent_ns: int = 0,
     ) -> Reply:
-        if context.quota is None:
-            message = await response
-        else:
-            timed = Timed(response)
-            message = await timed
-            if context.quota is not None:
-                _throttle(context, context.quota, header.request_api_key, message, spent_ns + timed.spent_ns)
+        timed = None if context.quota is None else Timed(response)
+        message = await (response if timed is None else timed)
+        if context.quota is not None:
+            if timed is not None:
+                spent_ns += timed.spent_ns
+            _throttle(context, context.quota, header.request_api_key, message, spent_ns)
         total_ns = time.perf_counter_ns() - started
         meter.total_ns += total_ns
         key = header.request_api_key

@@ -43,7 +43,7 @@ def requests() -> Iterator[tuple[object, int]]:
     there = {message_schema_of(type(request)).key for request, _ in asked}
     for key in sorted(SERVED_BY_KAFKA_4 - there):
         api = API_TABLE[key]
-        if "broker" in (message_schema_of(api.request).listeners or ()):
+        if api.advertised is not None and "broker" in (message_schema_of(api.request).listeners or ()):
             yield smallest_message(api.request, api.advertised.last), api.advertised.last
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -392,3 +393,54 @@ def test_cve_2026_33558_no_secret_is_in_any_log(caplog: pytest.LogCaptureFixture
     play(steps)
     assert "login by PLAIN failed" in caplog.text
     assert "-secret" not in caplog.text
+
+
+def test_cve_2022_34917_and_2026_111115_what_a_frame_declares_before_the_login_takes_no_memory() -> None:
+    """Strings of two billion letters, and a quarter of a million empty tagged fields, in header and body."""
+    header = (18).to_bytes(2) + (3).to_bytes(2) + bytes(4) + b"\xff\xff"
+    many = b"\xff\xff\x0f" + b"\x7f\x00" * 250_000
+    huge = b"\xff\xff\xff\xff\x0f"
+    handshake = (17).to_bytes(2) + (1).to_bytes(2) + bytes(4) + b"\xff\xff"
+    frames = [
+        header + many,
+        header + b"\x00" + huge,
+        header + b"\x00\x02a\x021" + many,
+        header + b"\x00\x02a\x02" + huge,
+        handshake + b"\x7f\xff",
+    ]
+
+    async def steps(scene: Scene) -> None:
+        loop = asyncio.get_running_loop()
+        for frame in frames:
+            client = await scene.connect()
+            tracemalloc.start()
+            await loop.sock_sendall(client._socket, framed(frame))
+            assert await loop.sock_recv(client._socket, 10) == b""
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert peak < 20 * len(frame) + 1_000_000
+
+    play(steps)
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "../../brokers/ids/1", "%2e%2e", "a\nb", "x" * 5000, "<default>"])
+@pytest.mark.parametrize("extension", ["", ",tokenauth=true"])
+def test_names_of_nobody_are_refused_and_break_no_line_of_the_log(
+    name: str, extension: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def steps(scene: Scene) -> None:
+        client = await scene.connect()
+        assert not (await handshake(client, "SCRAM-SHA-256")).error_code
+        first = await authenticate(client, f"n,,n={name},r=nonce{extension}".encode())
+        if name in (".", ".."):  # which nobody can be called
+            assert first.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            return
+        assert not first.error_code, "as of somebody who exists"
+        nonce = bytes(first.auth_bytes).decode().partition(",")[0]
+        last = await authenticate(client, f"c=biws,{nonce},p={'A' * 43}=".encode())
+        assert last.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert await is_closed(client)
+
+    caplog.set_level(0)
+    play(steps, delegation_token_secret_key="key")
+    assert not [line for line in caplog.messages if "\n" in line]

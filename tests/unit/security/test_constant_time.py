@@ -21,7 +21,7 @@ FILES = sorted(
 )
 # Names of what only its owner knows. Those of settings, types and paths that have such words in them are none.
 SECRET = re.compile(r"(^|_)(passwords?|proof|stored_key|server_key|salted|hmac|secret|signature|mac)$")
-MAY_BE_COMPARED = (None, "", b"", {})
+MAY_BE_COMPARED = (None, "", b"")
 
 
 def secret_in(node: ast.expr) -> str | None:

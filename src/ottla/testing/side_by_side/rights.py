@@ -153,7 +153,8 @@ def only(right: Right) -> str:
     return f"only-{right}"
 
 
-USERS = [NOTHING, EVERYTHING, *map(without, RIGHTS), *map(only, RIGHTS)]
+RANDOM_USERS = [f"random-{number}" for number in range(60)]  # who have ACLs of their own
+USERS = [NOTHING, EVERYTHING, *map(without, RIGHTS), *map(only, RIGHTS), *RANDOM_USERS]
 
 
 def acls_of_users() -> Iterator[AclCreation]:
@@ -388,7 +389,7 @@ def _cluster(names: Names) -> Iterator[Case]:
     yield Case(UnregisterBrokerRequest(broker_id=99), 0)
     created = acl(names.of("friend"), Operation.READ, Resource.TOPIC, missing)
     yield Case(CreateAclsRequest(creations=[created]), 3)
-    wanted = {
+    wanted: dict[str, Any] = {
         "resource_type_filter": 1,
         "resource_name_filter": None,
         "pattern_type_filter": 1,
