@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ottla.cluster import nodes
+from ottla.cluster.nodes import MetadataError
 from ottla.runtime.turns import Turns
 from ottla.security.scram import BY_SASL_NAME, ScramCredential, ScramMechanism
 from ottla.store.api import BadVersion, Create, NodeExists, NoNode, Operation, Put, Store
@@ -52,14 +53,20 @@ class ScramUsers:
         return {mechanism for name, mechanism in BY_SASL_NAME.items() if name in config}
 
     async def names(self, turns: Turns) -> list[str]:
-        """Everybody who has a credential."""
+        """Everybody who has a credential, be it readable or not."""
         found = []
         segments = await self._store.children(f"{nodes.CONFIGS}/{KIND}")
         async for segment in turns.over(segments):
             name = nodes.config_name(segment)
-            if name != nodes.DEFAULT_ENTITY and await self.credentials(name):
+            if name != nodes.DEFAULT_ENTITY and await self._may_have_one(name):
                 found.append(name)
         return found
+
+    async def _may_have_one(self, user: str) -> bool:
+        try:
+            return bool(await self.mechanisms(user))
+        except MetadataError:
+            return True  # whoever asks for it is told that it is damaged
 
     async def change(self, user: str, changes: Iterable[ScramChange]) -> bool:
         """Makes all changes or none. False where a credential to be removed is not there."""

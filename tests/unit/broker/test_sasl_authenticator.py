@@ -25,6 +25,7 @@ from ottla.protocol.messages.scram import (
 from ottla.security.sasl.plain import plain_token
 from ottla.security.sasl.scram import ScramClient
 from ottla.security.scram import BY_SASL_NAME, ScramMechanism, salted_password
+from ottla.store.api import Put
 from ottla.testing.scene import Scene, perform
 from ottla.testing.wire_client import WireClient
 
@@ -375,6 +376,28 @@ def test_users_stay_across_a_restart_with_the_password_that_was_given_last() -> 
         await scene.restart()
         client = await scene.connect()
         assert not (await log_in_by_scram(client, "SCRAM-SHA-256", "alice", "changed")).error_code
+
+    play(steps)
+
+
+@pytest.mark.parametrize("data", [b"?", b'{"version":1,"config":{"SCRAM-SHA-256":"salt=?"}}'])
+def test_a_damaged_user_logs_in_nobody_and_hides_no_other(data: bytes) -> None:
+    async def steps(scene: Scene) -> None:
+        admin, _ = await log_in(scene, "admin", "admin-secret")
+        request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion("carol", "one")])
+        assert not (await admin.call(request, 0)).results[0].error_code
+        await scene.broker.store.commit(Put("/config/users/carol", data))
+        described = (await admin.call(DescribeUserScramCredentialsRequest(users=None), 0)).results
+        assert {one.user: one.error_code for one in described} == {
+            "alice": ErrorCode.NONE,
+            "carol": ErrorCode.UNKNOWN_SERVER_ERROR,
+        }
+        client = await scene.connect()
+        await handshake(client, "SCRAM-SHA-256")
+        failed = await authenticate(client, b"n,,n=carol,r=nonce")
+        assert failed.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        other = await scene.connect()
+        assert not (await log_in_by_scram(other, "SCRAM-SHA-256", "alice", "alice-secret")).error_code
 
     play(steps)
 

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ottla.broker.scram_users import ScramChange, ScramUsers
+from ottla.cluster.nodes import MetadataError
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.scram import (
     AlterUserScramCredentialsRequest,
@@ -19,7 +20,7 @@ from ottla.protocol.messages.scram import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from ottla.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism, from_salted
+from ottla.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, DamagedCredentialError, ScramMechanism, from_salted
 from ottla.store.api import StoreError
 
 if TYPE_CHECKING:
@@ -51,7 +52,11 @@ async def _described(users: ScramUsers, name: str, times: int) -> DescribeUserSc
         result.error_code = ErrorCode.DUPLICATE_RESOURCE
         result.error_message = f"user {name} is named {times} times"
         return result
-    credentials = await users.credentials(name)
+    try:
+        credentials = await users.credentials(name)
+    except (DamagedCredentialError, MetadataError) as error:  # of this user, and of no other
+        result.error_code, result.error_message = ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
+        return result
     if not credentials:
         result.error_code = ErrorCode.RESOURCE_NOT_FOUND
         result.error_message = f"user {name} has no SCRAM credentials"
@@ -88,7 +93,7 @@ async def _altered(
             raise _nothing_to_delete(name)  # any more
     except ApiError as error:
         return AlterUserScramCredentialsResult(user=name, error_code=error.code, error_message=error.message)
-    except StoreError as error:
+    except (StoreError, MetadataError) as error:
         return AlterUserScramCredentialsResult(
             user=name, error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message=str(error)
         )
