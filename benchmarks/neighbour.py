@@ -3,8 +3,9 @@
     python benchmarks/neighbour.py [--quick] [--kafka] [--only TITLE]
 
 A process of its own asks for ApiVersions every 2 ms, which costs a broker nothing; meanwhile a stranger sends the
-requests of `ottla.testing.largest_requests`, or a job runs. A row tells the longest wait, the 99th percentile, how long
-the stranger waited, and by how much the broker's memory was above what it was before. Wall time: on a quiet machine.
+requests of `ottla.testing.largest_requests`, or a job runs, or very many come who never log in. A row tells the longest
+wait, the 99th percentile, how long the stranger waited, and by how much the broker's memory was above what it was
+before. Wall time: on a quiet machine.
 """
 
 from __future__ import annotations
@@ -20,15 +21,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import security
+from ottla.local_cluster.certificates import Authority
 from ottla.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.wire import ZERO_UUID
 from ottla.testing.apache_kafka import missing_programs
 from ottla.testing.broker import Broker
 from ottla.testing.largest_requests import GROUP, ROWS, WIDE, Row, Size, Stage
+from ottla.testing.login_floods import begin_handshakes, begin_logins, leave_handshakes, try_passwords
 from ottla.testing.neighbour import Neighbour
 from ottla.testing.raw_client import ConnectionEnded, RawClient
 from ottla.testing.raw_groups import fetch_offsets
 from ottla.testing.raw_requests import create_topic, list_offsets, one_batch, produce, produce_to_many
+from ottla.testing.secured_listeners import SecuredListeners
 from peers import kafka_in
 
 SIZE = Size(
@@ -198,6 +203,52 @@ def jobs(peer: Peer, size: Size) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "deletion of a topic of very many partitions", delete
 
 
+# -- those who never log in --------------------------------------------------------------------------------------------
+
+
+FLOOD = 1000  # connections, or wrong passwords
+
+
+def floods(listeners: SecuredListeners) -> dict[str, Callable[[], object]]:
+    """The neighbour is on a listener where nobody logs in."""
+
+    def held(flood: Callable[[str, int, contextlib.ExitStack], None], listener: str) -> Callable[[], object]:
+        def hold() -> None:
+            with contextlib.ExitStack() as stack:
+                flood(listeners.address(listener), FLOOD, stack)
+                time.sleep(ALONE_S)
+
+        return hold
+
+    return {
+        f"{FLOOD} logins that never end": held(begin_logins, security.LOGIN),
+        f"{FLOOD} slow handshakes": held(begin_handshakes, security.TLS),
+        f"{FLOOD} handshakes that are left": held(leave_handshakes, security.TLS),
+        f"{FLOOD} wrong passwords": lambda: void(try_passwords(listeners.address(security.LOGIN), FLOOD)),
+    }
+
+
+def measure_floods(peer: security.SecuredPeer, only: str) -> dict[str, Any]:
+    def not_again() -> None:
+        raise AssertionError("it is not restarted")
+
+    flooded = Peer(peer.name, lambda: peer.bootstrap, lambda: peer.pid, not_again)
+    rows = {title: flood for title, flood in floods(peer.listeners).items() if only in title}
+    return {title: told(flooded, title, beside(flooded, flood)) for title, flood in rows.items()}
+
+
+def flooded(*, with_kafka: bool, only: str) -> dict[str, Any]:
+    results = {}
+    with tempfile.TemporaryDirectory(prefix="ottla-neighbour-") as directory:
+        authority = Authority(Path(directory, "certificates"))
+        with security.ottla(authority) as ours:
+            results[ours.name] = measure_floods(ours, only)
+        if with_kafka:
+            with security.kafka(authority, Path(directory, "kafka")) as theirs:
+                results[theirs.name] = measure_floods(theirs, only)
+    return results
+
+
 def measure(peer: Peer, size: Size, only: str) -> dict[str, Any]:
     with RawClient(peer.bootstrap(), timeout_s=TIMEOUT_S) as client:
         size = Stage(client, size).make()
@@ -227,6 +278,8 @@ def run(size: Size = SIZE, *, with_kafka: bool = True, only: str = "") -> dict[s
     for start in (ottla,) if missing else (ottla, kafka):
         with start() as peer:
             results[peer.name] = measure(peer, size, only)
+    for name, rows in flooded(with_kafka=not missing, only=only).items():
+        results[name]["floods"] = rows
     return results
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import security
 import tables
 import turns
 from ottla.records import codec
@@ -36,11 +37,12 @@ BENCHMARKS = (
     "groups",
     "transactions",
     "neighbour",
+    "security",
     "cluster",
     "spark",
     "pipelines",
 )
-COMPARING = ("peers", "clients", "groups", "transactions", "cluster", "spark", "pipelines")
+COMPARING = ("peers", "clients", "groups", "transactions", "security", "cluster", "spark", "pipelines")
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,13 @@ RATIOS = {
         "of_10_records_in_4_partitions",
         "cpu_us_per_transaction",
     ),
+    **{
+        f"{work}, {title}, {load.name}, CPU": ("security", "bulk", f"{title}, {load.name}", f"{work}_cpu_s_per_gb")
+        for title in security.TITLES.values()
+        for load in security.BULK_LOADS
+        for work in ("produce", "consume")
+    },
+    **{f"{title}, CPU": ("security", "connections", title, "cpu_us_each") for title in security.CONNECTING},
 }
 
 CLIENT_RATIOS = ("clients", "ratios")
@@ -125,6 +134,10 @@ GOALS = (
             True,
         )
         for row in COLUMN_ROWS
+    ),
+    *(
+        Goal(f"{title} with ACLs over without", ("security", "cost_of_acls", title, "ratio"), 1.1, "×", False)
+        for title in security.requests()
     ),
     Goal("idle consumer", ("clients", "idle", "ottla", "percent_of_a_core"), 0.5, "% core", False),
     Goal("import of ottla", ("clients", "imports", "ottla", "s", "median"), 0.1, "s", False),

@@ -227,6 +227,31 @@ def groups(results: Any) -> str | None:
     return table(["", "Ottla", "Kafka", "Kafka's cost / ours", "floor"], rows)
 
 
+def security(results: Any) -> str | None:
+    measured = at(results, "security")
+    if measured is None:
+        return None
+    rows = []
+    for name, row in measured["bulk"].items():
+        for work in ("produce", "consume"):
+            rows.append([f"{work}, {name}: CPU-s/GB", *three(row, f"{work}_cpu_s_per_gb")[:3]])
+            rows.append(["the same: MB/s", *three(row, f"{work}_s_per_gb", lambda cost: rate(cost, 1000))[:3]])
+    for name, row in measured["connections"].items():
+        rows.append([f"{name}: per CPU-second", *three(row, "cpu_us_each", per_second)[:3]])
+    return table(["", "Ottla", "Kafka", "Kafka's cost / ours"], rows)
+
+
+def acls(results: Any) -> str | None:
+    measured = at(results, "security", "cost_of_acls")
+    if measured is None:
+        return None
+    rows = [
+        [name, *(shown(row[who]["cpu_us_per_request"]) for who in ("without", "with ACLs")), f"{row['ratio']:.2f}"]
+        for name, row in measured.items()
+    ]
+    return table(["µs of broker CPU", "without ACLs", "with 1,000 ACLs", "with / without"], rows)
+
+
 def cluster(results: Any) -> str | None:
     measured = at(results, "cluster")
     if measured is None:
@@ -353,6 +378,8 @@ TABLES: dict[str, Callable[[Any], str | None]] = {
     "process": process,
     "clients": clients,
     "groups": groups,
+    "security": security,
+    "acls": acls,
     "cluster": cluster,
     "spark": spark,
     "sessions": sessions,

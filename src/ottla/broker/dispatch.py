@@ -213,7 +213,7 @@ class Dispatcher:
         outcome = judged if isinstance(judged, Outcome) else await self.broker.turns.finish(judged)
         if outcome.refusal is not None:
             if served.api.key in EXEMPT_FROM_QUOTAS:  # for brokers, and this is none
-                context.quota = self._quota_of(session, context.client_id)
+                context.quota = self._quota_of(context.session, context.client_id)
             return outcome.refusal
         if outcome.finish is None:
             return await served.handle(self.broker, request, context)

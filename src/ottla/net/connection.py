@@ -224,11 +224,20 @@ class Connection:
                 self._failed(error)
 
     def _readable_or_pending(self) -> None:
-        """For transports that may have received more than was taken."""
+        """For transports that may have received more than was taken, and that begin with a handshake."""
         if self._is_reading:
-            self._readable()
+            if not self._transport.is_shaking_hands:
+                self._readable()
+            elif not self._listener.handshakes.take(self._readable):
+                self._pause_reading()
+                self._listener.handshakes.wait(self._resume_handshake)
             if self._is_reading and self._transport.has_pending:
                 self._loop.call_soon(self._readable_or_pending)
+
+    def _resume_handshake(self) -> None:
+        if not self.is_closed:
+            self._resume_reading()
+            self._readable_or_pending()
 
     def _received(self, data: memoryview) -> None:
         try:

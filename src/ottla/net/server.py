@@ -23,6 +23,7 @@ from typing import Any
 
 from ottla.errors import ConfigError
 from ottla.net.connection import Connection, Handler
+from ottla.net.handshakes import HandshakeTurns
 from ottla.net.hang_ups import HangUps
 from ottla.net.transport import OpenTransport, Plain
 from ottla.runtime.turns import Turns
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 ACCEPTS_AT_ONCE = 64  # taken in one turn of the loop, so that a storm of connections starves nobody
+ACCEPTING_S = 0.002  # spent on them in one turn
 # The process has no descriptor or memory left: the peer stays in the kernel's queue and is taken later.
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 ACCEPT_PAUSE_S = 0.1
@@ -95,6 +97,7 @@ class Listener:
         self._is_accepting = False
         self._resume_timer: asyncio.TimerHandle | None = None  # while connections come too fast
         self.turns = server.turns
+        self.handshakes = server.handshakes
 
     @property
     def frame_bytes_max(self) -> int:
@@ -115,7 +118,10 @@ class Listener:
         self._resume_timer = self.loop.call_later(seconds, self._accept_again)
 
     def _acceptable(self) -> None:
-        for _ in range(ACCEPTS_AT_ONCE):
+        turn_ends = self.turns.timer() + ACCEPTING_S
+        for number in range(ACCEPTS_AT_ONCE):
+            if number and self.turns.timer() >= turn_ends:
+                return  # a handshake of TLS may take a millisecond; the loop comes back to those who wait
             if not self._server.has_room(self.name):
                 self._pause()  # until a connection is closed
                 return
@@ -180,6 +186,7 @@ class Server:
         self._listener_rates: dict[str, Rate] = {}
         self._ip_rates: dict[str, Rate] = {}
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
+        self.handshakes = HandshakeTurns(loop, self.turns.timer)
         self._emptied = asyncio.Event()
         self._hang_ups = HangUps(loop)
         self._without_connection: dict[asyncio.Task[None], None] = {}  # requests whose connection is closed

@@ -210,6 +210,10 @@ class Tls:
         return self._tls
 
     @property
+    def is_shaking_hands(self) -> bool:
+        return not self._is_open
+
+    @property
     def has_pending(self) -> bool:
         return self._is_open and self._tls.pending() > 0
 

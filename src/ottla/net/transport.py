@@ -34,6 +34,11 @@ class Transport(Protocol):
         ...
 
     @property
+    def is_shaking_hands(self) -> bool:
+        """Whether the next read goes on with a handshake, which takes long."""
+        ...
+
+    @property
     def has_pending(self) -> bool:
         """Whether bytes were received from the socket that nobody has taken: the loop does not see them."""
         ...
@@ -71,6 +76,7 @@ class Plain:
 
     __slots__ = ("can_sendfile", "can_shortcut", "recv_into", "send", "sendmsg", "socket")
 
+    is_shaking_hands = False
     has_pending = False
     peer_certificate = None
 

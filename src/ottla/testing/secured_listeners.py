@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ottla.config.jaas import MODULES
 from ottla.local_cluster.certificates import Authority
-from ottla.testing.ports import free_ports
+from ottla.net.ports import free_ports
 from ottla.testing.security import ADMIN, MECHANISMS, password, tls_settings
 
 LOOPBACK = "127.0.0.1"

@@ -17,7 +17,7 @@ from ottla.security.acls import (
     encode_acls,
     node_path,
 )
-from ottla.security.authorizer import Authorizer
+from ottla.security.authorizer import DECISIONS_MAX, Authorizer
 
 ALICE, HOST = "User:alice", "10.0.0.1"
 
@@ -195,3 +195,26 @@ def test_an_address_of_ipv6_is_the_same_however_it_is_written(written: str) -> N
 def test_an_address_of_ipv4_inside_of_ipv6_is_one_of_ipv4() -> None:
     authorizer = Authorizer([acl(), deny(host="::ffff:10.0.0.1")])
     assert not authorizer.decide("User:alice", "10.0.0.1", Operation.READ, Resource.TOPIC, "t").is_allowed
+
+
+# -- decisions that are remembered -------------------------------------------------------------------------------------
+
+
+def test_a_decision_holds_for_nobody_and_nothing_else() -> None:
+    rules = Authorizer({acl(host="10.0.0.1")})
+    asked = (ALICE, "10.0.0.1", Operation.READ, Resource.TOPIC, "t")
+    for _ in range(2):
+        assert rules.decide(*asked).is_allowed
+        for place, other in enumerate(("User:bob", "10.0.0.2", Operation.WRITE, Resource.GROUP, "u")):
+            changed = [*asked]
+            changed[place] = other
+            assert not rules.decide(*changed).is_allowed  # type: ignore[arg-type]
+
+
+def test_decisions_about_ever_new_names_are_not_kept_for_ever() -> None:
+    rules = Authorizer({acl()})
+    for number in range(DECISIONS_MAX + 10):
+        assert not rules.decide(ALICE, HOST, Operation.READ, Resource.TOPIC, str(number)).is_allowed
+    assert not rules.decide(ALICE, HOST, Operation.READ, Resource.TOPIC, "x" * 10_000).is_allowed
+    assert len(rules._decisions) <= DECISIONS_MAX
+    assert all(len(name) < 10_000 for *_, name in rules._decisions)
