@@ -4,8 +4,8 @@
                            "in_turn": false, "config": {},
                            "outputs": ["table", "topic", "exact", "joined", "counted", "stateful"]}'
 
-It runs until its standard input ends, or with `drain` until it has copied what is there, `in_turn` into one output after
-the other. A failed query ends it.
+It runs until its standard input ends, or with `drain` until it has copied what is there, `in_turn` into one output
+after the other. A failed query ends it.
 """
 
 from __future__ import annotations

@@ -111,15 +111,17 @@ def _decode_json(rows: DataFrame, how: Json, column: str, into: str, error: str,
         StructType([*columns.fields, StructField(_CORRUPT, StringType())]),
         {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
     )
-    is_bad = parsed.isNull() | parsed[_CORRUPT].isNotNull()
+    # A column of its own, or Spark parses the text again for every field that is taken from it.
+    made = F.col(_MADE)
+    is_bad = made.isNull() | made[_CORRUPT].isNotNull()
     reason = F.when(data.isNull(), F.lit(None).cast("string"))
     if how.registry is not None:
         reason = reason.when(~has_prefix, F.lit("not written with a schema registry: it has no prefix with an id"))
     reason = reason.when(is_bad, F.lit(f"not JSON that fits {columns.simpleString()}"))
     if mode == "failfast":
         reason = F.when(reason.isNotNull(), F.raise_error(F.concat(F.lit("a row cannot be decoded: "), reason)))
-    value = F.struct(*[parsed[name].alias(name) for name in columns.names])
-    known = rows.withColumn(error, reason.cast("string"))
+    value = F.struct(*[made[name].alias(name) for name in columns.names])
+    known = rows.withColumn(_MADE, parsed).withColumn(error, reason.cast("string"))
     return known.select(
         *[F.col(name) for name in rows.columns],
         F.when(data.isNotNull() & F.col(error).isNull(), value).alias(into),
