@@ -78,6 +78,8 @@ class Victim:
     cluster: LocalCluster
     clocks: WallClocks
     small_disk: Path | None  # the second log directory of the first broker, where a file system can be mounted
+    login: dict[str, str]  # of clients, in Java's names; empty where nobody asks
+    librdkafka_login: dict[str, str]
 
     @property
     def brokers(self) -> list[BrokerProcess]:
@@ -96,11 +98,28 @@ def small_disk(tmp_path: Path) -> Iterator[Path | None]:
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-@pytest.fixture
-def victim(tmp_path: Path, small_disk: Path | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Victim]:
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.long)], ids=["open", "secured"])
+def victim(
+    request: pytest.FixtureRequest, tmp_path: Path, small_disk: Path | None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Victim]:
+    """A cluster where nobody is asked, and one as `ottla up --secure` makes it, with one directory for each broker."""
     clocks = WallClocks(tmp_path / "clocks")
     monkeypatch.setenv("PYTHONPATH", clocks.python_path)
-    cluster = LocalCluster.prepare(tmp_path, Wanted(BROKERS, ZOOKEEPERS, free_range(BROKERS), SETTINGS))
+    wanted = Wanted(BROKERS, ZOOKEEPERS, free_range(BROKERS), SETTINGS, is_secure=request.param)
+    cluster = LocalCluster.prepare(tmp_path, wanted)
+    login: dict[str, str] = {}
+    librdkafka_login: dict[str, str] = {}
+    if cluster.security is not None:
+        small_disk = None
+        lines = cluster.security.admin_file.read_text().splitlines()
+        login = dict(line.split("=", 1) for line in lines)
+        librdkafka_login = {
+            "security.protocol": login["security.protocol"],
+            "ssl.ca.location": login["ssl.truststore.location"],
+            "sasl.mechanism": login["sasl.mechanism"],
+            "sasl.username": "admin",
+            "sasl.password": cluster.security.admin_password,
+        }
     if small_disk is not None:
         first = cluster.brokers[0]
         directories = {"log.dirs": f"{first.directory / 'data'},{small_disk / 'data'}"}
@@ -108,20 +127,24 @@ def victim(tmp_path: Path, small_disk: Path | None, monkeypatch: pytest.MonkeyPa
         settings = {**cluster.layout.broker_settings(), **directories}
         cluster.brokers[0] = BrokerProcess(first.broker_id, first.directory, first.port, settings, connect)
     with cluster.starting(is_supervised=False):
-        wait_until(lambda: len(alive(cluster)) == BROKERS)
-    yield Victim(cluster, clocks, small_disk)
+        made = Victim(cluster, clocks, small_disk, login, librdkafka_login)
+        wait_until(lambda: len(alive(made)) == BROKERS)
+    yield made
     cluster.stop()
 
 
-def alive(cluster: LocalCluster) -> set[int]:
+def admin_client(victim: Victim) -> AdminClient:
+    servers = victim.cluster.bootstrap_servers
+    return AdminClient({"bootstrap.servers": servers, "log_level": 0, **victim.librdkafka_login})
+
+
+def alive(victim: Victim) -> set[int]:
     """The brokers that the cluster tells clients of."""
-    metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}).list_topics(timeout=WAIT_S)
-    return set(metadata.brokers)
+    return set(admin_client(victim).list_topics(timeout=WAIT_S).brokers)
 
 
-def is_in_sync(cluster: LocalCluster) -> bool:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    topics = admin.list_topics(timeout=WAIT_S).topics.values()
+def is_in_sync(victim: Victim) -> bool:
+    topics = admin_client(victim).list_topics(timeout=WAIT_S).topics.values()
     partitions = [partition for topic in topics for partition in topic.partitions.values()]
     return all(len(partition.isrs) == BROKERS for partition in partitions)
 
@@ -171,7 +194,7 @@ def kill_all_of_zookeeper(victim: Victim, rng: random.Random) -> None:
 
 def wipe_a_disk(victim: Victim, rng: random.Random) -> None:
     """Only one, and while all replicas are in sync: whoever is the last to have a record must not lose it."""
-    wait_until(lambda: is_in_sync(victim.cluster), timeout_s=2 * WAIT_S)
+    wait_until(lambda: is_in_sync(victim), timeout_s=2 * WAIT_S)
     broker = rng.choice(victim.brokers[1:])
     broker.kill()
     shutil.rmtree(broker.directory / "data")
@@ -221,13 +244,13 @@ HARMS: tuple[Callable[[Victim, random.Random], None], ...] = (
 def test_what_clients_of_a_cluster_were_told_is_so(victim: Victim, tmp_path: Path) -> None:
     cluster = victim.cluster
     possible = [harm for harm in HARMS if harm is not fill_a_disk or victim.small_disk is not None]
-    kinds: list[StartProcess] = [*EVERYBODY, OttlaSender]
-    if not JAVA_CLIENT.missing_programs:
+    kinds: list[StartProcess] = [*EVERYBODY, partial(OttlaSender, login=victim.login)]
+    if not JAVA_CLIENT.missing_programs and not victim.login:  # its driver has no producer that logs in and stays
         kinds.append(partial(JavaSender, command=JAVA_CLIENT.command(DRIVERS)))
     rng = random.Random(SEED)
     history = History()
     harms: list[str] = []
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    admin = admin_client(victim)
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, BROKERS)])[TOPIC].result(WAIT_S)
 
     def is_enough() -> bool:
@@ -242,9 +265,9 @@ def test_what_clients_of_a_cluster_were_told_is_so(victim: Victim, tmp_path: Pat
             harm = waiting.pop() if waiting else rng.choice(possible)
             harms.append(harm.__name__)
             harm(victim, rng)
-        wait_until(lambda: is_in_sync(cluster), timeout_s=2 * WAIT_S)
+        wait_until(lambda: is_in_sync(victim), timeout_s=2 * WAIT_S)
 
-    play(history, cluster.bootstrap_servers, SEED, trouble, kinds)
+    play(history, cluster.bootstrap_servers, SEED, trouble, kinds, victim.librdkafka_login)
     history.save(tmp_path / "history.jsonl")
     counts = history.transactions()
     print(f"{len(history.operations)} operations, transactions {counts}, harm: {', '.join(harms)}")

@@ -125,11 +125,16 @@ def send_some(history: History, producer: Producer, operation: Operation, rng: r
 
 
 class OttlaSender(Process):
-    """The same with our own producer."""
+    """The same with our own producer. `login`: its settings where brokers ask who it is."""
+
+    def __init__(self, *arguments: Any, login: Mapping[str, str] | None = None) -> None:
+        super().__init__(*arguments)
+        self._login = login or {}
 
     def begin(self) -> None:
         servers = self.bootstrap["bootstrap.servers"]
-        self.producer = ottla.Producer(bootstrap_servers=servers, delivery_timeout_ms=60_000)
+        settings = {**self._login, "bootstrap.servers": servers, "delivery.timeout.ms": 60_000}
+        self.producer = ottla.Producer(settings)
 
     def step(self) -> None:
         with self.history.operation(self.number) as operation:
@@ -331,9 +336,9 @@ EVERYBODY: Final[tuple[StartProcess, ...]] = (
 )
 
 
-def drain(history: History, bootstrap_servers: str) -> None:
+def drain(history: History, bootstrap_servers: str, settings: Mapping[str, Any]) -> None:
     """Somebody reads everything, up to the end of each partition."""
-    consumer = committed_reader({"bootstrap.servers": bootstrap_servers}, DRAINER)
+    consumer = committed_reader({"bootstrap.servers": bootstrap_servers, **settings}, DRAINER)
     try:
         deadline = time.monotonic() + DRAIN_S
         left = set(range(PARTITIONS))
@@ -386,6 +391,6 @@ def play(
             process.join(JOIN_S)
     assert not any(process.is_alive() for process in processes), "a process does not end"
     assert [process.failure for process in processes if process.failure is not None] == []
-    drain(history, bootstrap_servers)
+    drain(history, bootstrap_servers, settings or {})
     for process in processes:
         process.close()
