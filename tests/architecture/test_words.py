@@ -19,6 +19,7 @@ SOURCE = ROOT / "src" / "ottla"
 GUIDES = sorted(
     [
         ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
         ROOT / "ARCHITECTURE.md",
         *(ROOT / "docs" / "guide").glob("*.md"),
         *(ROOT / "docs" / "decisions").glob("*.md"),
