@@ -12,8 +12,8 @@ import pytest
 from hypothesis import settings
 
 # A busy machine and the address sanitizer are slow, and no property here is about time. The examples are the same in
-# every run, so that a commit is green or red and not sometimes; OTTLA_EXPLORE=1 looks for others. OTTLA_EXAMPLES says how
-# many a property is tried with that does not say so itself.
+# every run, so that a commit is green or red and not sometimes; OTTLA_EXPLORE=1 looks for others. OTTLA_EXAMPLES is for
+# properties that do not say themselves with how many examples they are tried.
 settings.register_profile(
     "ottla",
     deadline=None,
