@@ -43,6 +43,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
     for directory in options.directories:
         if not directory.is_dir():
             raise CommandError(ExitCode.NOT_FOUND, f"{directory} is not a directory")
+        kafka_directory.owner_of(directory)  # before anything is locked, which leaves a file in it
     require_different(options.directories)
     with _locked(options.directories):
         if is_unfinished(options.directories):

@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str]) -> int:
     parser = make_parser(arguments[:1] if arguments and arguments[0] in COMMANDS else ())
     if arguments and arguments[0].startswith("--") and not parser.has_option(arguments[0]):
-        parser.error(f"{arguments[0].partition('=')[0]} is not an option of {PROGRAM}: options follow the command")
+        parser.reject(arguments[0], "options of a command follow it")
     options = parser.parse_args(arguments)
     command: Command | None = getattr(options, "command", None)
     if command is None:

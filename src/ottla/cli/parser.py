@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
         name = argument.partition("=")[0]
         return any(option.startswith(name) for option in self._option_string_actions)
 
-    def reject(self, argument: str) -> NoReturn:
+    def reject(self, argument: str, hint: str = "") -> NoReturn:
         """Ends the program because of an argument that this command does not have."""
         if not argument.startswith("-"):
             self.error(f"unexpected argument: {argument!r}")
@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
         # Without the dashes, which make all short options look alike.
         options = {option.lstrip("-"): option for option in self._option_string_actions}
         found = get_close_matches(name.lstrip("-"), options, n=1)
-        self.error(f"unknown option: {name}{_suggestion(options[found[0]]) if found else ''}")
+        self.error(f"unknown option: {name}{_suggestion(options[found[0]]) if found else hint and f': {hint}'}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """As in argparse, with words of ours."""
