@@ -214,6 +214,11 @@ def test_nothing_is_skipped_whatever_breaks(seeds: range) -> None:
         _run(stormy, seed)
 
 
+def test_partitions_that_are_taken_back_before_the_next_poll_cost_nobody_the_membership() -> None:
+    """Found by this seed: the coordinator waited for a revocation that the member had nothing to say about."""
+    _run(calm, 50219)
+
+
 def _run(scenario: Any, seed: int) -> None:
     world = World(seed)
     world.run(scenario(world, seed), seconds=3600, replay=f"OTTLA_SIM_SEED={seed} pytest {__file__}")

@@ -76,7 +76,7 @@ class ClusterProducer(Producer[bytes, bytes]):
         if self._prepared is None:
             return TransactionView()
         assert self._sequences is not None, "batches of a transaction are numbered"
-        return _WritingPrepared(self._cluster, self._sequences, self._prepared, lambda: self._sender.wake())
+        return _WritingPrepared(self._cluster, self._sequences, self._prepared, self._look_again)
 
     def _sender_options(self) -> SenderOptions:
         return replace(super()._sender_options(), mutes=not self.settings.enable_idempotence)

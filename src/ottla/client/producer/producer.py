@@ -179,8 +179,7 @@ class Producer(Generic[Key, Value]):
             self._preparation, self.settings.buffer_memory, self.settings.max_block_s, self.accept
         )
         self.lines = self._lines.by_topic  # of records that wait before they can be put into a batch
-        # The open batches of topics, where a plain record may go without a detour; see decision 17.
-        self.short_ways: dict[str, codec.OpenBatches] = {}
+        self.short_ways: dict[str, codec.OpenBatches] = {}  # open batches of topics, for plain records: decision 17
         self._record_bytes_max = self.settings.max_request_size  # of a record in columns
         self._columns_turn = asyncio.Lock()  # one call's batches stand together
         self._tasks: set[asyncio.Task[None]] = set()
@@ -209,7 +208,7 @@ class Producer(Generic[Key, Value]):
             self.settings.transactional_id,
             int(self.settings.transaction_timeout_s * 1000),
             self.settings.max_block_s,
-            lambda: self._sender.wake(),
+            self._look_again,
         )
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -384,6 +383,9 @@ class Producer(Generic[Key, Value]):
             self._accumulator.is_told = True
             self._wake()
         return future
+
+    def _look_again(self) -> None:
+        self._sender.wake()
 
     def _wake(self) -> None:
         """Tells the sender that there is something to do; the blocking front calls from other threads."""
