@@ -19,6 +19,7 @@ from ottla.protocol.messages.topics import (
     ReassignableTopic,
 )
 from ottla.protocol.wire import ZERO_UUID
+from ottla.store.api import Create, Delete, Put
 from ottla.testing.raw_requests import create_topic, one_batch, produce
 from ottla.testing.simulated_cluster import SimulatedCluster
 from ottla.testing.world import World
@@ -215,3 +216,82 @@ def test_a_log_directory_fails_and_only_its_partitions_are_led_elsewhere() -> No
         await until(lambda: all(is_in_sync for _, is_in_sync in states()))
 
     play(scenario, settings=both)
+
+
+def test_nodes_that_somebody_damaged_leave_no_cluster_without_a_controller() -> None:
+    """Written by hand or by a broken tool: each would end the term of every controller that reads it."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        cluster.world.excuses = lambda message: "metadata node" in message
+        await create(cluster, {0: [1, 2, 3]})
+        for path in (
+            nodes.topic_path("damaged"),
+            nodes.broker_path(77),
+            nodes.config_path("topics", NAME.topic),
+            nodes.REASSIGNMENTS,
+            nodes.PREFERRED_ELECTIONS,
+            f"{nodes.ISR_CHANGES}/isr_change_0000000007",
+            f"{nodes.LOG_DIR_EVENTS}/log_dir_event_0000000007",
+        ):
+            there = cluster.ensemble.tree.entry(path) is not None
+            cluster.ensemble.commit(0, (Put(path, b"{") if there else Create(path, b"{"),))
+        change = nodes.encode_config_change(f"topics/{NAME.topic}")
+        cluster.ensemble.commit(0, (Create(f"{nodes.CONFIG_CHANGES}/config_change_", change, sequential=True),))
+        tree = cluster.ensemble.tree
+        await until(lambda: tree.entry(nodes.REASSIGNMENTS) is None)
+        await until(lambda: tree.entry(nodes.PREFERRED_ELECTIONS) is None)
+        await cluster.crash(1, power_loss=False)
+        image = lambda: cluster.brokers[2].broker.image  # noqa: E731
+        await until(lambda: image().controller_id != 1 and image().topics[NAME.topic].partitions[0].leader != 1)
+        cluster.ensemble.commit(0, (Delete(nodes.topic_path("damaged")),))
+        leader = cluster.states()[NAME].leader
+        await until(lambda: cluster.is_current_leader(NAME, leader))
+        assert await write(cluster, leader, b"x") == ErrorCode.NONE
+        cluster.begin_start(1)
+        await until(lambda: 1 in cluster.running and 1 in cluster.states()[NAME].isr)
+
+    play(scenario)
+
+
+def test_a_topic_is_gone_for_clients_while_one_of_its_brokers_is_away_and_forgotten_when_it_is_back() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create(cluster, {0: [2, 1, 3]})
+        await cluster.crash(3, power_loss=False)
+        await until(lambda: 3 not in cluster.states()[NAME].isr)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=NAME.topic, topic_id=ZERO_UUID)], timeout_ms=1)
+        await cluster.asked(1, request, DELETE, timeout_s=60)
+        for node_id in (1, 2):
+            broker = cluster.brokers[node_id].broker
+            await until(lambda: NAME.topic not in broker.image.topics)  # noqa: B023 (called at once)
+            await until(lambda: not list(broker.logs))  # noqa: B023 (called at once)
+        assert cluster.ensemble.tree.entry(nodes.topic_path(NAME.topic)) is not None
+        cluster.begin_start(3)
+        await until(lambda: cluster.ensemble.tree.entry(nodes.deletion_path(NAME.topic)) is None)
+        assert cluster.ensemble.tree.entry(nodes.topic_path(NAME.topic)) is None
+        await until(lambda: not list(cluster.brokers[3].broker.logs))
+
+    play(scenario)
+
+
+def test_a_move_cannot_be_turned_away_from_the_only_replica_that_has_everything() -> None:
+    """It would be deleted there, and with it all that was acknowledged since the others went."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create(cluster, {0: [2]})
+        await cluster.crash(3, power_loss=False)
+
+        async def ask(replicas: list[int]) -> int:
+            partitions = [ReassignablePartition(partition_index=0, replicas=replicas)]
+            topics = [ReassignableTopic(name=NAME.topic, partitions=partitions)]
+            response = await cluster.asked(1, AlterPartitionReassignmentsRequest(topics=topics), MOVE)
+            return int(response.responses[0].partitions[0].error_code)
+
+        assert await ask([1, 3]) == ErrorCode.NONE  # the session of 3 is not over: it never catches up
+        await until(lambda: 1 in cluster.states()[NAME].isr)
+        await cluster.crash(2, power_loss=False)
+        await until(lambda: cluster.states()[NAME].leader == 1)
+        await until(lambda: cluster.states()[NAME].isr == (1,))
+        assert await ask([2]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert cluster.states()[NAME].leader == 1
+
+    play(scenario, settings={"min.insync.replicas": "1"})

@@ -6,10 +6,12 @@ Sessions end, connections break, brokers go and come, topics are made, moved and
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -17,7 +19,7 @@ from ottla.cluster import nodes
 from ottla.cluster.control_batch import BEING_DELETED, ControlRequest
 from ottla.cluster.controller_context import unwritten
 from ottla.cluster.image import NO_LEADER, BrokerEndpoint, BrokerNode, PartitionState, TopicState
-from ottla.controller import moves
+from ottla.controller import brokers, moves
 from ottla.controller.controller import Controller
 from ottla.controller.in_sync import IsrRequest, alter
 from ottla.controller.peers import OnAnswer
@@ -34,7 +36,18 @@ from ottla.protocol.messages.replication import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from ottla.store.api import Create, Delete, NodeExists, NoNode, SessionState, StoreError, StoreUnavailable
+from ottla.store.api import (
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Operation,
+    Put,
+    Result,
+    SessionState,
+    StoreError,
+    StoreUnavailable,
+)
 from ottla.store.recipes import ensure_path
 from ottla.testing.seeds import portion_id, portions
 from ottla.testing.simulated_ensemble import EnsembleConditions, SimulatedEnsemble, SimulatedStore
@@ -321,8 +334,6 @@ class Cluster:
         await admin.commit(Create(nodes.topic_path(name), nodes.encode_topic(topic)))
 
     def _topic_id(self) -> Any:
-        from uuid import UUID
-
         return UUID(int=self.rng.getrandbits(128), version=4)
 
     async def delete_topic(self, admin: SimulatedStore) -> None:
@@ -455,3 +466,140 @@ def test_a_cluster_stands_as_it_must_once_faults_end(portion: range) -> None:
         world = World(seed)
         cluster = Cluster(world)
         world.run(scenario(cluster, Random(seed).choice([10, 40])), seconds=10_000, replay=f"seed {seed}")
+
+
+# -- a controller that fails between any two of its writes -------------------------------------------------------------
+
+
+class InterruptedEnsemble(SimulatedEnsemble):
+    """After so many commits of one session from `arm` on, something happens before the answer arrives."""
+
+    _victim = 0
+    _left = -1
+    _interrupt: Callable[[], object]
+
+    def arm(self, session_id: int, commits: int, interrupt: Callable[[], object]) -> None:
+        self._victim, self._left, self._interrupt = session_id, commits, interrupt
+
+    def disarm(self) -> bool:
+        """Whether it happened."""
+        left, self._left = self._left, 0
+        return left == 0
+
+    def commit(self, session_id: int, operations: tuple[Operation, ...]) -> list[Result]:
+        results = super().commit(session_id, operations)
+        if session_id == self._victim and self._left > 0:
+            self._left -= 1
+            if self._left == 0:
+                self._interrupt()
+        return results
+
+
+TOPIC = "t"
+FIRST = ((1, 2, 3), (2, 3, 4), (3, 4, 1))
+
+
+def assigned(replicas: Iterable[tuple[int, ...]]) -> bytes:
+    return nodes.encode_topic(TopicState(TOPIC, UUID(int=7, version=4), tuple(unwritten(each) for each in replicas)))
+
+
+async def create(cluster: Cluster, admin: SimulatedStore) -> None:
+    await admin.commit(Create(nodes.topic_path(TOPIC), assigned(FIRST)))
+
+
+async def extend(cluster: Cluster, admin: SimulatedStore) -> None:
+    await admin.commit(Put(nodes.topic_path(TOPIC), assigned((*FIRST, (4, 1), (1, 2)))))
+
+
+async def delete(cluster: Cluster, admin: SimulatedStore) -> None:
+    await admin.commit(Create(nodes.deletion_path(TOPIC)))
+
+
+async def shut_down(cluster: Cluster, admin: SimulatedStore) -> None:
+    """A broker that is not the controller leaves in peace."""
+    for _ in range(20):
+        controller = cluster.controller()
+        leaving = next(b for b in cluster.brokers.values() if b.is_running and b.controller is not controller)
+        node = await admin.get(nodes.broker_path(leaving.node_id))
+        if controller is not None and node is not None:
+            work = partial(brokers.shut_down, node_id=leaving.node_id, broker_epoch=node.created)
+            try:
+                await asyncio.wait_for(controller.ask(work), 5)
+                await leaving.crash()
+                return
+            except (ApiError, TimeoutError):
+                pass
+        await asyncio.sleep(0.2)
+
+
+EXPECTED = {
+    create: FIRST,
+    extend: (*FIRST, (4, 1), (1, 2)),
+    delete: (),
+    shut_down: FIRST,
+}
+FAULTS = ("dies", "loses its session", "loses its connection", "is not the controller any more")
+
+
+async def interrupted(cluster: Cluster, operation: Any, commits: int, fault: str) -> bool:
+    """Whether the controller got as far as that many commits."""
+    ensemble = cluster.ensemble
+    assert isinstance(ensemble, InterruptedEnsemble)
+    admin = ensemble.connect("admin")
+    await ensure_path(admin, *nodes.ROOTS, nodes.ISR_CHANGES, nodes.LOG_DIR_EVENTS)
+    for broker in cluster.brokers.values():
+        broker.start()
+    while (controller := cluster.controller()) is None:
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(1)
+    if operation is not create:
+        await create(cluster, admin)
+        await asyncio.sleep(2)
+    broker = next(each for each in cluster.brokers.values() if each.controller is controller)
+    assert broker.store is not None
+    session_id = broker.store.session.session_id
+    loop = asyncio.get_running_loop()
+    tasks: list[asyncio.Task[None]] = []
+
+    def interrupt() -> None:
+        match fault:
+            case "dies":
+                tasks.append(loop.create_task(broker.crash(), name="crash"))
+            case "loses its session":
+                ensemble.end_session(session_id)
+            case "loses its connection":
+                ensemble.break_connections()
+            case _:
+                ensemble.commit(0, (Delete(nodes.CONTROLLER),))
+
+    ensemble.arm(session_id, commits, lambda: loop.call_soon(interrupt))
+    await operation(cluster, admin)
+    await asyncio.sleep(5)
+    was_interrupted = ensemble.disarm()
+    await settle(cluster)
+    check(cluster)
+    found = {index: {*state.replicas} for (_, index), state in cluster.states().items()}
+    assert found == {index: {*replicas} for index, replicas in enumerate(EXPECTED[operation])}
+    for each in cluster.brokers.values():
+        await each.crash()
+    await admin.close()
+    return was_interrupted
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("operation", EXPECTED, ids=lambda operation: operation.__name__)
+def test_an_operation_is_finished_wherever_its_controller_was_interrupted(operation: Any, fault: str) -> None:
+    commits = 0
+    was_interrupted = True
+    while was_interrupted:
+        commits += 1
+        world = World(commits)
+        cluster = Cluster(world)
+        ensemble = cluster.ensemble
+        cluster.ensemble = InterruptedEnsemble(
+            world.loop, world.rng("ensemble"), ensemble.now_ms, ensemble.conditions, world.trace
+        )
+        was_interrupted = world.run(
+            interrupted(cluster, operation, commits, fault), seconds=10_000, replay=f"commit {commits}"
+        )
+    assert commits > 1, "the controller wrote nothing"

@@ -109,7 +109,7 @@ def legacy_election(path: str, data: bytes) -> str:
 
 
 def legacy_move(path: str, data: bytes) -> str:
-    assert all(nodes.decode_reassignments(path, data).values())
+    assert all(replicas for _, replicas in nodes.decode_reassignments(path, data))
     return ONLY_READ
 
 

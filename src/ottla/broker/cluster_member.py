@@ -233,7 +233,11 @@ class ClusterMember:
         node = await self._store.get(path)
         if node is None:
             return False
-        assignment = nodes.decode_assignment(path, node.data)
+        try:
+            assignment = nodes.decode_assignment(path, node.data)
+        except nodes.MetadataError as error:
+            logger.error("%s; %s stays", error, name)
+            return True
         if name.partition >= len(assignment.partitions) or topic_id not in (None, assignment.topic_id):
             return False
         return self._node_id in assignment.partitions[name.partition].replicas

@@ -41,10 +41,11 @@ from ottla.store.api import (
     StoreError,
     StoreUnavailable,
 )
-from ottla.store.recipes import create_if_missing
+from ottla.store.recipes import create_if_missing, until_available
 
 logger = logging.getLogger(__name__)
 
+UNAVAILABLE_S: Final = 2.0  # how long a change waits for the store before whoever asked is answered
 AUTO_CREATE_S: Final = 2.0  # the same where it did not ask for it, and will ask again
 
 
@@ -134,14 +135,23 @@ class ClusterMetadata:
         """Settings and assignment in one commit: nobody finds one without the other."""
         path, data = nodes.config_path("topics", topic.name), nodes.encode_config(config)
         creation = Create(nodes.topic_path(topic.name), nodes.encode_topic(topic))
-        try:
+
+        async def write() -> None:
             try:
-                await self._store.commit(Create(path, data), creation)
-            except NodeExists as error:
-                if error.path != path:
+                try:
+                    await self._store.commit(Create(path, data), creation)
+                except NodeExists as error:
+                    if error.path != path:
+                        raise
+                    # Left behind by a topic of that name: it must not rule the new one.
+                    await self._store.commit(Put(path, data), creation)
+            except NodeExists:
+                node = await self._store.get(creation.path)
+                if node is None or node.data != creation.data:  # else it is ours: the first answer was lost
                     raise
-                # Left behind by a topic of that name: it must not rule the new one.
-                await self._store.commit(Put(path, data), creation)
+
+        try:
+            await until_available(write, UNAVAILABLE_S)
         except NodeExists as error:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} already exists") from error
         except StoreError as error:
@@ -280,13 +290,14 @@ class ClusterMetadata:
                 return
             kind, name = config_entity(resource)
             path = nodes.config_path(kind, name)
-            await self._put_config(path, nodes.encode_config(await secrets.encrypted(resource, overrides)))
+            data = nodes.encode_config(await secrets.encrypted(resource, overrides))
             entity_path = path.removeprefix(f"{nodes.CONFIGS}/")
-            await self._store.commit(
-                Create(
-                    f"{nodes.CONFIG_CHANGES}/config_change_", nodes.encode_config_change(entity_path), sequential=True
-                )
+            notification = Create(
+                f"{nodes.CONFIG_CHANGES}/config_change_", nodes.encode_config_change(entity_path), sequential=True
             )
+            await until_available(lambda: self._put_config(path, data), UNAVAILABLE_S)
+            # Without it no broker would learn of what is written. A second one does no harm.
+            await until_available(lambda: self._store.commit(notification), UNAVAILABLE_S)
             await self._config_changes.catch_up()
         except StoreError as error:
             raise _not_written(error) from error
@@ -328,4 +339,6 @@ def _unless_under_way(outcome: TopicState | ApiError) -> ApiError | None:
 
 
 def _not_written(error: StoreError) -> ApiError:
+    if isinstance(error, StoreUnavailable):
+        return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata store cannot be reached: {error}")
     return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store rejected the change: {error}")

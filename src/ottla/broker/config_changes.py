@@ -15,7 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.broker.changed_settings import log_changed_settings
-from ottla.broker.controller import ENTITY_KINDS, config_entity, load_configs
+from ottla.broker.controller import ENTITY_KINDS, config_entity, load_configs, stored_config
 from ottla.broker.quota_store import KINDS as QUOTA_KINDS
 from ottla.broker.quota_store import QuotaStore
 from ottla.broker.stored_secrets import StoredSecrets
@@ -140,9 +140,7 @@ class ConfigChanges:
         """What the store has for a resource now."""
         path = nodes.config_path(*config_entity(resource))
         node = await self._store.get(path)
-        if node is None or not node.data:
-            return {}
-        return await self.secrets.decrypted(resource, nodes.decode_config(path, node.data))
+        return {} if node is None else await self.secrets.decrypted(resource, stored_config(path, node.data))
 
     async def learn_topics(self, topics: Mapping[str, UUID]) -> None:
         """Reads the settings of topics that are new here, by name, however long the store cannot be reached."""

@@ -368,11 +368,22 @@ async def load_configs(store: Store, configs: DynamicConfigs, secrets: StoredSec
             if node is not None:
                 name = nodes.config_name(segment)
                 resource = ConfigScope(resource_type, "" if name == nodes.DEFAULT_ENTITY else name)
-                overrides = await secrets.decrypted(resource, nodes.decode_config(path, node.data))
+                overrides = await secrets.decrypted(resource, stored_config(path, node.data))
                 configs = configs.replaced(resource, overrides)
                 for problem in configs.problems(resource):
                     logger.warning("%s: %s; it has no effect", path, problem)
     return configs
+
+
+def stored_config(path: str, data: bytes) -> dict[str, str]:
+    """What a node holds; nothing where it cannot be read: one entity that somebody damaged stops no broker."""
+    if not data:
+        return {}
+    try:
+        return nodes.decode_config(path, data)
+    except nodes.MetadataError as error:
+        logger.error("%s; its settings have no effect until it is written again", error)
+        return {}
 
 
 async def finish_deletions(store: Store, finish: Callable[[str, UUID], None]) -> None:

@@ -46,6 +46,7 @@ class Membership:
         self._now_ms = now_ms
         self._patience_s = patience_s
         self._sessions: set[int] = set()  # ours, the present one and those before
+        self._registered_in: int | None = None  # the session of the newest registration
         self.epoch = NOT_REGISTERED
         self._settled = Signal()
         self._has_given_up = False
@@ -73,12 +74,9 @@ class Membership:
     async def keep_registered(self) -> None:
         """Registers again after each session that has ended. Until it is cancelled."""
         session = self._store.session
-        registered = session.session_id
         while True:
-            if session.state is SessionState.CONNECTED and session.session_id != registered:
-                if await self._try_register():
-                    registered = session.session_id
-                else:
+            if session.state is SessionState.CONNECTED and session.session_id != self._registered_in:
+                if not await self._try_register():
                     await session.changed.wait(RETRY_S)
                 continue
             await session.changed.wait()
@@ -103,7 +101,7 @@ class Membership:
             return False
         if node is None or node.owner != session.session_id:
             return False
-        self.epoch = node.created
+        self.epoch, self._registered_in = node.created, node.owner
         self._settled.fire()
         logger.info("registered as broker %d, in epoch %d", self._node_id, self.epoch)
         return True

@@ -190,14 +190,14 @@ def decode_partitions(path: str, data: bytes) -> list[TopicPartition]:
         raise MetadataError(path, f"is not a list of partitions: {error!r}") from error
 
 
-def decode_reassignments(path: str, data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    """The replicas that partitions are to have."""
+def decode_reassignments(path: str, data: bytes) -> list[tuple[TopicPartition, tuple[int, ...]]]:
+    """Partitions, each with the replicas that it is to have."""
     partitions = decode_partitions(path, data)
     try:
         replicas = [tuple(map(int, each["replicas"])) for each in decode(path, data)["partitions"]]
     except (KeyError, ValueError, TypeError) as error:
         raise MetadataError(path, f"is not a reassignment: {error!r}") from error
-    return dict(zip(partitions, replicas, strict=True))
+    return list(zip(partitions, replicas, strict=True))
 
 
 def encode_log_dir_event(node_id: int) -> bytes:

@@ -23,12 +23,14 @@ logger = logging.getLogger(__name__)
 async def read_brokers(term: Term) -> dict[int, BrokerNode]:
     """Who is registered now; the epoch of a broker is the commit that registered it."""
     ids = [int(name) for name in await term.children(nodes.BROKER_IDS) if name.isdecimal()]
-    found = await term.get_many({node_id: nodes.broker_path(node_id) for node_id in ids})
-    return {
-        node_id: nodes.decode_broker(nodes.broker_path(node_id), node.data, node_id, node.created)
-        for node_id, node in found.items()
-        if node is not None and node.data
-    }
+    brokers = {}
+    for node_id, node in (await term.get_many({node_id: nodes.broker_path(node_id) for node_id in ids})).items():
+        if node is not None and node.data:
+            try:
+                brokers[node_id] = nodes.decode_broker(nodes.broker_path(node_id), node.data, node_id, node.created)
+            except nodes.MetadataError as error:
+                logger.error("%s; broker %d is taken for dead", error, node_id)
+    return brokers
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,11 @@ async def directories_failed(term: Term) -> None:
     paths = {name: f"{nodes.LOG_DIR_EVENTS}/{name}" for name in names}
     for name, node in (await term.get_many(paths)).items():
         if node is not None:
-            node_id = nodes.decode_log_dir_event(paths[name], node.data)
+            try:
+                node_id = nodes.decode_log_dir_event(paths[name], node.data)
+            except nodes.MetadataError as error:
+                logger.error("%s; it is dropped", error)
+                continue
             for partition in term.context.partitions_on(node_id):
                 if term.context.state(partition).leader_epoch >= 0:
                     term.batch.lead_or_follow([node_id], partition)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -450,7 +450,7 @@ class _Active:
         changed: dict[TopicPartition, None] = {}
         for name, node in (await term.get_many(paths)).items():
             if node is not None:
-                changed.update(dict.fromkeys(nodes.decode_partitions(paths[name], node.data)))
+                changed.update(dict.fromkeys(_readable(nodes.decode_partitions, paths[name], node.data)))
         known = [partition for partition in changed if term.context.find(partition) is not None]
         await term.read_states(known)
         term.batch.update_metadata(term.context.brokers, known)
@@ -463,12 +463,12 @@ class _Active:
         term = self._term
         node = await term.get(nodes.PREFERRED_ELECTIONS)
         if node is not None:
-            asked = nodes.decode_partitions(nodes.PREFERRED_ELECTIONS, node.data)
+            asked = _readable(nodes.decode_partitions, nodes.PREFERRED_ELECTIONS, node.data)
             await elections.elect_by_request(term, asked, unclean=False)
             await term.write(Delete(nodes.PREFERRED_ELECTIONS))
         node = await term.get(nodes.REASSIGNMENTS)
         if node is not None:
-            for partition, replicas in nodes.decode_reassignments(nodes.REASSIGNMENTS, node.data).items():
+            for partition, replicas in _readable(nodes.decode_reassignments, nodes.REASSIGNMENTS, node.data):
                 try:
                     await moves.begin(term, partition, replicas)
                 except ApiError as error:
@@ -508,6 +508,15 @@ class _Active:
 
     async def _rebalance(self) -> None:
         await elections.rebalance_leaders(self._term)
+
+
+def _readable(decode: Callable[[str, bytes], Iterable[Answer]], path: str, data: bytes) -> list[Answer]:
+    """What somebody wrote, perhaps by hand; nothing where it cannot be read."""
+    try:
+        return list(decode(path, data))
+    except nodes.MetadataError as error:
+        logger.error("%s; it is dropped", error)
+        return []
 
 
 async def _nothing(term: Term) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ottla.cluster import moves, nodes
+from ottla.cluster.controller_context import unwritten
 from ottla.cluster.image import NO_LEADER, PartitionState
 from ottla.cluster.leadership import elect_of_target
 from ottla.controller.elections import change
 from ottla.controller.term import Term
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
-from ottla.store.api import Put, StoreError
+from ottla.store.api import BadVersion, Put, StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -30,12 +31,20 @@ async def begin(term: Term, partition: TopicPartition, replicas: Sequence[int]) 
     if not moves.is_moving(state) and tuple(replicas) == state.replicas:
         return
     dropped = set(state.adding) - set(replicas)  # of an earlier target that is not to come any more
+    if dropped and set(state.isr) <= dropped:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"only {list(state.isr)} have all of {partition}, of a move that has begun; they cannot be left out now",
+        )
     await _write_assignment(term, partition, moves.begin(state, replicas))
     logger.info("%s moves from %s to %s", partition, list(moves.origin(state)), list(replicas))
 
     def announce(_: TopicPartition, known: PartitionState, online: list[int]) -> PartitionState:
         isr = tuple(node for node in known.isr if node not in dropped)
-        return _next_epoch(known, known.leader if known.leader in isr else NO_LEADER, isr or known.isr)
+        leader = known.leader
+        if leader in dropped:  # elected while the move went on
+            leader = next((node for node in known.replicas if node in isr and node in online), NO_LEADER)
+        return _next_epoch(known, leader, isr)
 
     await change(term, [partition], announce)
     for node in context.state(partition).adding:
@@ -105,12 +114,24 @@ def _known(term: Term, partition: TopicPartition) -> PartitionState:
 
 
 async def _write_assignment(term: Term, partition: TopicPartition, state: PartitionState) -> None:
-    """The whole assignment of the topic, with this partition's changed; known once it is written."""
+    """The whole assignment of the topic, with this partition's changed; known once it is written.
+
+    Partitions that were added meanwhile, which we have not looked at yet, stay in it.
+    """
     topic = term.context.topics[partition.topic]
     partitions = list(topic.partitions)
     partitions[partition.partition] = state
     changed = replace(topic, partitions=tuple(partitions))
-    result = await term.write(Put(nodes.topic_path(topic.name), nodes.encode_topic(changed)))
+    path = nodes.topic_path(topic.name)
+    while True:
+        node = await term.get(path)
+        if node is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} does not exist")
+        added = nodes.decode_assignment(path, node.data).partitions[len(partitions) :]
+        written = replace(changed, partitions=(*partitions, *(unwritten(each.replicas) for each in added)))
+        result = await term.write(Put(path, nodes.encode_topic(written), node.version))
+        if not isinstance(result, BadVersion):
+            break
     if isinstance(result, StoreError):
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the move of {partition} was not written: {result}")
     term.context.set_topic(changed)

@@ -35,15 +35,21 @@ async def read_topics(
     commits = {} if written is None else written
     found = await term.get_many({name: nodes.topic_path(name) for name in names})
     # All at once: a new controller that asked for one after the other would take a round trip for each topic.
-    return await asyncio.gather(
+    topics = await asyncio.gather(
         *(_read_topic(term, name, node, new_topic_id, commits) for name, node in found.items() if node is not None)
     )
+    return [topic for topic in topics if topic is not None]
 
 
 async def _read_topic(
     term: Term, name: str, node: Node, new_topic_id: NewTopicId, written: dict[TopicPartition, int]
-) -> TopicState:
-    assignment = nodes.decode_assignment(nodes.topic_path(name), node.data)
+) -> TopicState | None:
+    """None where the node cannot be read: one damaged topic leaves no cluster without a controller."""
+    try:
+        assignment = nodes.decode_assignment(nodes.topic_path(name), node.data)
+    except nodes.MetadataError as error:
+        logger.error("%s; the topic is left as it is until that is repaired", error)
+        return None
     partitions = [
         replace(unwritten(each.replicas), adding=each.adding, removing=each.removing) for each in assignment.partitions
     ]

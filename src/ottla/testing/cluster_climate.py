@@ -35,6 +35,9 @@ FAULTS: Final = {
 FAULTS_AT_ONCE: Final = 8  # kinds in one climate
 DIRECTORIES: Final = ("/data-0", "/data-1")
 SESSION_TIMEOUT_S: Final = 2.0
+MUCH_BYTES: Final = 10_000  # in a batch
+FETCH_BYTES: Final = 65_536
+SLOW_S: Final = 0.01
 RECORD_BYTES: Final = 50  # what stands around a value, at most, with its name
 
 
@@ -81,6 +84,14 @@ class ClusterClimate:
             has_transactions=rng.random() < 0.3,
             has_group=rng.random() < 0.3,
         )
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Where messages take long and much is written, a follower that lost all gets it in pieces: a response that
+        takes longer than a follower waits would be asked for again for ever.
+        """
+        is_much = self.records_per_batch_max * self.value_bytes > MUCH_BYTES
+        return {"replica.fetch.max.bytes": str(FETCH_BYTES)} if is_much and self.latency_s > SLOW_S else {}
 
     @property
     def network(self) -> Conditions:

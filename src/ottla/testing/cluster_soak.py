@@ -40,7 +40,7 @@ def soak_cluster(seed: int, climate: ClusterClimate | None = None, *, is_secured
     drawn = ClusterClimate.of(Random(f"{seed}/climate")) if climate is None else climate
     world = World(seed, drawn.network)
     world.excuses = lambda message: any(directory in message for directory in DIRECTORIES)
-    settings = {"log.dirs": ",".join(DIRECTORIES)}
+    settings = {"log.dirs": ",".join(DIRECTORIES), **drawn.settings}
     login = login_of("alice") if is_secured else None
     cluster = SimulatedCluster(world, drawn.brokers, settings, drawn.ensemble, login)
     for broker in cluster.brokers.values():
