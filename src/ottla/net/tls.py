@@ -1,8 +1,10 @@
 """TLS: contexts from settings, and the transport of a connection that encrypts.
 
-OpenSSL reads and writes the descriptor by itself. It takes a record of up to 16 KB at a time, so what it has decrypted
-and nobody has taken yet is invisible to the loop: see `has_pending`. A handshake is taken on with each read until it
-is done; it waits for bytes of the peer and never for room to send, as its messages are smaller than a socket's buffer.
+OpenSSL encrypts from memory to memory, and the bytes are received and sent here, many records at once: some clients
+make a record of every hundred bytes, and to read each of them from the socket cost ten times as much as to decrypt it.
+What was received and nobody has taken yet is invisible to the loop: see `has_pending`. A handshake is taken on with
+each read until it is done; it waits for bytes of the peer and never for room to send, as its messages are smaller than
+a socket's buffer.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-FULL_RECORD_BYTES = 16 * 1024  # what a peer that has more to send puts into one record
+CIPHERED_BYTES = 64 * 1024  # received, or encrypted, at once: of every connection in use
 SEND_BYTES_MAX = 1024 * 1024  # encrypted before others get their turn
 JOINED_BYTES_MAX = 64 * 1024  # of small parts that are encrypted together
 
@@ -186,28 +188,30 @@ def _require(holds: bool, message: str) -> None:
 
 
 class Tls:
-    """The socket of a peer that connected, encrypted. What cannot be done now is a BlockingIOError."""
+    """The socket of a peer that connected, encrypted. What cannot be done now is a BlockingIOError.
 
-    __slots__ = ("_is_open", "_tls")
+    What was encrypted has its place in the stream: where the socket has no room for it, the same bytes have to be
+    offered again, and are sent as they were encrypted.
+    """
+
+    __slots__ = ("_incoming", "_is_drained", "_is_open", "_offered", "_outgoing", "_socket", "_tls", "_unsent")
 
     can_sendfile = False
     can_shortcut = False
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        sock.getpeername()  # an OSError where there is none any more
+        self._socket = sock
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._is_open = False
-        self._tls = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        try:
-            # Also sees that there is a peer: without one the module would hand out a socket that does not encrypt.
-            self._shake_hands()
-        except BlockingIOError:
-            pass
-        except BaseException:
-            self._tls.close()
-            raise
+        self._is_drained = True  # nothing whole is left of what was received
+        self._unsent = memoryview(b"")  # encrypted
+        self._offered = 0  # bytes of the caller that are encrypted and not yet sent
 
     @property
     def socket(self) -> socket.socket:
-        return self._tls
+        return self._socket
 
     @property
     def is_shaking_hands(self) -> bool:
@@ -215,46 +219,99 @@ class Tls:
 
     @property
     def has_pending(self) -> bool:
-        return self._is_open and self._tls.pending() > 0
+        return self._is_open and not self._is_drained and (self._tls.pending() > 0 or self._incoming.pending > 0)
 
     def _shake_hands(self) -> None:
+        while not self._is_open:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError as error:
+                self._flush()
+                if not self._receive():
+                    raise BlockingIOError from error
+            except ssl.SSLError as error:
+                with suppress(OSError):
+                    self._flush()  # what is wrong, for the peer
+                if isinstance(error, ssl.SSLEOFError):
+                    raise ConnectionResetError(
+                        errno.ECONNRESET, "the peer left in the middle of the handshake"
+                    ) from error
+                raise
+            else:
+                self._is_open = True
+        self._flush()
+
+    def _receive(self) -> bool:
+        """Takes what has arrived; False where nothing has."""
         try:
-            self._tls.do_handshake()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
-            raise BlockingIOError from error
-        except ssl.SSLEOFError as error:
-            raise ConnectionResetError(errno.ECONNRESET, "the peer left in the middle of the handshake") from error
-        self._is_open = True
+            data = self._socket.recv(CIPHERED_BYTES)
+        except (BlockingIOError, InterruptedError):
+            self._is_drained = True
+            return False
+        self._is_drained = False
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+        return True
 
     def recv_into(self, buffer: Buffer) -> int:
-        if not self._is_open:
-            self._shake_hands()
+        self._shake_hands()
         count = 0
         with memoryview(buffer) as whole:
             while count < len(whole):
                 try:
-                    received = self._tls.recv_into(whole[count:])
-                except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+                    with whole[count:] as rest:
+                        received = self._tls.read(len(rest), rest)
+                except ssl.SSLWantReadError as error:
+                    if self._receive():
+                        continue
                     if count == 0:
                         raise BlockingIOError from error
                     break
-                count += received
-                if received < FULL_RECORD_BYTES and not self._tls.pending():
+                except ssl.SSLEOFError:  # without a goodbye
                     break
+                if received == 0:
+                    break
+                count += received
+        if self._outgoing.pending:  # an answer to a change of keys
+            self._flush()
         return count
 
     def send(self, data: Buffer) -> int:
         sent = 0
         with memoryview(data) as whole:
             while sent < min(len(whole), SEND_BYTES_MAX):
-                try:
-                    # All that is left: what was once offered must be offered again, and not less of it.
-                    sent += self._tls.send(whole[sent:])
-                except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+                if not self._offered:
+                    with whole[sent : sent + CIPHERED_BYTES] as piece:
+                        self._offered = self._encrypt(piece)
+                if not self._flush():
                     if sent == 0:
-                        raise BlockingIOError from error
+                        raise BlockingIOError
                     break
+                sent += self._offered
+                self._offered = 0
         return sent
+
+    def _encrypt(self, piece: memoryview) -> int:
+        count = 0
+        while count < len(piece):
+            with piece[count:] as rest:
+                count += self._tls.write(rest)  # a record of 16 KB at most
+        return count
+
+    def _flush(self) -> bool:
+        """Sends what is encrypted; False where the socket has no room for all of it."""
+        unsent = self._unsent
+        while unsent or self._outgoing.pending:
+            unsent = unsent or memoryview(self._outgoing.read())
+            try:
+                unsent = unsent[self._socket.send(unsent) :]
+            except (BlockingIOError, InterruptedError):
+                self._unsent = unsent
+                return False
+        self._unsent = memoryview(b"")
+        return True
 
     def sendmsg(self, parts: Iterable[Buffer]) -> int:
         together: list[Any] = []
@@ -276,8 +333,8 @@ class Tls:
 
     def close(self) -> None:
         if self._is_open:
-            with suppress(
-                OSError, ValueError
-            ):  # says goodbye, if there is room for it, and does not wait for an answer
-                self._tls.unwrap()
-        self._tls.close()
+            with suppress(OSError, ValueError):
+                self._tls.unwrap()  # says goodbye, and does not wait for an answer
+            with suppress(OSError):
+                self._flush()
+        self._socket.close()
