@@ -46,6 +46,7 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "cannot be read: restart that broker, and see that nothing else writes there.",
     },
     "ottla.broker.cluster_member": {
+        "…; … stays": "Somebody wrote what is not Kafka's JSON: repair the node, or write it again.",
         "the controller does not answer; this broker keeps its leaderships until it has stopped": "Leaders change only "
         "once this broker is gone: clients wait for seconds. See that a broker is the controller before the next stop.",
         "… partitions are still led here: …": "No other in-sync replica can lead them. See which brokers are down or "
@@ -78,6 +79,8 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "deleted, while this broker was down.",
     },
     "ottla.broker.controller": {
+        "…; its settings have no effect until it is written again": "Set one of them again, by `ottla configs`: that "
+        "writes the whole node.",
         "the mark for the deletion of … cannot be removed yet: …": "Nothing: the topic is gone, and the next start "
         "removes the mark. The message says why the metadata could not be written.",
         "the loss of replicas could not be recorded: …": _RESTART_OFFLINE,
@@ -106,6 +109,10 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "…: …; will retry": _RETRIED,
         "…: the leader has offsets … to …, this replica ends at …; continuing at …": "Expected after a long time "
         "offline, or an unclean election. If neither was, find out which broker lost records.",
+    },
+    "ottla.controller.topics": {
+        "…; the topic is left as it is until that is repaired": "Somebody wrote what is not Kafka's JSON: repair the "
+        "node, or write it again.",
     },
     "ottla.broker.handlers.find_coordinator": {
         "… cannot be created: …": "Groups or transactions do not work until it is. Most often there are fewer brokers "
@@ -161,10 +168,13 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "the internal topic; ACLs can forbid that.",
     },
     "ottla.controller.brokers": {
+        "…; broker … is taken for dead": "Start that broker again: it registers anew.",
+        "…; it is dropped": "Nothing, if no broker wrote it. Else see its version.",
         "broker … has lost … replicas with a log directory": "Others lead what they can. Look at the log "
         "of that broker.",
     },
     "ottla.controller.controller": {
+        "…; it is dropped": "Ask again, with JSON as Kafka's tools write it.",
         "the controller failed in epoch … and resigns": "Another broker, or this one, is elected and reads everything "
         "again. Report it with the traceback that follows.",
         "… is not moved: …": "The reassignment was refused for the reason that the message has: request it again.",
