@@ -172,7 +172,7 @@ HANDLERS = by_key(
     serve(ConsumerGroupHeartbeatRequest, consumer_group_heartbeat.handle, elements_max=20_000),
     serve(ConsumerGroupDescribeRequest, consumer_group_describe.handle, ends_with_peer=True),
     serve(ListConfigResourcesRequest, list_config_resources.handle, ends_with_peer=True),
-    serve(DescribeTopicPartitionsRequest, describe_topic_partitions.handle, ends_with_peer=True),
+    serve(DescribeTopicPartitionsRequest, describe_topic_partitions.handle, elements_max=20_000, ends_with_peer=True),
 )
 
 CLUSTER_ELEMENTS_MAX = 10_000_000  # of what a controller sends: everything about every partition

@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 
 @in_turns
 def handle(broker: Broker, request: DescribeLogDirsRequest, context: Context) -> Steps[DescribeLogDirsResponse]:
-    wanted = None
+    wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
-        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        wanted = set()
+        for topic in request.topics:
+            wanted.update((topic.topic, index) for index in topic.partitions)
+            yield
     results = []
     for directory in broker.logs.directories:
         results.append((yield from _result(broker, directory, wanted)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.authorized import TOPIC_OPERATIONS
+from ottla.broker.rights import chosen
 from ottla.cluster.image import NO_LEADER, ClusterImage, TopicState
 from ottla.errors import ErrorCode
 from ottla.ids import is_valid_topic_name
@@ -34,8 +35,8 @@ def handle(
     if request.cursor is not None:
         start_topic, start_index = request.cursor.topic_name, request.cursor.partition_index
         if start_index < 0 or (asked and start_topic not in asked):
-            return _refused(request, ErrorCode.INVALID_REQUEST)
-    names = sorted(asked or _visible(image, context))
+            return (yield from _refused(request, ErrorCode.INVALID_REQUEST))
+    names = sorted(asked or (yield from _visible(image, context)))
     left = max(1, min(request.response_partition_limit, broker.config.max_request_partition_size_limit))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
@@ -61,24 +62,27 @@ def handle(
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _visible(image: ClusterImage, context: Context) -> list[str]:
+def _visible(image: ClusterImage, context: Context) -> Steps[list[str]]:
     """All topics that the peer may see: neither they nor the place where a page ends tell of others."""
     rights = context.rights
-    return [
-        name
-        for name in image.topics
-        if rights is None or rights.may(Operation.DESCRIBE, Resource.TOPIC, name, quietly=True)
-    ]
-
-
-def _refused(request: DescribeTopicPartitionsRequest, code: ErrorCode) -> DescribeTopicPartitionsResponse:
-    """The answer to a cursor that no answer of ours ever had: the error stands with the topics."""
-    return DescribeTopicPartitionsResponse(
-        topics=[
-            DescribeTopicPartitionsResponseTopic(error_code=code, name=topic.name, topic_id=ZERO_UUID, partitions=[])
-            for topic in request.topics
-        ]
+    if rights is None:
+        return list(image.topics)
+    return (
+        yield from chosen(
+            list(image.topics), lambda name: rights.may(Operation.DESCRIBE, Resource.TOPIC, name, quietly=True)
+        )
     )
+
+
+def _refused(request: DescribeTopicPartitionsRequest, code: ErrorCode) -> Steps[DescribeTopicPartitionsResponse]:
+    """The answer to a cursor that no answer of ours ever had: the error stands with the topics."""
+    topics = []
+    for topic in request.topics:
+        topics.append(
+            DescribeTopicPartitionsResponseTopic(error_code=code, name=topic.name, topic_id=ZERO_UUID, partitions=[])
+        )
+        yield
+    return DescribeTopicPartitionsResponse(topics=topics)
 
 
 def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:

@@ -14,10 +14,12 @@ from ottla.protocol.messages.topics import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from ottla.runtime.turns import Steps
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
+    from ottla.cluster.image import ClusterImage
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
@@ -28,9 +30,11 @@ async def handle(broker: Broker, request: ElectLeadersRequest, context: Context)
     assert broker.cluster is not None
     # Without partitions, all: then only those are answered of which something changed or could not.
     is_asked_for_all = request.topic_partitions is None
-    partitions = _all_partitions(broker) if request.topic_partitions is None else _named(request)
+    finding = _all_partitions(broker.image) if request.topic_partitions is None else _named(request)
+    partitions = await broker.turns.finish(finding)
     if request.election_type not in (PREFERRED, UNCLEAN):
-        return _response(dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST), ErrorCode.INVALID_REQUEST, context)
+        refused = dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+        return await broker.turns.finish(_response(refused, ErrorCode.INVALID_REQUEST, context))
 
     async def elect(term: Term) -> dict[TopicPartition, ErrorCode]:
         return await elect_by_request(term, partitions, unclean=request.election_type == UNCLEAN)
@@ -38,29 +42,34 @@ async def handle(broker: Broker, request: ElectLeadersRequest, context: Context)
     try:
         outcomes = await broker.cluster.controller.ask(elect)
     except ApiError as error:
-        return _response(dict.fromkeys(partitions, error.code), error.code, context)
+        return await broker.turns.finish(_response(dict.fromkeys(partitions, error.code), error.code, context))
     if is_asked_for_all:
         outcomes = {name: code for name, code in outcomes.items() if code != ErrorCode.ELECTION_NOT_NEEDED}
-    return _response(outcomes, ErrorCode.NONE, context)
+    return await broker.turns.finish(_response(outcomes, ErrorCode.NONE, context))
 
 
-def _all_partitions(broker: Broker) -> list[TopicPartition]:
-    return [
-        TopicPartition(topic.name, index)
-        for topic in broker.image.topics.values()
-        for index in range(len(topic.partitions))
-    ]
+def _all_partitions(image: ClusterImage) -> Steps[list[TopicPartition]]:
+    partitions: list[TopicPartition] = []
+    for topic in image.topics.values():
+        partitions += [TopicPartition(topic.name, index) for index in range(len(topic.partitions))]
+        yield
+    return partitions
 
 
-def _named(request: ElectLeadersRequest) -> list[TopicPartition]:
-    return [
-        TopicPartition(entry.topic, index) for entry in request.topic_partitions or () for index in entry.partitions
-    ]
+def _named(request: ElectLeadersRequest) -> Steps[list[TopicPartition]]:
+    partitions: list[TopicPartition] = []
+    for entry in request.topic_partitions or ():
+        partitions += [TopicPartition(entry.topic, index) for index in entry.partitions]
+        yield
+    return partitions
 
 
-def _response(outcomes: dict[TopicPartition, ErrorCode], code: ErrorCode, context: Context) -> ElectLeadersResponse:
+def _response(
+    outcomes: dict[TopicPartition, ErrorCode], code: ErrorCode, context: Context
+) -> Steps[ElectLeadersResponse]:
     topics: dict[str, ReplicaElectionResult] = {}
     for name, outcome in outcomes.items():
+        yield
         topic = topics.setdefault(name.topic, ReplicaElectionResult(topic=name.topic, partition_result=[]))
         topic.partition_result.append(
             PartitionResult(

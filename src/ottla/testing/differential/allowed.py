@@ -339,7 +339,7 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         Allowed(
             api,
             "responses.error_code",
-            "what is no setting of a broker Kafka keeps for its plugins; here it is a mistake of whoever wrote it",
+            "Kafka keeps unknown settings of a broker for its plugins; here there are none, so they are refused",
             _is_no_setting_of_broker,
         )
         for api in ("AlterConfigs", "IncrementalAlterConfigs")
