@@ -196,7 +196,9 @@ class Dispatcher:
         """Handles what the peer may ask for, as the table of rights says."""
         session, api = context.session, served.api
         context.rights = Rights(acls, session.principal, session.client_host, api.name)
-        judged = RIGHTS[api.key](Asked(api, context.version, request, context.rights, self.broker))
+        creates_topics = self.broker.config.auto_create_topics_enable
+        asked = Asked(api, context.version, request, context.rights, self.broker.image, creates_topics)
+        judged = RIGHTS[api.key](asked)
         if not isinstance(judged, Outcome):
             try:
                 next(judged)  # few entries are judged without a step

@@ -26,7 +26,6 @@ from ottla.security.authorizer import Verdict
 
 if TYPE_CHECKING:
     from ottla.broker.acl_store import AclStore
-    from ottla.broker.broker import Broker
 
 Item = TypeVar("Item")
 
@@ -79,8 +78,9 @@ class Rights:
         )
 
     def _tell(self, verdict: Verdict, operation: Operation, resource: Resource, name: str, *, quietly: bool) -> None:
+        level = logging.DEBUG if verdict.is_allowed or quietly else logging.INFO
         audit.log(
-            logging.DEBUG if verdict.is_allowed or quietly else logging.INFO,
+            level,
             "Principal = %r is %s operation = %s from host = %s on resource = %r for request = %s based on rule %r",
             self._principal,
             "Allowed" if verdict.is_allowed else "Denied",
@@ -109,16 +109,8 @@ class Asked(NamedTuple):
     version: int
     request: Any
     rights: Rights
-    broker: Broker
-
-    @property
-    def image(self) -> ClusterImage:
-        return self.broker.image
-
-    @property
-    def creates_topics(self) -> bool:
-        """Whether a topic that is asked for and not there is created."""
-        return self.broker.config.auto_create_topics_enable
+    image: ClusterImage
+    creates_topics: bool  # whether a topic that is asked for and not there is created
 
     def refused(self, code: ErrorCode) -> Steps[Outcome]:
         return Outcome((yield from error_answer(self.api, self.request, self.version, code, MESSAGE)))

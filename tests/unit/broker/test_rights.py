@@ -410,7 +410,7 @@ def test_what_only_brokers_may_say_is_refused_to_everybody_else() -> None:
         for version in served.api.versions:
             rights = Rights(store, "User:alice", "127.0.0.1", served.api.name)  # type: ignore[arg-type]
             request = sample(served.api.request, version)
-            asked = Asked(served.api, version, request, rights, SimpleNamespace(image=None))  # type: ignore[arg-type]
+            asked = Asked(served.api, version, request, rights, None, creates_topics=False)  # type: ignore[arg-type]
             outcome = done_at_once(outcome_of(RIGHTS[key], asked))
             assert outcome.refusal is not None, served.api.name
             assert ErrorCode.CLUSTER_AUTHORIZATION_FAILED in set(codes(outcome.refusal)), served.api.name
