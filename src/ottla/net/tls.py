@@ -262,7 +262,7 @@ class Tls:
             while count < len(whole):
                 try:
                     with whole[count:] as rest:
-                        received = self._tls.read(len(rest), rest)
+                        received: Any = self._tls.read(len(rest), rest)  # into a buffer: how many bytes
                 except ssl.SSLWantReadError as error:
                     if self._receive():
                         continue
