@@ -168,7 +168,7 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "the internal topic; ACLs can forbid that.",
     },
     "ottla.controller.brokers": {
-        "…; broker … is taken for dead": "Start that broker again: it registers anew.",
+        "…; broker … is taken for dead": "Start that broker again: it registers again.",
         "…; it is dropped": "Nothing, if no broker wrote it. Else see its version.",
         "broker … has lost … replicas with a log directory": "Others lead what they can. Look at the log "
         "of that broker.",

@@ -66,7 +66,7 @@ class ScramUsers:
         try:
             return bool(await self.mechanisms(user))
         except MetadataError:
-            return True  # whoever asks for it is told that it is damaged
+            return True  # it is there, and damaged: the answer about it says so
 
     async def change(self, user: str, changes: Iterable[ScramChange]) -> bool:
         """Makes all changes or none. False where a credential to be removed is not there."""

@@ -11,7 +11,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -67,17 +66,14 @@ def write_in_transaction(
         return 0, None
     with _client(options) as client:
         transactions = _transactions.setdefault(client, TaskTransactions())
-        beginning = client.start(
-            transactions.begin(client.cluster, attempt, options.decisions_topic, options.transaction_timeout_ms)
-        )
-        collected = _collected_until(beginning, chain([first], filled))
         with _explained(options, None):
-            transaction = beginning.result()
+            begun = transactions.begin(client.cluster, attempt, options.decisions_topic, options.transaction_timeout_ms)
+            transaction = client.wait(begun)
         if transaction is None:
             return 0, None
         producer = ClusterProducer(client.cluster, transaction, **_producer_settings(options))
         try:
-            count = _write_all(client, options, producer, chain(collected, filled))
+            count = _write_all(client, options, producer, chain([first], filled))
         except BaseException:
             client.wait(producer.close(0))
             _abort(client, transaction)
@@ -85,23 +81,6 @@ def write_in_transaction(
         client.wait(producer.close())
         transactions.keep(attempt, transaction)
         return count, transaction
-
-
-def _collected_until(ready: Future[Any], batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """What Spark makes meanwhile, up to what is sent at once: a transaction costs a task no time then."""
-    collected: list[pa.RecordBatch] = []
-    size = 0
-    try:
-        while size < COLLECTED_BYTES and not (collected and ready.done()):
-            batch = next(batches, None)
-            if batch is None:
-                break
-            collected.append(batch)
-            size += batch.nbytes
-    except BaseException:
-        ready.cancel()
-        raise
-    return collected
 
 
 def _abort(client: Blocking, transaction: Prepared) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future
 
 import pytest
 
@@ -12,7 +11,7 @@ import pyarrow as pa
 
 from ottla.spark.sink_options import SinkOptions
 from ottla.spark.workers import client_for
-from ottla.spark.writing import SENDINGS_MAX, WriteError, _collected_until, _producer_of, _Task, client_options, write
+from ottla.spark.writing import SENDINGS_MAX, WriteError, _producer_of, _Task, client_options, write
 from ottla.testing.broker import Broker
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import create_topic, list_offsets
@@ -62,24 +61,3 @@ def test_a_task_is_ahead_of_its_brokers_by_a_few_requests_only(broker: Broker) -
             assert len(task._sendings) <= SENDINGS_MAX
         task.finish()
     assert end_offset(broker, "bounded") == 30 * SENDINGS_MAX
-
-
-def test_rows_are_collected_while_a_transaction_begins() -> None:
-    batches = [pa.record_batch({"value": pa.array([b"x" * 1000], pa.binary())}) for _ in range(5)]
-    ready: Future[None] = Future()
-    assert _collected_until(ready, iter(batches)) == batches
-    ready.set_result(None)
-    rest = iter(batches)
-    assert _collected_until(ready, rest) == batches[:1]
-    assert list(rest) == batches[1:]
-
-
-def test_rows_that_fail_while_a_transaction_begins_end_its_beginning() -> None:
-    def failing() -> Iterator[pa.RecordBatch]:
-        raise RuntimeError("no rows")
-        yield
-
-    ready: Future[None] = Future()
-    with pytest.raises(RuntimeError, match="no rows"):
-        _collected_until(ready, failing())
-    assert ready.cancelled()
