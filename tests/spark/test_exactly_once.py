@@ -20,6 +20,7 @@ import ottla.spark
 from ottla.client import prepared
 from ottla.client.admin.over_cluster import ClusterAdmin
 from ottla.client.blocking import Blocking
+from ottla.client.errors import TimedOutError
 from ottla.spark import sink_options, workers, writing
 from ottla.spark.delivery.commits import Commits, LostTransactionError
 from ottla.spark.delivery.decision import Writer
@@ -174,6 +175,24 @@ def test_what_was_not_decided_is_aborted_and_left_overs_are_swept_up(query: Quer
     query.commit(0, query.task(0))
     query.assert_committed(expected((0, 0)))
     assert query.open_ids() == []
+
+
+def test_what_could_not_be_swept_up_is_tried_again_with_the_next_batch(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query.task(0)  # of a driver that is killed
+    query.restart()
+
+    async def time_is_up(*_: object, **__: object) -> bool:
+        raise TimedOutError(60)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ClusterAdmin, "abort_transaction", time_is_up)
+        query.commit(0, query.task(0))
+    assert len(query.open_ids()) == 1
+    query.commit(1, query.task(1))
+    assert query.open_ids() == []
+    query.assert_committed(expected((0, 0), (1, 0)))
 
 
 def test_a_worker_keeps_its_transactional_id_from_batch_to_batch(query: Query) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from ottla.client import prepared
 from ottla.client.admin.over_cluster import ClusterAdmin
 from ottla.client.admin.transactions import ONGOING
+from ottla.client.error_codes import TransactionalIdNotFoundError
 from ottla.client.metadata import Cluster
 from ottla.client.prepared import EndedOtherwiseError, Prepared
 from ottla.errors import ApiError, OttlaError
@@ -41,6 +42,9 @@ class Commits:
         self._topic = decisions_topic
         self._fails_on_data_loss = fail_on_data_loss
         self._logs: dict[Writer, DecisionLog] = {}
+        # What a sweep found and could not abort. A run sweeps up after others once, so these are remembered: an open
+        # transaction hides everything behind it from readers of what is committed.
+        self._left_open: set[str] = set()
 
     async def commit(self, writer: Writer, batch_id: int, writes: Sequence[PreparedWrite]) -> None:
         """Returns once the batch is decided and every transaction of it has its end.
@@ -79,7 +83,7 @@ class Commits:
         await self._end_all(steps.commits, batch_id, commits=True)
         await self._end_all(steps.aborts, batch_id, commits=False)
         if steps.sweep_prefix is not None:
-            await self._sweep(steps.sweep_prefix)
+            await self._sweep(steps.sweep_prefix, log.writer)
         # Kept only now: after an error in any step it is opened again, and reads what was decided.
         self._logs[log.writer] = log
 
@@ -110,20 +114,27 @@ class Commits:
             raise LostTransactionError(lost)
         _log.warning("%s", lost)
 
-    async def _sweep(self, prefix: str) -> None:
+    async def _sweep(self, prefix: str, writer: Writer) -> None:
         """Aborts what attempts, executors and drivers that are gone have left open."""
         versions = (await self._cluster.any_connection()).versions.get(LIST_TRANSACTIONS)
         if versions is None:
             return  # older than KIP-664: what is left waits for its timeout
         pattern = f"{re.escape(prefix)}.*" if versions.last >= PATTERN_VERSION else None
         admin = ClusterAdmin(self._cluster)
-        for listed in await admin.list_transactions(states=[ONGOING], pattern=pattern):
-            if listed.transactional_id.startswith(prefix):
-                try:
-                    await admin.abort_transaction(listed.transactional_id)
-                except ApiError as error:
-                    # It may have ended by itself meanwhile; the next batch looks again.
-                    _log.warning("a transaction that was left open is not aborted yet: %s", error)
+        listed = await admin.list_transactions(states=[ONGOING], pattern=pattern)
+        found = {each.transactional_id for each in listed if each.transactional_id.startswith(prefix)}
+        found |= {each for each in self._left_open if each.startswith(writer.scope_prefix)}
+        for transactional_id in sorted(found):
+            try:
+                await admin.abort_transaction(transactional_id)
+                self._left_open.discard(transactional_id)
+            except TransactionalIdNotFoundError:
+                self._left_open.discard(transactional_id)  # it has ended, and its coordinator has forgotten it
+            except ApiError as error:
+                self._left_open.add(transactional_id)
+                _log.warning(
+                    "a transaction that was left open is not aborted yet; the next batch tries again: %s", error
+                )
 
 
 def _offered(writes: Sequence[PreparedWrite]) -> list[Prepared]:
