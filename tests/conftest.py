@@ -24,13 +24,14 @@ settings.load_profile("ottla")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Programs that a test starts meet SIGINT as from a terminal, also where the tests run in the background.
+    """Programs that a test starts meet signals as from a terminal, also where the tests run in the background.
 
-    There SIGINT is ignored, and a program inherits that; what is caught, however, starts as the default in it. So it is
-    caught here, by a handler that does nothing: an interrupt still does not concern these tests.
+    There SIGINT is ignored, under nohup SIGHUP, and a program inherits that; what is caught, however, starts as the
+    default in it. So they are caught here, by a handler that does nothing: they still do not concern these tests.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def pytest_collection_finish() -> None:
