@@ -1,6 +1,11 @@
 """TLS, logins and ACLs beside Apache Kafka with the same, in turns; and what ACLs cost ours.
 
     python benchmarks/security.py [--rehearse]
+    python benchmarks/security.py --part acls --part connections --results out/bench/results.json
+    python benchmarks/security.py --part bulk --row "TLS, 1 KiB" --warm-up 90 --results out/bench/results.json
+
+The second and third measure parts of it and put them beside what the file has, so that the whole can be measured in
+pieces; each run starts its brokers anew and warms them up again.
 
 Both have one listener for each of TLS, SASL, and SASL with TLS, the same certificate of a P-256 key, and `ACLS` rules
 that are asked everywhere but on the listener by which all is set up. Bulk loads go through librdkafka, which checks the
@@ -15,7 +20,7 @@ import contextlib
 import json
 import ssl
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,12 +44,13 @@ from ottla.testing.raw_requests import create_topic, fetch, list_offsets, metada
 from ottla.testing.secured_listeners import SecuredListeners
 from ottla.testing.security import password
 from peers import SETTINGS, BulkLoad, Client, bulk_round, delete_bulk_topics, kafka_in, produce_frame
-from turns import REHEARSAL, Plan, Work, take_turns
+from turns import REHEARSAL, REHEARSAL_SCALE, ROUNDS, WARM_UP_S, Plan, Work, take_turns
 from wire import Peer, RawConnection, frame_of
 
 OPEN, TLS, LOGIN, BOTH = "OPEN", "TLS", "LOGIN", "BOTH"
 PROTOCOLS = {OPEN: "PLAINTEXT", TLS: "SSL", LOGIN: "SASL_PLAINTEXT", BOTH: "SASL_SSL"}
 TITLES = {TLS: "TLS", LOGIN: "SASL + 1,000 ACLs", BOTH: "TLS + SASL + 1,000 ACLs"}
+PARTS = ("acls", "connections", "bulk")
 ACLS = 1000
 BULK_BYTES = 100_000_000
 BULK_LOADS = (BulkLoad(100, "none", 16_384), BulkLoad(1024, "none", 1_000_000))
@@ -155,11 +161,13 @@ def kafka(authority: Authority, directory: Path) -> Iterator[SecuredPeer]:
 # -- loads -------------------------------------------------------------------------------------------------------------
 
 
-def bulk(peers: Mapping[str, SecuredPeer], plan: Plan, total_bytes: int) -> dict[str, Any]:
+def bulk(peers: Mapping[str, SecuredPeer], plan: Plan, total_bytes: int, wanted: str = "") -> dict[str, Any]:
     results = {}
     with Client() as client:
         for listener, title in TITLES.items():
             for load in BULK_LOADS:
+                if wanted not in f"{title}, {load.name}":
+                    continue
                 print(f"  {title}: {load.name}", flush=True)
                 works: dict[str, Work] = {
                     name: partial(bulk_round, client, peer, load, total_bytes, peer.login(listener))
@@ -194,9 +202,11 @@ CONNECTING = {
 }
 
 
-def connections(peers: Mapping[str, SecuredPeer], plan: Plan, count: int) -> dict[str, Any]:
+def connections(peers: Mapping[str, SecuredPeer], plan: Plan, count: int, wanted: str = "") -> dict[str, Any]:
     results = {}
     for title, (listener, mechanism) in CONNECTING.items():
+        if wanted not in title:
+            continue
         print(f"  {title}", flush=True)
         works: dict[str, Work] = {
             name: partial(connecting, peer, listener, mechanism, count) for name, peer in peers.items()
@@ -228,7 +238,7 @@ def request_round(
     return {"cpu_us_per_request": (peer.cpu_s() - before) / (count // DEPTH * DEPTH) * 1e6}
 
 
-def cost_of_acls(authority: Authority, plan: Plan, count: int) -> dict[str, Any]:
+def cost_of_acls(authority: Authority, plan: Plan, count: int, wanted: str = "") -> dict[str, Any]:
     """The same requests by the same user to two brokers of ours; `ratio` is what one with ACLs costs."""
     results: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
@@ -242,6 +252,8 @@ def cost_of_acls(authority: Authority, plan: Plan, count: int) -> dict[str, Any]
                 for name, partitions in names.items():
                     client.ask(create_topic(name, partitions), 7)
         for title, frame in requests().items():
+            if wanted not in title:
+                continue
             print(f"  {title}, with and without ACLs", flush=True)
             works: dict[str, Work] = {}
             for name, peer in peers.items():
@@ -255,26 +267,53 @@ def cost_of_acls(authority: Authority, plan: Plan, count: int) -> dict[str, Any]
     return results
 
 
-def run(plan: Plan | None = None, scale: float = 1.0) -> dict[str, Any]:
+def run(
+    plan: Plan | None = None, scale: float = 1.0, parts: Collection[str] = PARTS, wanted: str = ""
+) -> dict[str, Any]:
+    """`wanted`: only rows that have this in their titles."""
     plan = plan or Plan()
     with tempfile.TemporaryDirectory(prefix="ottla-security-") as directory, contextlib.ExitStack() as stack:
         authority = Authority(Path(directory, "certificates"))
-        results: dict[str, Any] = {"cost_of_acls": cost_of_acls(authority, plan, max(DEPTH, int(REQUESTS * scale)))}
+        results: dict[str, Any] = {}
+        if "acls" in parts:
+            results["cost_of_acls"] = cost_of_acls(authority, plan, max(DEPTH, int(REQUESTS * scale)), wanted)
+        if not {"connections", "bulk"} & set(parts):
+            return results
         peers = {"ottla": stack.enter_context(ottla(authority))}
         if missing := missing_programs():
             print(f"  Apache Kafka is left out: {missing}")
         else:
             peers["kafka"] = stack.enter_context(kafka(authority, Path(directory, "kafka")))
-        results["connections"] = connections(peers, plan, max(2, int(CONNECTIONS * scale)))
-        results["bulk"] = bulk(peers, plan, int(BULK_BYTES * scale))
+        if "connections" in parts:
+            results["connections"] = connections(peers, plan, max(2, int(CONNECTIONS * scale)), wanted)
+        if "bulk" in parts:
+            results["bulk"] = bulk(peers, plan, int(BULK_BYTES * scale), wanted)
         return results
+
+
+def merge(file: Path, measured: Mapping[str, Any]) -> None:
+    """Puts rows beside those that the file has of earlier runs, in the place of the same ones."""
+    whole = json.loads(file.read_text()) if file.exists() else {}
+    known = whole.setdefault("security", {})
+    for part, rows in measured.items():
+        known[part] = {**known.get(part, {}), **rows}
+    file.write_text(json.dumps(whole, indent=2))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rehearse", action="store_true", help="small and once: does everything work?")
+    parser.add_argument("--part", choices=PARTS, action="append", help="just this part; may be repeated")
+    parser.add_argument("--row", default="", metavar="TEXT", help="just the rows that have this in their titles")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="that count (default: %(default)s)")
+    parser.add_argument("--warm-up", type=float, default=WARM_UP_S, metavar="S", help="at most (default: %(default)s)")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="add to what this file of run.py has")
     arguments = parser.parse_args()
-    print(json.dumps(run(REHEARSAL, 0.02) if arguments.rehearse else run(), indent=2))
+    plan = REHEARSAL if arguments.rehearse else Plan(arguments.rounds, arguments.warm_up)
+    measured = run(plan, REHEARSAL_SCALE if arguments.rehearse else 1.0, arguments.part or PARTS, arguments.row)
+    if arguments.results is not None:
+        merge(arguments.results, measured)
+    print(json.dumps(measured, indent=2))
 
 
 if __name__ == "__main__":

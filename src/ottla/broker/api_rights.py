@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from ottla.broker.authorized import NOT_ASKED
 from ottla.broker.error_answers import error_answer, error_of_entries
 from ottla.broker.rights import (
     FORBIDDEN,
+    LOOKED_AT_ONCE_MAX,
     MESSAGE,
     PASSED,
     Asked,
@@ -39,16 +41,24 @@ from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.wire import ZERO_UUID
 from ottla.runtime.turns import STEP, Steps
 from ottla.security.acls import CLUSTER_NAME, Operation, Resource
+from ottla.security.authorizer import right_number
 
 FIRST_TXN_BATCH_VERSION = 4  # of AddPartitionsToTxn: between brokers
 FIRST_GROUPS_VERSION = 8  # of OffsetFetch
 FIRST_TOPIC_ID_VERSION = 12  # of Metadata
 FIRST_SHARE_VERSION = 6  # of FindCoordinator: below it other types of keys are an error for everybody
+DESCRIBE_TOPIC = right_number(Operation.DESCRIBE, Resource.TOPIC)
+TXN_WRITE = whole(Operation.WRITE, Resource.TRANSACTIONAL_ID, "transactional_id")
 
 
-def _produce(asked: Asked) -> Steps[Outcome]:
-    outcome = yield from _produce_rights(asked)
-    if outcome is PASSED or asked.request.acks != 0:
+def _produce(asked: Asked) -> Outcome | Steps[Outcome]:
+    found = _produce_rights(asked)
+    return found if found is PASSED or asked.request.acks != 0 else _unanswered_produce(found)
+
+
+def _unanswered_produce(found: Outcome | Steps[Outcome]) -> Steps[Outcome]:
+    outcome = yield from outcome_of(found)
+    if outcome is PASSED:
         return outcome
 
     # There is no other way to say it. What may be written is written before.
@@ -66,31 +76,49 @@ def _unsaid() -> ProtocolError:
     return ProtocolError("records that may not be written, without a response to say so")
 
 
-def _produce_rights(asked: Asked) -> Steps[Outcome]:
-    if has_transactional_batches(asked.request):
-        if asked.request.transactional_id is None:  # nobody has a right on no id
-            return (yield from asked.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-        outcome = yield from outcome_of(TXN_WRITE, asked)
-        if outcome is not PASSED:
-            return outcome
-    return (yield from outcome_of(_PRODUCE_TOPICS, asked))
+def _produce_rights(asked: Asked) -> Outcome | Steps[Outcome]:
+    if not has_transactional_batches(asked.request):
+        return _PRODUCE_TOPICS(asked)
+    if asked.request.transactional_id is None:  # nobody has a right on no id
+        return asked.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    return _PRODUCE_IN_TRANSACTION(asked)
 
 
 _PRODUCE_TOPICS = each_topic(Operation.WRITE, "topic_data", "responses")
+_PRODUCE_IN_TRANSACTION = in_turn(TXN_WRITE, _PRODUCE_TOPICS)
 
 
-def _fetch(asked: Asked) -> Steps[Outcome]:
+def _fetch(asked: Asked) -> Outcome | Steps[Outcome]:
     """Followers; what a consumer may read is asked for each partition of its session, in the handler."""
     request = asked.request
     replica_id = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
     if replica_id < 0 or asked.rights.may(Operation.CLUSTER_ACTION, Resource.CLUSTER):
         return PASSED
-    answer = yield from error_of_entries(asked.api, request, asked.version, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return _refused_fetch(asked)
+
+
+def _refused_fetch(asked: Asked) -> Steps[Outcome]:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    answer = yield from error_of_entries(asked.api, asked.request, asked.version, code)
     answer.error_code = ErrorCode.NONE  # of each partition, and not of the request
     return Outcome(answer)
 
 
-def _metadata(asked: Asked) -> Steps[Outcome]:
+_NAME = attrgetter("name")
+
+
+def _metadata(asked: Asked) -> Outcome | Steps[Outcome]:
+    request = asked.request
+    tells_rights = request.include_topic_authorized_operations or request.include_cluster_authorized_operations
+    if request.topics and not tells_rights and len(request.topics) <= LOOKED_AT_ONCE_MAX:
+        names = list(map(asked.topic_name, request.topics))
+        # Those that are not there may have to be created.
+        if asked.rights.known(DESCRIBE_TOPIC).issuperset(names) and all(map(asked.image.topics.__contains__, names)):
+            return PASSED
+    return _judged_metadata(asked)
+
+
+def _judged_metadata(asked: Asked) -> Steps[Outcome]:
     request, rights, image = asked.request, asked.rights, asked.image
     denied: list[MetadataResponseTopic] = []
     is_all = request.topics is None or (asked.version == 0 and not request.topics)
@@ -99,7 +127,7 @@ def _metadata(asked: Asked) -> Steps[Outcome]:
         if by_id and asked.version < FIRST_TOPIC_ID_VERSION:
             return PASSED  # which the handler refuses as a whole
         request.topics = by_id or request.topics  # others are not looked at
-        may_create = asked.creates_topics and request.allow_auto_topic_creation
+        may_create = request.allow_auto_topic_creation and asked.topics_are_created()
         creates_any: bool | None = None
         allowed = []
         for number, entry in enumerate(request.topics, 1):
@@ -127,14 +155,15 @@ def _metadata(asked: Asked) -> Steps[Outcome]:
     has_some = is_all or bool(request.topics)
 
     def finish(response: Any) -> Steps[None]:
-        if is_all:
+        if is_all and not rights.are_known(DESCRIBE_TOPIC, response.topics, _NAME):
             response.topics = yield from chosen(
                 response.topics,
                 lambda topic: rights.may(Operation.DESCRIBE, Resource.TOPIC, topic.name or "", quietly=True),
             )
         if not has_some:
             response.topics = []
-        yield from _narrow(response.topics, "topic_authorized_operations", "name", Resource.TOPIC, rights)
+        if request.include_topic_authorized_operations:
+            yield from _narrow(response.topics, "topic_authorized_operations", "name", Resource.TOPIC, rights)
         response.topics += denied
         _narrow_cluster(response, rights)
 
@@ -371,7 +400,7 @@ def _assigned_topics(asked: Asked) -> Outcome:
 
 def _topic_partitions(asked: Asked) -> Steps[Outcome]:
     """Of all topics the handler takes those that may be seen: a page is cut between them, not between all."""
-    outcome = yield from outcome_of(each_topic(Operation.DESCRIBE, "topics", "topics"), asked)
+    outcome = yield from outcome_of(each_topic(Operation.DESCRIBE, "topics", "topics")(asked))
     if outcome.refusal is not None:
         return outcome
 
@@ -385,7 +414,6 @@ def _topic_partitions(asked: Asked) -> Steps[Outcome]:
     return Outcome(finish=finish)
 
 
-TXN_WRITE = whole(Operation.WRITE, Resource.TRANSACTIONAL_ID, "transactional_id")
 GROUP_READ = whole(Operation.READ, Resource.GROUP, "group_id")
 BETWEEN_BROKERS = cluster(Operation.CLUSTER_ACTION)
 

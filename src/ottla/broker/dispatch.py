@@ -195,9 +195,11 @@ class Dispatcher:
     ) -> Coroutine[Any, Any, Any]:
         """Handles what the peer may ask for, as the table of rights says."""
         session, api = context.session, served.api
-        context.rights = Rights(acls, session.principal, session.client_host, api.name)
-        creates_topics = self.broker.config.auto_create_topics_enable
-        asked = Asked(api, context.version, request, context.rights, self.broker.image, creates_topics)
+        rights = session.rights.get(api.key)
+        if rights is None:
+            rights = session.rights[api.key] = Rights(acls, session.principal, session.client_host, api)
+        context.rights = rights
+        asked = Asked(request, context.version, rights, self.broker.image, self._topics_are_created)
         judged = RIGHTS[api.key](asked)
         if not isinstance(judged, Outcome):
             try:
@@ -207,6 +209,9 @@ class Dispatcher:
         if judged is PASSED:
             return served.handle(self.broker, request, context)
         return self._as_judged(judged, served, request, context)
+
+    def _topics_are_created(self) -> bool:
+        return self.broker.config.auto_create_topics_enable
 
     async def _as_judged(
         self, judged: Outcome | Steps[Outcome], served: ServedApi, request: Any, context: Context

@@ -6,9 +6,14 @@ the same: whoever becomes another principal, or loses a right, is checked again.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.broker.login_state import LoginInProgress
 from ottla.broker.refused_starts import RefusedStarts
 from ottla.broker.repeated_produce import RepeatedProduce
+
+if TYPE_CHECKING:
+    from ottla.broker.rights import Rights
 
 ANONYMOUS = "User:ANONYMOUS"  # a peer that has not said who it is, in Kafka's words
 
@@ -52,6 +57,7 @@ class Session:
         "mechanism",
         "principal",
         "refused_starts",
+        "rights",
         "version",
     )
 
@@ -66,6 +72,7 @@ class Session:
         self.is_by_token = False  # by a delegation token, which cannot make others
         self.ends_ms: int | None = None  # when it must have logged in again, in steady time
         self.version = 0
+        self.rights: dict[int, Rights] = {}  # of this principal, by API key, where rights are checked
         self._repeated: RepeatedProduce | None = None
         self.refused_starts: RefusedStarts | None = None  # from the first on
         self._version_then = self._rules_version_then = 0  # when it was begun
@@ -76,6 +83,7 @@ class Session:
             return
         self.principal = principal
         self.version += 1
+        self.rights = {}
 
     def logged_in(self, principal: str, mechanism: str, ends_ms: int | None, *, is_by_token: bool = False) -> None:
         """The peer has logged in, for the first time or again."""

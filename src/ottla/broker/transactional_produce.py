@@ -124,7 +124,11 @@ class TransactionChecks:
 
 
 def has_transactional_batches(request: ProduceRequest) -> bool:
-    return any(_is_transactional(entry.records) for topic in request.topic_data for entry in topic.partition_data)
+    for topic in request.topic_data:
+        for entry in topic.partition_data:
+            if _is_transactional(entry.records):
+                return True
+    return False
 
 
 def _is_transactional(records: Buffer | None) -> bool:

@@ -37,6 +37,11 @@ OPEN = Verdict(True, "no ACL is about it, and allow.everyone.if.no.acl.found=tru
 NOT_ALLOWED = Verdict(False, "no ACL allows it")
 
 
+def right_number(operation: Operation, resource: Resource) -> int:
+    """Of an operation with a type of resource. The hash of a member is computed from its name each time."""
+    return operation._value_ << 4 | resource._value_
+
+
 class Authorizer:
     """What holds at one time. `acls` None: they could not be read, and only super users may do anything."""
 
@@ -61,6 +66,9 @@ class Authorizer:
         }
         # A client asks for the same things with every request, and here nothing changes.
         self._decisions: dict[tuple[str, str, int, int, str], Verdict] = {}
+        # Of these what is allowed: by principal and host, and by the number of the right, the names. Whoever holds a
+        # part of it asks whether this is still the same one: there is another when it is full.
+        self.allowed: dict[tuple[str, str], dict[int, set[str]]] = {}
 
     def about(self, resource: Resource, name: str) -> Iterator[Acl]:
         """Every ACL that is about the resource."""
@@ -75,15 +83,18 @@ class Authorizer:
                 yield from prefixed.get(name[:length], ())
 
     def decide(self, principal: str, host: str, operation: Operation, resource: Resource, name: str) -> Verdict:
-        # By number: the hash of an enumeration's member is computed from its name each time.
         asked = (principal, host, operation._value_, resource._value_, name)
         verdict = self._decisions.get(asked)
         if verdict is None:
             verdict = self._decide(principal, host, operation, resource, name)
             if len(name) <= NAME_LENGTH_MAX:
                 if len(self._decisions) >= DECISIONS_MAX:
-                    self._decisions.clear()
+                    self._decisions = {}
+                    self.allowed = {}
                 self._decisions[asked] = verdict
+                if verdict.is_allowed:
+                    of_peer = self.allowed.setdefault((principal, host), {})
+                    of_peer.setdefault(right_number(operation, resource), set()).add(name)
         return verdict
 
     def _decide(self, principal: str, host: str, operation: Operation, resource: Resource, name: str) -> Verdict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,11 +37,11 @@ from ottla.protocol.versions import API_TABLE
 from ottla.protocol.wire import BYTES, RECORDS, STRING, UUID16, ZERO_UUID
 from ottla.runtime.turns import done_at_once
 from ottla.security.acls import REAL_RESOURCES, Operation, Pattern, Permission, Resource, node_path
-from ottla.security.authorizer import Authorizer
+from ottla.security.authorizer import Authorizer, Verdict
 from ottla.security.sasl.plain import plain_token
 from ottla.store.api import NoNode, Put, StoreUnavailable
 from ottla.testing.raw_groups import first_beat
-from ottla.testing.raw_requests import create_topic, fetch, one_batch, produce
+from ottla.testing.raw_requests import create_topic, fetch, list_offsets, metadata, one_batch, produce
 from ottla.testing.raw_transactions import init_request
 from ottla.testing.scene import FOLLOWER_ID, Scene, perform
 from ottla.testing.wire_client import WireClient
@@ -304,6 +305,69 @@ async def scene_produce(client: WireClient) -> Any:
     return answer.responses[0].partition_responses[0]
 
 
+REPEATED: dict[str, tuple[Any, int]] = {
+    "Produce": (produce("t", one_batch(b"x")), 9),
+    "Fetch": (fetch("t", max_wait_ms=0), 11),
+    "ListOffsets": (list_offsets("t", -1), 7),
+    "Metadata of a topic": (metadata("t"), 9),
+    "Metadata of all": (metadata(all_topics=True), 9),
+}
+
+
+@pytest.mark.parametrize("title", REPEATED)
+def test_what_was_allowed_is_not_decided_again_until_the_rules_change(
+    title: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided: list[str] = []
+    decide = Authorizer.decide
+
+    def counted(self: Authorizer, principal: str, *what: Any) -> Verdict:
+        decided.append(principal)
+        return decide(self, principal, *what)
+
+    monkeypatch.setattr(Authorizer, "decide", counted)
+    request, version = REPEATED[title]
+
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        await admin.call(create_topic("t"), 7)
+
+        async def shown() -> tuple[set[int], int]:
+            """The codes of the answer, and how many topics it is about."""
+            answer = await alice.call(request, version)
+            return set(codes(answer)), len(getattr(answer, "topics", ()))
+
+        refused = await shown()
+        for _ in range(2):
+            await add(admin, rule(Operation.READ, name="t"), rule(Operation.WRITE, name="t"))
+            allowed = await shown()
+            assert allowed != refused
+            decided.clear()
+            assert await shown() == allowed
+            assert "User:alice" not in decided
+            await remove_all(admin)
+            assert await shown() == refused
+
+    perform(play, SETTINGS)
+
+
+def test_what_is_known_to_be_allowed_is_audited_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        await admin.call(create_topic("t"), 7)
+        await add(admin, rule(Operation.READ, name="t"), rule(Operation.WRITE, name="t"))
+        for title, (request, version) in REPEATED.items():
+            caplog.clear()
+            for _ in range(3):
+                await alice.call(request, version)
+            lines = [record.getMessage() for record in caplog.records if record.name == "kafka.authorizer.logger"]
+            told = [line for line in lines if "'User:alice' is Allowed" in line and "Topic:LITERAL:t" in line]
+            assert len(told) >= 3, title
+
+    with caplog.at_level(logging.DEBUG, "kafka.authorizer.logger"):
+        perform(play, SETTINGS)
+
+
 def test_cve_2018_1288_nobody_poses_as_a_follower() -> None:
     async def play(scene: Scene) -> None:
         admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
@@ -408,10 +472,10 @@ def test_what_only_brokers_may_say_is_refused_to_everybody_else() -> None:
     store = SimpleNamespace(authorizer=acls)
     for key, served in CLUSTER_HANDLERS.items():
         for version in served.api.versions:
-            rights = Rights(store, "User:alice", "127.0.0.1", served.api.name)  # type: ignore[arg-type]
+            rights = Rights(store, "User:alice", "127.0.0.1", served.api)  # type: ignore[arg-type]
             request = sample(served.api.request, version)
-            asked = Asked(served.api, version, request, rights, None, creates_topics=False)  # type: ignore[arg-type]
-            outcome = done_at_once(outcome_of(RIGHTS[key], asked))
+            asked = Asked(request, version, rights, None, lambda: False)  # type: ignore[arg-type]
+            outcome = done_at_once(outcome_of(RIGHTS[key](asked)))
             assert outcome.refusal is not None, served.api.name
             assert ErrorCode.CLUSTER_AUTHORIZATION_FAILED in set(codes(outcome.refusal)), served.api.name
 

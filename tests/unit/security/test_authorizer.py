@@ -17,7 +17,7 @@ from ottla.security.acls import (
     encode_acls,
     node_path,
 )
-from ottla.security.authorizer import DECISIONS_MAX, Authorizer
+from ottla.security.authorizer import DECISIONS_MAX, Authorizer, right_number
 
 ALICE, HOST = "User:alice", "10.0.0.1"
 
@@ -217,4 +217,22 @@ def test_decisions_about_ever_new_names_are_not_kept_for_ever() -> None:
         assert not rules.decide(ALICE, HOST, Operation.READ, Resource.TOPIC, str(number)).is_allowed
     assert not rules.decide(ALICE, HOST, Operation.READ, Resource.TOPIC, "x" * 10_000).is_allowed
     assert len(rules._decisions) <= DECISIONS_MAX
+    assert rules.allowed == {}
     assert all(len(name) < 10_000 for *_, name in rules._decisions)
+
+
+def test_names_that_are_allowed_are_remembered_by_peer_and_right_and_forgotten_with_the_decisions() -> None:
+    rules = Authorizer({acl(Operation.READ, name="t-", pattern=Pattern.PREFIXED)})
+    rules.decide(ALICE, HOST, Operation.READ, Resource.TOPIC, "t-1")
+    rules.decide(ALICE, HOST, Operation.WRITE, Resource.TOPIC, "t-1")
+    first = rules.allowed
+    assert first == {(ALICE, HOST): {right_number(Operation.READ, Resource.TOPIC): {"t-1"}}}
+    for number in range(DECISIONS_MAX + 10):
+        rules.decide(ALICE, HOST, Operation.READ, Resource.TOPIC, f"t-{number}")
+    assert rules.allowed is not first, "whoever holds the first must notice"
+    assert sum(map(len, rules.allowed[ALICE, HOST].values())) < DECISIONS_MAX
+
+
+def test_every_right_has_a_number_of_its_own() -> None:
+    numbers = {right_number(operation, resource) for operation in Operation for resource in Resource}
+    assert len(numbers) == len(Operation) * len(Resource)

@@ -24,6 +24,7 @@ from ottla.replication.read_replicas import has_rack_aware_selector, replica_in_
 from ottla.runtime.signal import Signal, Watch
 from ottla.runtime.turns import STEP, Pace, Steps
 from ottla.security.acls import Operation, Resource
+from ottla.security.authorizer import right_number
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -36,6 +37,7 @@ FIRST_RACK_VERSION = 11  # from here on followers serve consumers (KIP-392)
 FIRST_TOPIC_ID_VERSION = 13
 FIRST_LEADER_VERSION = 16  # the answer of a broker that does not lead names the one that does (KIP-951)
 NO_OFFSET = -1
+READ_TOPIC = right_number(Operation.READ, Resource.TOPIC)
 RESPONSE_BYTES, PARTITION_BYTES = 32, 48  # of a response, and of each partition in it, without records
 HUNG_UP = -1  # among the places of partitions that moved: the reader did
 UNKNOWN_CODES = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -220,8 +222,8 @@ class _Reading:
     def _find(self, key: WantedKey) -> Partition:
         rights = self._context.rights
         if rights is not None and self._follower_id is None:
-            name = self._plan.name_of(key) or key.topic
-            if name and not rights.may(Operation.READ, Resource.TOPIC, name):
+            name = key.topic or self._plan.name_of(key)
+            if name and name not in rights.known(READ_TOPIC) and not rights.may(Operation.READ, Resource.TOPIC, name):
                 raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self._context.version >= FIRST_TOPIC_ID_VERSION:
             return self._broker.replicas.find_by_id(key.topic_id, key.partition)

@@ -15,6 +15,7 @@ from ottla.broker.commits import PendingCommit, committed
 from ottla.broker.partition import ALL_REPLICAS, Partition
 from ottla.broker.produce_refusals import refuse
 from ottla.broker.refused_starts import FOR_NOW, BatchStart, Place, RefusedStarts, start_of
+from ottla.broker.rights import tells_all
 from ottla.broker.transactional_produce import TransactionChecks, has_transactional_batches
 from ottla.cluster.image import INTERNAL_TOPICS
 from ottla.errors import ApiError, ErrorCode, ProtocolError, RecordsError
@@ -129,6 +130,8 @@ def _remember(broker: Broker, request: ProduceRequest, response: ProduceResponse
         return  # some of it was forbidden: what came is not what was handled
     if context.quota is not None:
         return  # whoever is limited is measured, on the general way
+    if context.rights is not None and tells_all():
+        return  # and so is what is allowed written down
     if len(topics) != 1 or len(topics[0].partition_responses) != 1 or topics[0].partition_responses[0].error_code:
         return
     index = topics[0].partition_responses[0].index
