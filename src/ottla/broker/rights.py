@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.broker.authorized import CLUSTER_OPERATIONS, GROUP_OPERATIONS, TOPIC_OPERATIONS
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 audit = logging.getLogger("kafka.authorizer.logger")
+_is_told = audit.isEnabledFor
 
 FORBIDDEN = {
     Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -50,7 +52,7 @@ ALL_BITS = {
 
 def tells_all() -> bool:
     """Whether the audit log has also what is allowed."""
-    return audit.isEnabledFor(logging.DEBUG)
+    return _is_told(logging.DEBUG)
 
 
 class Rights:
@@ -75,7 +77,7 @@ class Rights:
                 return NOTHING
             self._allowed = allowed
             self._known = found
-        if tells_all():
+        if _is_told(logging.DEBUG):
             return NOTHING
         return self._known.get(right, NOTHING)
 
@@ -154,7 +156,7 @@ class Asked:
 
     def topic_name(self, item: Any) -> str | None:
         """The topic that an entry is about; None for an id that is not known, which is not secret."""
-        if isinstance(item, str):
+        if type(item) is str:
             return item
         topic_id = getattr(item, "topic_id", ZERO_UUID)
         # The id first: where both are given, handlers go by it.
@@ -165,10 +167,6 @@ class Asked:
     def may_topic(self, operation: Operation, item: Any) -> bool:
         name = self.topic_name(item)
         return name is None or self.rights.may(operation, Resource.TOPIC, name)
-
-    def are_known_topics(self, right: int, items: Sequence[Any]) -> bool:
-        """Whether all of these were allowed before, as `Rights.are_known`."""
-        return self.rights.are_known(right, items, self.topic_name)
 
 
 Rule = Callable[[Asked], Outcome | Steps[Outcome]]
@@ -249,25 +247,14 @@ def in_turn(*rules: Rule) -> Rule:
     return rule
 
 
-def each(
-    items: str,
-    answers: str,
-    code_of: Callable[[Asked, Any], ErrorCode],
-    are_known: Callable[[Asked, Sequence[Any]], bool] | None = None,
-) -> Rule:
-    """Every entry alone: those that are forbidden do not reach the handler, and are answered with their code.
+def each(items: str, answers: str, code_of: Callable[[Asked, Any], ErrorCode]) -> Rule:
+    """Every entry alone: those that are forbidden do not reach the handler, and are answered with their code."""
 
-    `are_known`: whether it is seen at once that all of them are allowed.
-    """
-
-    def rule(asked: Asked) -> Outcome | Steps[Outcome]:
-        entries = getattr(asked.request, items)
-        if not entries or (are_known is not None and are_known(asked, entries)):
-            return PASSED
-        return judged(asked, entries)
-
-    def judged(asked: Asked, entries: Sequence[Any]) -> Steps[Outcome]:
+    def rule(asked: Asked) -> Steps[Outcome]:
         request = asked.request
+        entries = getattr(request, items)
+        if not entries:
+            return PASSED
         allowed, denied = [], []
         for number, entry in enumerate(entries, 1):
             if number % STEP == 0:
@@ -307,7 +294,17 @@ def each_topic(operation: Operation, items: str, answers: str) -> Rule:
     def code_of(asked: Asked, entry: Any) -> ErrorCode:
         return ErrorCode.NONE if asked.may_topic(operation, entry) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
-    return each(items, answers, code_of, lambda asked, entries: asked.are_known_topics(right, entries))
+    judged = each(items, answers, code_of)
+    entries_of = attrgetter(items)
+
+    def rule(asked: Asked) -> Outcome | Steps[Outcome]:
+        known = asked.rights.known(right)
+        entries = entries_of(asked.request) if known else None
+        if entries and len(entries) <= LOOKED_AT_ONCE_MAX and known.issuperset(map(asked.topic_name, entries)):
+            return PASSED
+        return judged(asked)
+
+    return rule
 
 
 def each_named(operation: Operation, resource: Resource, items: str, answers: str) -> Rule:
