@@ -112,8 +112,7 @@ class ConfigChanges:
         if kind in QUOTA_KINDS.values():
             await self._quotas.read(entity_path)
         elif resource_type is not None:
-            name = nodes.config_name(name)
-            resource = ConfigScope(resource_type, "" if name == nodes.DEFAULT_ENTITY else name)
+            resource = ConfigScope(resource_type, nodes.config_name(name))
             before = self._configs().overrides_of(resource)
             await self._read([resource])
             log_changed_settings(resource, before, self._configs().overrides_of(resource))

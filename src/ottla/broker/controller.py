@@ -290,7 +290,7 @@ class StandaloneController:
             path = nodes.config_path(kind, name)
             data = nodes.encode_config(await self._secrets.encrypted(resource, overrides))
             exists = await self._store.get(path) is not None
-            notification = nodes.encode_config_change(f"{kind}/{name}")
+            notification = nodes.encode_config_change(path.removeprefix(f"{nodes.CONFIGS}/"))
             *_, notified = await self._commit(
                 [
                     Put(path, data) if exists else Create(path, data),
@@ -356,7 +356,7 @@ ENTITY_KINDS = {
 
 def config_entity(resource: ConfigScope) -> tuple[str, str]:
     """Under which kind and name the store keeps the settings of a resource."""
-    return ENTITY_KINDS[ConfigResourceType(resource.type)], resource.name or nodes.DEFAULT_ENTITY
+    return ENTITY_KINDS[ConfigResourceType(resource.type)], resource.name
 
 
 async def load_configs(store: Store, configs: DynamicConfigs, secrets: StoredSecrets) -> DynamicConfigs:
@@ -366,8 +366,7 @@ async def load_configs(store: Store, configs: DynamicConfigs, secrets: StoredSec
             path = f"{nodes.CONFIGS}/{kind}/{segment}"
             node = await store.get(path)
             if node is not None:
-                name = nodes.config_name(segment)
-                resource = ConfigScope(resource_type, "" if name == nodes.DEFAULT_ENTITY else name)
+                resource = ConfigScope(resource_type, nodes.config_name(segment))
                 overrides = await secrets.decrypted(resource, stored_config(path, node.data))
                 configs = configs.replaced(resource, overrides)
                 for problem in configs.problems(resource):

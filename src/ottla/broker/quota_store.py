@@ -179,9 +179,7 @@ class QuotaStore:
 def path_of(entity: QuotaEntity) -> str:
     path = nodes.CONFIGS
     for kind, name in entity.parts:
-        path += nodes.config_path(KINDS[kind], nodes.DEFAULT_ENTITY if name is None else name).removeprefix(
-            nodes.CONFIGS
-        )
+        path += nodes.config_path(KINDS[kind], name or "").removeprefix(nodes.CONFIGS)
     return path
 
 

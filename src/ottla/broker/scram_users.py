@@ -58,7 +58,7 @@ class ScramUsers:
         segments = await self._store.children(f"{nodes.CONFIGS}/{KIND}")
         async for segment in turns.over(segments):
             name = nodes.config_name(segment)
-            if name != nodes.DEFAULT_ENTITY and await self._may_have_one(name):
+            if name and await self._may_have_one(name):
                 found.append(name)
         return found
 

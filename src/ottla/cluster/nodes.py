@@ -103,12 +103,15 @@ def consumer_offset_path(group: str, topic: str, index: int) -> str:
 
 
 def config_path(kind: str, name: str) -> str:
-    """`kind` is topics, brokers, users …; a name that is not a plain word is quoted as Kafka does: a tilde too."""
-    return f"{CONFIGS}/{kind}/{name if name == DEFAULT_ENTITY else quote(name, safe='').replace('~', '%7E')}"
+    """`kind` is topics, brokers, users …; a name that is not a plain word is quoted as Kafka does: a tilde too.
+
+    An empty name is that of the default, and what is called `<default>` is not.
+    """
+    return f"{CONFIGS}/{kind}/{quote(name, safe='').replace('~', '%7E') if name else DEFAULT_ENTITY}"
 
 
 def config_name(path_segment: str) -> str:
-    return path_segment if path_segment == DEFAULT_ENTITY else unquote(path_segment)
+    return "" if path_segment == DEFAULT_ENTITY else unquote(path_segment)
 
 
 # -- values ------------------------------------------------------------------------------------------------------------

@@ -163,6 +163,19 @@ def test_what_cannot_be_a_quota_is_refused_and_changes_nothing() -> None:
     perform(play)
 
 
+def test_a_user_who_is_called_default_is_not_every_other_user() -> None:
+    async def play(scene: Scene) -> None:
+        assert await alter(scene, {"producer_byte_rate": 1.0}, user="<default>") == 0
+        assert await alter(scene, {"producer_byte_rate": 9.0}, user=None) == 0
+        await scene.restart()
+        assert await described(scene) == {
+            (("user", "<default>"),): {"producer_byte_rate": 1.0},
+            (("user", None),): {"producer_byte_rate": 9.0},
+        }
+
+    perform(play)
+
+
 # -- bytes -------------------------------------------------------------------------------------------------------------
 
 

@@ -74,3 +74,8 @@ def test_entity_names_are_one_segment_of_a_path(name: str) -> None:
     path = nodes.config_path("users", name)
     assert path.count("/") == 3
     assert nodes.config_name(path.rpartition("/")[2]) == name
+
+
+def test_what_is_called_default_is_not_the_default() -> None:
+    assert nodes.config_path("users", "") == "/config/users/<default>"
+    assert nodes.config_path("users", "<default>") == "/config/users/%3Cdefault%3E"

@@ -230,7 +230,7 @@ async def _ask_zookeeper(found: KafkaDirectory, connect: str) -> None:
                 if node is not None and (kind == "brokers" or name in found.topics):
                     settings = nodes.decode_config(path, node.data)
                     if settings:
-                        found.configs[(kind, "" if name == nodes.DEFAULT_ENTITY else name)] = settings
+                        found.configs[(kind, name)] = settings
         node = await store.get(nodes.PRODUCER_IDS)
         if node is not None:
             found.next_producer_id = nodes.decode_producer_ids_end(nodes.PRODUCER_IDS, node.data)

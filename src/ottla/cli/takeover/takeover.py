@@ -75,7 +75,7 @@ async def _write_metadata(directory: str, found: KafkaDirectory) -> None:
         for topic in _topics(found):
             await store.commit(*_creations(topic))
         for (kind, name), settings in sorted(found.configs.items()):
-            path = nodes.config_path(kind, name or nodes.DEFAULT_ENTITY)
+            path = nodes.config_path(kind, name)
             await store.commit(Create(path, nodes.encode_config(settings)))
         if found.next_producer_id:
             block = encode_block(found.node_id, found.next_producer_id - BLOCK_SIZE)
