@@ -20,6 +20,7 @@ from ottla.config.properties import Properties, parse_properties
 from ottla.descriptors import raise_limit
 from ottla.net.server import open_listener
 from ottla.runtime.garbage import collect_rarely
+from ottla.runtime.lock_sharing import share_lock_often
 from ottla.store.api import StoreUnavailable
 
 logger = logging.getLogger(__name__)
@@ -155,6 +156,7 @@ async def _serve(properties: Properties, sockets: list[socket.socket]) -> ExitCo
     broker = Broker(properties, bind=lambda host, port: next(listeners), on_failure=stopping.set)
     await broker.start()
     collect_rarely()
+    share_lock_often()
     host, port = broker.address
     print(f"ready {host}:{port}", flush=True)
     await stopping.wait()
