@@ -123,7 +123,7 @@ OTTLA_ALWAYS_INLINE const uint8_t *ottla_read_number(const uint8_t *at, const ui
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-/* Bytes behind their length; no pointer and size 0 for a length of -1. */
+/* Bytes behind their length; no pointer and size 0 for a negative one: writers use -1, and Kafka reads any as null. */
 OTTLA_ALWAYS_INLINE int ottla_read_nullable(const uint8_t **at, const uint8_t *end, const uint8_t **data,
                                             int32_t *size, int problem) {
     uint64_t raw;
@@ -134,7 +134,7 @@ OTTLA_ALWAYS_INLINE int ottla_read_nullable(const uint8_t **at, const uint8_t *e
         *data = NULL;
         *size = 0;
         *at = behind;
-        return raw == 1 ? 0 : problem;
+        return 0;
     }
     uint64_t length = raw >> 1;
     if (length > (uint64_t)(end - behind))

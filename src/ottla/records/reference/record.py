@@ -48,11 +48,11 @@ def _varint(view: memoryview, position: int, end: int, bits: int, index: int) ->
 
 
 def _nullable(view: memoryview, position: int, end: int, problem: Problem, index: int) -> tuple[memoryview | None, int]:
-    """Bytes behind their length, None for a length of -1."""
+    """Bytes behind their length, None for a negative one: writers use -1, and Kafka reads any as null."""
     length, position = _varint(view, position, end, 32, index)
-    if length == -1:
+    if length < 0:
         return None, position
-    if length < 0 or length > end - position:
+    if length > end - position:
         raise refusal(problem, index)
     return view[position : position + length], position + length
 
