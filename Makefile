@@ -12,7 +12,7 @@ QUICK_TESTS_PER_PYTHON := tests/unit tests/wire
 # Hundreds of programs are started: each would compile all modules for itself where an image says not to keep them.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster tour test wheel pythons java check quick format lint types unit crash sim chaos mixed fuzz differential interop spark spark-kills asan mutants bench clean
+.PHONY: help setup demo demo-cluster tour test test-processes test-spark wheel pythons java check quick format lint types unit crash sim chaos mixed fuzz differential interop spark spark-kills asan mutants bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,8 +44,15 @@ tour: $(STAMP) ## Run a tour of the broker: a million records through a Kafka cl
 
 # A simulated history depends on the order in which sets are walked, and so does which of them finds a planted bug.
 test: export PYTHONHASHSEED := 0
+# Tests of real processes wait most of the time, those of Spark compute: side by side they fill two cores.
 test: $(STAMP) java check pythons ## Run every test
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-processes test-spark
+
+test-processes:
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long" tests/packaging tests/broker tests/crash tests/sim tests/fuzz tests/chaos tests/cluster tests/interop
+
+# One process: it has one Java machine, and starting that is what takes time.
+test-spark:
 	$(BIN)/python -m pytest -m "not long and not alone" tests/spark
 	$(BIN)/python -m pytest -m "not long and alone" tests/spark
 
@@ -113,10 +120,7 @@ differential: $(STAMP) java ## Play random histories to Apache Kafka and to us a
 interop: $(STAMP) ## Compare with Apache Kafka's own tools and files
 	$(BIN)/python -m pytest tests/interop
 
-# One process: it has one Java machine, and starting that is what takes time.
-spark: $(STAMP) java ## Run pipelines on real Spark, local and on a cluster, beside Spark's own connector
-	$(BIN)/python -m pytest -m "not long and not alone" tests/spark
-	$(BIN)/python -m pytest -m "not long and alone" tests/spark
+spark: $(STAMP) java test-spark ## Run pipelines on real Spark, local and on a cluster, beside Spark's own connector
 
 spark-kills: $(STAMP) java ## Kill drivers, Python workers and the broker under a pipeline again and again; SECONDS=n for how long
 	OTTLA_CHAOS_SECONDS=$(SECONDS) $(BIN)/python -m pytest -m long tests/spark

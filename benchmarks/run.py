@@ -1,6 +1,6 @@
 """Runs the benchmarks one after the other and writes what they saw: JSON for machines, a page for people.
 
-    python benchmarks/run.py [--only NAME] [--rehearse] [--out DIR]
+    python benchmarks/run.py [--only NAME] [--rounds N] [--warm-up SECONDS] [--rehearse] [--out DIR]
 
 Each benchmark is a module beside this one with `run() -> dict`. Those that compare with others (`COMPARING`) take a
 plan and a scale, warm everybody up and take turns, see turns.py; their figures are medians. Those of our own code alone
@@ -260,13 +260,20 @@ def main() -> None:
     parser.add_argument("--only", choices=BENCHMARKS, action="append", help="run just this one; may be repeated")
     parser.add_argument("--out", default="out/bench", metavar="DIR", help="where the results go (default: %(default)s)")
     parser.add_argument("--rehearse", action="store_true", help="what compares with others, small and once")
+    parser.add_argument("--rounds", type=int, default=turns.ROUNDS, metavar="N", help="that count (%(default)s)")
+    parser.add_argument(
+        "--warm-up", type=float, default=turns.WARM_UP_S, metavar="S", help="at most, for each row (%(default)s)"
+    )
     arguments = parser.parse_args()
+    plan, scale = turns.Plan(arguments.rounds, arguments.warm_up), 1.0
+    if arguments.rehearse:
+        plan, scale = turns.REHEARSAL, turns.REHEARSAL_SCALE
     results: dict[str, Any] = {"machine": machine()}
     for name in arguments.only or (COMPARING if arguments.rehearse else BENCHMARKS):
         print(f"{name} …", flush=True)
         started = time.monotonic()
         run = importlib.import_module(name).run
-        results[name] = run(turns.REHEARSAL, turns.REHEARSAL_SCALE) if arguments.rehearse else run()
+        results[name] = run(plan, scale) if name in COMPARING else run()
         results["ours_over_kafka"] = ours_over_kafka(results)
         write(results, arguments.out)
         print(f"  {time.monotonic() - started:.0f} s", flush=True)
