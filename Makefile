@@ -44,9 +44,15 @@ tour: $(STAMP) ## Run a tour of the broker: a million records through a Kafka cl
 
 # A simulated history depends on the order in which sets are walked, and so does which of them finds a planted bug.
 test: export PYTHONHASHSEED := 0
-# Tests of real processes wait most of the time, those of Spark compute: side by side they fill two cores.
+# Tests of real processes wait most of the time, those of Spark compute: side by side they fill two cores. Their lines
+# appear as they are printed, each behind the name of its run.
 test: $(STAMP) java check pythons ## Run every test
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-processes test-spark
+	@$(MAKE) --no-print-directory --jobs 2 named-test-processes named-test-spark
+
+named-%: SHELL := bash
+named-%: .SHELLFLAGS := -o pipefail -c
+named-%:
+	@$(MAKE) --no-print-directory $* 2>&1 | sed -u 's/^/$*: /'
 
 test-processes:
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long" tests/packaging tests/broker tests/crash tests/sim tests/fuzz tests/chaos tests/cluster tests/interop
