@@ -13,9 +13,9 @@ from typing import Any
 
 from ottla.broker.authorized import NOT_ASKED
 from ottla.broker.error_answers import error_answer, error_of_entries
+from ottla.broker.known_rights import DESCRIBE_TOPIC
 from ottla.broker.rights import (
     FORBIDDEN,
-    LOOKED_AT_ONCE_MAX,
     MESSAGE,
     PASSED,
     Asked,
@@ -41,13 +41,11 @@ from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.wire import ZERO_UUID
 from ottla.runtime.turns import STEP, Steps
 from ottla.security.acls import CLUSTER_NAME, Operation, Resource
-from ottla.security.authorizer import right_number
 
 FIRST_TXN_BATCH_VERSION = 4  # of AddPartitionsToTxn: between brokers
 FIRST_GROUPS_VERSION = 8  # of OffsetFetch
 FIRST_TOPIC_ID_VERSION = 12  # of Metadata
 FIRST_SHARE_VERSION = 6  # of FindCoordinator: below it other types of keys are an error for everybody
-DESCRIBE_TOPIC = right_number(Operation.DESCRIBE, Resource.TOPIC)
 TXN_WRITE = whole(Operation.WRITE, Resource.TRANSACTIONAL_ID, "transactional_id")
 
 
@@ -107,18 +105,7 @@ def _refused_fetch(asked: Asked) -> Steps[Outcome]:
 _NAME = attrgetter("name")
 
 
-def _metadata(asked: Asked) -> Outcome | Steps[Outcome]:
-    request = asked.request
-    tells_rights = request.include_topic_authorized_operations or request.include_cluster_authorized_operations
-    if request.topics and not tells_rights and len(request.topics) <= LOOKED_AT_ONCE_MAX:
-        names = list(map(asked.topic_name, request.topics))
-        # Those that are not there may have to be created.
-        if asked.rights.known(DESCRIBE_TOPIC).issuperset(names) and all(map(asked.image.topics.__contains__, names)):
-            return PASSED
-    return _judged_metadata(asked)
-
-
-def _judged_metadata(asked: Asked) -> Steps[Outcome]:
+def _metadata(asked: Asked) -> Steps[Outcome]:
     request, rights, image = asked.request, asked.rights, asked.image
     denied: list[MetadataResponseTopic] = []
     is_all = request.topics is None or (asked.version == 0 and not request.topics)

@@ -5,15 +5,14 @@ never reaches the handler; of a request about several things those that are forb
 response with their error afterwards; lists of "all" are filtered. So a handler knows nothing of rights.
 
 A rule of one right decides at once. A rule that looks at every entry of a request does so in steps, for there may be
-very many of them, and each is judged by the rights of its moment. But nearly every request is about what was allowed to
-its peer before, by the rules that hold: that is seen at once (`Rights.known`), and nothing is built for it.
+very many of them, and each is judged by the rights of its moment. Nearly every request is about what was allowed to its
+peer before, by the rules that hold: that is seen at once (`known_rights`), and no rule is asked.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.broker.authorized import CLUSTER_OPERATIONS, GROUP_OPERATIONS, TOPIC_OPERATIONS
@@ -289,22 +288,10 @@ def each(items: str, answers: str, code_of: Callable[[Asked, Any], ErrorCode]) -
 
 
 def each_topic(operation: Operation, items: str, answers: str) -> Rule:
-    right = right_number(operation, Resource.TOPIC)
-
     def code_of(asked: Asked, entry: Any) -> ErrorCode:
         return ErrorCode.NONE if asked.may_topic(operation, entry) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
-    judged = each(items, answers, code_of)
-    entries_of = attrgetter(items)
-
-    def rule(asked: Asked) -> Outcome | Steps[Outcome]:
-        known = asked.rights.known(right)
-        entries = entries_of(asked.request) if known else None
-        if entries and len(entries) <= LOOKED_AT_ONCE_MAX and known.issuperset(map(asked.topic_name, entries)):
-            return PASSED
-        return judged(asked)
-
-    return rule
+    return each(items, answers, code_of)
 
 
 def each_named(operation: Operation, resource: Resource, items: str, answers: str) -> Rule:

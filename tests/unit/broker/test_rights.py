@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -16,6 +19,7 @@ from ottla.broker.acl_store import AclStore
 from ottla.broker.api_rights import RIGHTS
 from ottla.broker.authorized import NOT_ASKED
 from ottla.broker.handlers import CLUSTER_HANDLERS, HANDLERS
+from ottla.broker.known_rights import KNOWN_RIGHTS
 from ottla.broker.rights import Asked, Rights, outcome_of
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.acls import (
@@ -36,7 +40,7 @@ from ottla.protocol.schema import schema_of
 from ottla.protocol.versions import API_TABLE
 from ottla.protocol.wire import BYTES, RECORDS, STRING, UUID16, ZERO_UUID
 from ottla.runtime.turns import done_at_once
-from ottla.security.acls import REAL_RESOURCES, Operation, Pattern, Permission, Resource, node_path
+from ottla.security.acls import REAL_RESOURCES, Acl, Operation, Pattern, Permission, Resource, node_path
 from ottla.security.authorizer import Authorizer, Verdict
 from ottla.security.sasl.plain import plain_token
 from ottla.store.api import NoNode, Put, StoreUnavailable
@@ -366,6 +370,64 @@ def test_what_is_known_to_be_allowed_is_audited_each_time(caplog: pytest.LogCapt
 
     with caplog.at_level(logging.DEBUG, "kafka.authorizer.logger"):
         perform(play, SETTINGS)
+
+
+@pytest.mark.parametrize("key", KNOWN_RIGHTS)
+def test_what_is_seen_at_once_to_be_allowed_its_rule_lets_pass(key: int) -> None:
+    api = API_TABLE[key]
+    ids = {"seen": UUID(int=1), "hidden": UUID(int=2), "unknown": UUID(int=3)}
+    image: Any = SimpleNamespace(
+        topics={"seen": None, "hidden": None}, names_by_id={ids[name]: name for name in ("seen", "hidden")}
+    )
+    allowed = [
+        Acl(resource, name, Pattern.LITERAL, "User:alice", "*", Operation.ALL, Permission.ALLOW)
+        for resource, name in ((Resource.TOPIC, "seen"), (Resource.TOPIC, "missing"), (Resource.GROUP, "seen"))
+    ]
+    rng = random.Random(key)
+    outcomes = Counter[bool]()
+    for _ in range(2000):
+        store: Any = SimpleNamespace(authorizer=Authorizer(allowed))
+        rights = Rights(store, "User:alice", "127.0.0.1", api)
+        for resource in (Resource.TOPIC, Resource.GROUP):
+            for operation in (Operation.READ, Operation.WRITE, Operation.DESCRIBE):
+                for name in ("seen", "missing"):
+                    rights.may(operation, resource, name)
+        version = rng.choice(list(api.versions))
+        request = about_any_of(("seen", "seen", "seen", "hidden", "missing", ""), ids, rng, api.request, version)
+        is_known = KNOWN_RIGHTS[key](rights, request, image)
+        outcomes[is_known] += 1
+        if is_known:
+            asked, before = Asked(request, version, rights, image, lambda: True), repr(request)
+            outcome = done_at_once(outcome_of(RIGHTS[key](asked)))
+            assert outcome.refusal is None, request
+            assert outcome.finish is None or key == 3, request
+            assert repr(request) == before, "nothing was taken out of it"
+    assert len(outcomes) == 2, "both occur"
+
+
+def about_any_of(names: Sequence[str], ids: Mapping[str, UUID], rng: random.Random, cls: type, version: int) -> Any:
+    """A request about none, one or two things of each kind, by name, by id, or both."""
+    values: dict[str, Any] = {}
+    for field in schema_of(cls).fields:
+        if version not in field.versions or field.tag is not None:
+            continue
+        count = rng.choice((0, 1, 1, 1, 2)) if field.is_array else 1
+        found = []
+        for _ in range(count):
+            if field.struct is not None:
+                found.append(about_any_of(names, ids, rng, field.struct, version))
+            elif field.wire_type is STRING:
+                found.append(rng.choice(names))
+            elif field.wire_type in (BYTES, RECORDS):
+                found.append(b"")
+            elif field.wire_type is UUID16:
+                found.append(rng.choice((ZERO_UUID, *ids.values())))
+            elif str(field.wire_type) == "bool":
+                found.append(rng.random() < 0.2)
+            else:
+                found.append(rng.choice((-1, -1, 0)))
+        values[field.name] = found if field.is_array else found[0]
+    return cls(**values)
 
 
 def test_cve_2018_1288_nobody_poses_as_a_follower() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.known_rights import READ_TOPIC
 from ottla.broker.partition import READ_COMMITTED, Partition, check_isolation
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
@@ -24,7 +25,6 @@ from ottla.replication.read_replicas import has_rack_aware_selector, replica_in_
 from ottla.runtime.signal import Signal, Watch
 from ottla.runtime.turns import STEP, Pace, Steps
 from ottla.security.acls import Operation, Resource
-from ottla.security.authorizer import right_number
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -37,7 +37,6 @@ FIRST_RACK_VERSION = 11  # from here on followers serve consumers (KIP-392)
 FIRST_TOPIC_ID_VERSION = 13
 FIRST_LEADER_VERSION = 16  # the answer of a broker that does not lead names the one that does (KIP-951)
 NO_OFFSET = -1
-READ_TOPIC = right_number(Operation.READ, Resource.TOPIC)
 RESPONSE_BYTES, PARTITION_BYTES = 32, 48  # of a response, and of each partition in it, without records
 HUNG_UP = -1  # among the places of partitions that moved: the reader did
 UNKNOWN_CODES = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
