@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import linecache
+import sys
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from types import FrameType
 from typing import Any
 
 import pytest
 
+from ottla.client.consumer import blocking as blocking_module
 from ottla.client.consumer.blocking import Consumer as BlockingConsumer
 from ottla.client.consumer.errors import WakeupError
 from ottla.client.errors import ClosedError, ConcurrentUseError
@@ -146,3 +152,89 @@ def test_numbers_tell_what_was_read_and_how_the_group_does(
         assert found["last-poll-seconds-ago"] >= 0
         assert Reporter.events == ["init"]
     assert Reporter.events == ["init", "close"]
+
+
+class InterruptAt:
+    """An interrupt at the n-th line that this thread begins in the client, as Ctrl-C at that moment would raise it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.has_come = False
+
+    def __enter__(self) -> InterruptAt:
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code.co_filename != blocking_module.__file__:
+            return None
+        # CPython looks for interrupts when something is called or repeated, and handing out a name is neither.
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and line not in ("return found", "yield found"):
+            self.number -= 1
+            if not self.number:
+                self.has_come = True
+                raise KeyboardInterrupt
+        return self._trace
+
+
+def _polled(consumer: BlockingConsumer[Any, Any]) -> list[int]:
+    return [record.offset for records in consumer.poll(WAIT_S, max_records=3).values() for record in records]
+
+
+def _taken(consumer: BlockingConsumer[Any, Any]) -> list[int]:
+    return [record.offset for record in consumer.take(WAIT_S, max_records=3)]
+
+
+def _columns(consumer: BlockingConsumer[Any, Any]) -> list[int]:
+    found: list[int] = consumer.poll_arrow(WAIT_S, max_records=3).column("offset").to_pylist()
+    return found
+
+
+def _iterated(consumer: BlockingConsumer[Any, Any]) -> list[int]:
+    return [next(iter(consumer)).offset]
+
+
+def _in_batches(consumer: BlockingConsumer[Any, Any]) -> list[int]:
+    return [record.offset for record in next(iter(consumer.batches(max_records=3))).records]
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # an interrupt came before it could be
+@pytest.mark.parametrize("reads", [_polled, _taken, _columns, _iterated, _in_batches])
+def test_an_interrupt_at_any_moment_of_a_read_loses_nothing(
+    broker: Broker, topic_of: Topic, group: str, reads: Callable[[BlockingConsumer[Any, Any]], list[int]]
+) -> None:
+    topic = topic_of(10)
+    partition = TopicPartition(topic, 0)
+    with blocking(broker, group_id=group, fetch_max_wait_ms=1) as consumer:
+        consumer.assign([partition])
+        for number in itertools.count(1):
+            consumer.seek(partition, 0)
+            with contextlib.suppress(KeyboardInterrupt), InterruptAt(number) as interrupt:
+                reads(consumer)
+            if not interrupt.has_come:
+                break
+            assert consumer.position(partition) == 0, number
+            consumer.commit()
+            committed = consumer.committed([partition])[partition]
+            assert committed is None or committed.offset == 0, number
+            assert reads(consumer)[0] == 0, number
+        assert number > 10
+        assert consumer.position(partition) > 0
+
+
+def test_batches_that_are_not_taken_any_more_are_not_read(broker: Broker, topic_of: Topic, group: str) -> None:
+    topic = topic_of(5, 5, 5)
+    seen: set[tuple[int, int]] = set()
+    with blocking(broker, group_id=group) as consumer:
+        consumer.assign([TopicPartition(topic, number) for number in range(3)])
+        while len(seen) < 15:
+            for batch in consumer.batches(max_wait_s=WAIT_S):
+                seen.update((record.partition, record.offset) for record in batch)
+                break
+            consumer.commit()
+            committed = consumer.committed(list(consumer.assignment()))
+            assert sum(each.offset for each in committed.values() if each is not None) == len(seen)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -402,3 +403,51 @@ def test_closing_ends_the_fetch_sessions(broker: Broker, consumer_of: Make, topi
         assert len(broker.running.fetch_sessions) == before
 
     asyncio.run(scenario())
+
+
+async def _of_columns(consumer: Consumer[Any, Any]) -> list[int]:
+    found: list[int] = (await consumer.poll_arrow(WAIT_S, 3)).column("offset").to_pylist()
+    return found
+
+
+async def _of_poll(consumer: Consumer[Any, Any]) -> list[int]:
+    return [record.offset for records in (await consumer.poll(WAIT_S, 3)).values() for record in records]
+
+
+async def _of_take(consumer: Consumer[Any, Any]) -> list[int]:
+    return [record.offset for record in await consumer.take(WAIT_S, 3)]
+
+
+async def _of_iteration(consumer: Consumer[Any, Any]) -> list[int]:
+    async for record in consumer:
+        return [record.offset]
+    return []
+
+
+async def _of_batches(consumer: Consumer[Any, Any]) -> list[int]:
+    async for found in consumer.batches(3):
+        return [record.offset for record in found]
+    return []
+
+
+@pytest.mark.parametrize("reads", [_of_poll, _of_take, _of_columns, _of_iteration, _of_batches])
+def test_a_read_that_is_cancelled_at_any_moment_loses_nothing(
+    consumer_of: Make, topic_of: Topic, group: str, reads: Callable[[Consumer[Any, Any]], Awaitable[list[int]]]
+) -> None:
+    async def main() -> None:
+        topic = topic_of(200)
+        cancelled, seen = 0, list[int]()
+        async with consumer_of(topic, group_id=group, enable_auto_commit=False) as consumer:
+            for turns in range(200):
+                reading = asyncio.ensure_future(reads(consumer))
+                for _ in range(turns % 40):
+                    await asyncio.sleep(0)
+                cancelled += reading.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    seen += await reading
+            while len(seen) < 200:
+                seen += await reads(consumer)
+        assert seen == list(range(200))
+        assert cancelled
+
+    asyncio.run(main())

@@ -11,11 +11,14 @@ back (listeners, callbacks of commits) is called in the thread that waits: there
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
+import itertools
 import random
 import re
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
 from types import TracebackType
@@ -24,8 +27,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 from ottla.client.blocking import Front, LoopThread, on_loop, waiting
 from ottla.client.consumer import consumer as core
 from ottla.client.consumer.commits import CommitCallback, Offsets
-from ottla.client.consumer.consumer import CLOSE_TIMEOUT_S, DEFAULT_POLL_S, LoadsKey, LoadsValue
+from ottla.client.consumer.consumer import CLOSE_TIMEOUT_S, DEFAULT_POLL_S, ArrowTaken, LoadsKey, LoadsValue
+from ottla.client.consumer.fetched import first_offsets
 from ottla.client.consumer.listeners import CallbackListener, RebalanceListener
+from ottla.client.consumer.positions import Position
 from ottla.client.errors import ConcurrentUseError
 from ottla.client.lifetime import Lifetime
 from ottla.client.metrics import MetricName
@@ -36,12 +41,13 @@ from ottla.net.client import Connector
 from ottla.runtime.clock import Clock
 
 if TYPE_CHECKING:
-    pass
+    import pyarrow as pa
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 Result = TypeVar("Result")
 _Core = core.Consumer[Any, Any]
+FirstOffsets = Mapping[TopicPartition, Position]
 What = (
     Mapping[TopicPartition, OffsetAndMetadata | int]
     | ConsumerRecord[Any, Any]
@@ -66,6 +72,13 @@ class Batch(Generic[Key, Value]):
 
     def commit(self) -> None:
         self._consumer.commit(self.records)
+
+
+@dataclass(slots=True)
+class _Handover:
+    """Something that was read and is on its way to the caller: where it begins, until it is there."""
+
+    first: Callable[[], FirstOffsets] | None = None
 
 
 class Consumer(Front[core.Consumer[Any, Any]], Generic[Key, Value]):
@@ -145,9 +158,12 @@ class Consumer(Front[core.Consumer[Any, Any]], Generic[Key, Value]):
         self.settings = self._core.settings
         self._lifetime = Lifetime("consumer")
         self._running: LoopThread | None = None  # since the first call that needs it
+        # An interrupt may end a call between any two statements, so what is left of it must not look like a call.
         self._calls: SimpleQueue[_Call | None] | None = None  # of whoever waits
-        self._use = threading.Lock()
-        self._user: int | None = None  # the thread that is inside a call
+        self._future: Future[Any] | None = None  # of the same: once it is done, nobody is inside a call
+        self._users: dict[str, int] = {}  # the thread that is inside a call
+        self._turn = asyncio.Lock()  # what an interrupt cancelled may still be ending when the next call comes
+        self._unclaimed: _Handover | None = None
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -195,24 +211,63 @@ class Consumer(Front[core.Consumer[Any, Any]], Generic[Key, Value]):
         except BaseException:
             work.close()
             raise
-        is_outermost = self._calls is None
-        outer, self._calls = self._calls, SimpleQueue()
-        calls = self._calls
+        calls, future = self._calls, self._future
+        is_outermost = future is None or future.done()  # or it is from a listener, in the middle of another call
         try:
-            future = self._thread().submit(work)
-            future.add_done_callback(lambda done: calls.put(None))
-            try:
-                while (call := calls.get()) is not None:
-                    call.run()
-            except BaseException:
-                future.cancel()
-                raise
-            return future.result()
+            return self._run(work, is_outermost)
         finally:
-            self._calls = outer
             if is_outermost:
-                self._user = None
-                self._use.release()
+                self._users.clear()
+            else:
+                self._calls, self._future = calls, future
+
+    def _run(self, work: Coroutine[Any, Any, Result], is_outermost: bool) -> Result:
+        calls: SimpleQueue[_Call | None] = SimpleQueue()
+        thread, self._calls = self._thread(), calls
+        future: Future[Result] | None = None
+        try:
+            future = self._future = thread.submit(self._next(work) if is_outermost else work)
+            future.add_done_callback(lambda done: calls.put(None))
+            while (call := calls.get()) is not None:
+                call.run()
+            return future.result()
+        except BaseException:
+            if future is not None:
+                future.cancel()
+            thread.loop.call_soon_threadsafe(_close_unstarted, work)
+            raise
+
+    async def _next(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Does it after what came before, of which nothing that was read may be lost."""
+        try:
+            await self._turn.acquire()
+        except BaseException:
+            work.close()
+            raise
+        try:
+            left, self._unclaimed = self._unclaimed, None
+            if left is not None and left.first is not None:
+                self._core.put_back(left.first())
+            return await work
+        finally:
+            self._turn.release()
+
+    def _read(
+        self, reading: Callable[[], Coroutine[Any, Any, Result]], first: Callable[[Result], FirstOffsets]
+    ) -> Result:
+        """What was read. An interrupt may come at any moment: until this returns, nothing of it counts as read."""
+        handover = _Handover()
+
+        async def read() -> Result:
+            found = await reading()
+            handover.first = functools.partial(first, found)
+            self._unclaimed = handover
+            return found
+
+        found = self._wait(read())
+        # Nothing is called from here to the caller, so that no interrupt can come in between.
+        handover.first = None
+        return found
 
     def _thread(self) -> LoopThread:
         if self._running is None:
@@ -222,13 +277,10 @@ class Consumer(Front[core.Consumer[Any, Any]], Generic[Key, Value]):
 
     def _enter(self) -> None:
         thread = threading.get_ident()
-        if self._user == thread:
-            return  # from a listener, in the middle of another call
-        if not self._use.acquire(blocking=False):
+        if self._users.setdefault("thread", thread) != thread:
             raise ConcurrentUseError(
                 "the consumer is used by another thread; make one for each, only wakeup() may be called from elsewhere"
             )
-        self._user = thread
 
     def _do(self, work: Callable[[], Result]) -> Result:
         """Does something on the loop that does not wait."""
@@ -297,13 +349,13 @@ class Consumer(Front[core.Consumer[Any, Any]], Generic[Key, Value]):
         self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord[Key, Value]]]:
         """Records by partition, as soon as there are some; none where there are none in this time."""
-        return self._wait(self._core.poll(timeout_s, max_records))
+        return self._read(lambda: self._core.poll(timeout_s, max_records), _first_of_partitions)
 
     def take(
         self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None
     ) -> list[ConsumerRecord[Key, Value]]:
         """The same as `poll`, as one list: those of a partition are in order."""
-        return self._wait(self._core.take(timeout_s, max_records))
+        return self._read(lambda: self._core.take(timeout_s, max_records), first_offsets)
 
     def __iter__(self) -> Iterator[ConsumerRecord[Key, Value]]:
         self.start()
@@ -316,10 +368,19 @@ class Consumer(Front[core.Consumer[Any, Any]], Generic[Key, Value]):
         """Records of one partition at a time, each with `commit()`."""
         self.start()
         while not self._lifetime.is_closed:
-            for partition, records in self.poll(max_wait_s, max_records).items():
-                yield Batch(partition, records, self)
+            if (found := self._read(lambda: self._take_batch(max_wait_s, max_records), _first_of_batch)) is not None:
+                yield found
 
-    poll_arrow = waiting(_Core.poll_arrow)
+    async def _take_batch(self, timeout_s: float, max_records: int | None) -> Batch[Key, Value] | None:
+        records = await self._core.take_of_one(timeout_s, max_records)
+        return Batch(records[0].topic_partition, records, self) if records else None
+
+    def poll_arrow(self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None) -> pa.RecordBatch:
+        """Records as Arrow columns, those of Spark's Kafka source; none becomes a Python object.
+
+        `max_records` is rounded up to whole batches of the log.
+        """
+        return self._read(lambda: self._core.take_arrow(timeout_s, max_records), _first_of_arrow).rows
 
     def process(
         self,
@@ -393,3 +454,21 @@ class _Call:
     def _set_error(self, error: Exception) -> None:
         if not self.result.done():
             self.result.set_exception(error)
+
+
+def _close_unstarted(work: Coroutine[Any, Any, Any]) -> None:
+    """Cancelled before its turn came, it would never be awaited."""
+    if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+        work.close()
+
+
+def _first_of_partitions(found: Mapping[TopicPartition, list[ConsumerRecord[Any, Any]]]) -> FirstOffsets:
+    return first_offsets(itertools.chain.from_iterable(found.values()))
+
+
+def _first_of_batch(found: Batch[Any, Any] | None) -> FirstOffsets:
+    return {} if found is None else first_offsets(found.records[:1])
+
+
+def _first_of_arrow(found: ArrowTaken) -> FirstOffsets:
+    return found.first

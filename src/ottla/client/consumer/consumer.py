@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Self, TypeVar, overload
 
 from ottla.client.arguments import offset_of, partitions_of, time_of, topics_and_settings
 from ottla.client.consumer.assembly import parts_of
@@ -61,6 +61,11 @@ DEFAULT_POLL_S: Final = 1.0
 CLOSE_TIMEOUT_S: Final = 30.0
 
 log = logging.getLogger("ottla.client.consumer")
+
+
+class ArrowTaken(NamedTuple):
+    rows: pa.RecordBatch
+    first: Mapping[TopicPartition, Position]  # from where each partition would have to be read again
 
 
 class Consumer(PartitionOffsets, Generic[Key, Value]):
@@ -366,13 +371,29 @@ class Consumer(PartitionOffsets, Generic[Key, Value]):
             return taken[0].records
         return [record for each in taken for record in each.records]
 
-    async def fill(self, timeout_s: float = DEFAULT_POLL_S) -> Iterator[ConsumerRecord[Key, Value]]:
+    async def fill(
+        self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None
+    ) -> Iterator[ConsumerRecord[Key, Value]]:
         """Records to be given out one by one: they count as read when the iterator has given them out."""
         cursor = self._parts.cursor
         if not cursor.unread_count:
-            limit = self.settings.max_poll_records
+            limit = self.settings.max_poll_records if max_records is None else max_records
             return cursor.fill(await self._poll(timeout_s, lambda: self._take_records(limit)) or [])
         return cursor.iterator
+
+    async def take_of_one(
+        self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None
+    ) -> list[ConsumerRecord[Key, Value]]:
+        """Records of one partition. Those of others that came with them are not read before they are taken, too."""
+        await self.fill(timeout_s, max_records)
+        return self._parts.cursor.take_of_one()
+
+    def put_back(self, first: Mapping[TopicPartition, Position]) -> None:
+        """Records that were taken and never seen are read again, from the first of each partition on."""
+        here = {partition: position for partition, position in first.items() if partition in self._parts.positions}
+        for partition, position in here.items():
+            self._parts.positions.state(partition).seek(position)
+        self._sought(here)
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord[Key, Value]]:
         await self.start()
@@ -388,20 +409,32 @@ class Consumer(PartitionOffsets, Generic[Key, Value]):
         await self.start()
         with suppress(ClosedError):
             while True:
-                for partition, records in (await self.poll(max_wait_s, max_records)).items():
-                    yield Batch(partition, records, self)
+                if records := await self.take_of_one(max_wait_s, max_records):
+                    yield Batch(records[0].topic_partition, records, self)
 
     async def poll_arrow(self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None) -> pa.RecordBatch:
         """Records as Arrow columns, those of Spark's Kafka source; none becomes a Python object.
 
         `max_records` is rounded up to whole batches of the log.
         """
+        return (await self.take_arrow(timeout_s, max_records)).rows
+
+    async def take_arrow(self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None) -> ArrowTaken:
+        """The same, with where it begins."""
         from ottla.client.arrow_rows import ArrowRows  # needs the extra `arrow`
 
         rows = ArrowRows()
-        for batch in await self.take_batches(timeout_s, max_records):
-            rows.add(batch)
-        return rows.finish()
+        first: dict[TopicPartition, Position] = {}
+        batches = await self.take_batches(timeout_s, max_records)
+        for batch in batches:
+            first.setdefault(batch.partition, Position(batch.start_offset))
+        try:
+            for batch in batches:
+                rows.add(batch)
+            return ArrowTaken(rows.finish(), first)
+        except BaseException:
+            self.put_back(first)
+            raise
 
     async def take_batches(
         self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None

@@ -72,6 +72,14 @@ class Cursor:
         self.fill(left[limit:])
         return left[:limit]
 
+    def take_of_one(self) -> Records:
+        """The first of those that are left, as far as they are of one partition."""
+        left = self.unread()
+        if not left:
+            return left
+        place = left[0][:2]
+        return self.take(next((number for number, each in enumerate(left) if each[:2] != place), len(left)))
+
     def put_back(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         """Takes out what is left of these; where each of them has to be read from again."""
         unread = self.unread()

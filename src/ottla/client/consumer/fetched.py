@@ -98,7 +98,7 @@ class Answer:
     def take(self, records_max: int, reader: Reader) -> Taken:
         """The next records, up to a limit; raises what is wrong with a record only when it is the first.
 
-        LookupNeededError, also only for the first: nothing has moved, and the same call goes on after the look-up.
+        Then nothing has moved: the next call raises it again, or goes on after the look-up of a LookupNeededError.
         """
         taken: Records = []
         while len(taken) < records_max and self._has_more:
@@ -109,7 +109,7 @@ class Answer:
                     raise self._bad
                 try:
                     self._decode(reader)
-                except LookupNeededError:
+                except Exception:
                     if taken:
                         break
                     raise
@@ -156,41 +156,47 @@ class Answer:
         return taken, self._position
 
     def _decode(self, reader: Reader) -> None:
-        fetched = self._batches.popleft()
-        self._decoded_of, header = fetched, fetched.header
-        records = records_of(fetched)
+        fetched = self._batches[0]  # until it could be read
+        records: Records = records_of(fetched)
+        rest: FetchedBatch | None = None
         if not reader.is_plain:
-            records = self._deserialized(fetched, records, reader)
+            records, rest = self._deserialized(fetched, records, reader)
+        self._batches.popleft()
+        if self._bad is not None:
+            # Nothing behind it is handed out: whoever wants to go on seeks.
+            self._batches.clear()
+            self.end = None
+        if rest is not None:
+            self._batches.appendleft(rest)
+        self._decoded_of, header = fetched, fetched.header
         self._decoded, self._decoded_at = records, 0
         if not records and self._bad is None and not self._is_rest_waiting():
             self._position = Position(header.end_offset, header.leader_epoch)
 
     def _deserialized(
         self, fetched: FetchedBatch, records: Sequence[ConsumerRecord[Any, Any]], reader: Reader
-    ) -> Records:
+    ) -> tuple[Records, FetchedBatch | None]:
+        """Those that could be read, up to the first bad one; and what has to wait for a look-up."""
         made: Records = []
         for record in records:
             try:
                 made.append(deserialized(record, reader))
             except LookupNeededError:
-                # The rest of the batch waits for the look-up.
-                self._batches.appendleft(fetched._replace(start_offset=record.offset))
-                if not made:
-                    raise
-                break
+                rest = fetched._replace(start_offset=record.offset)
+                if made:
+                    return made, rest
+                self._batches[0] = rest  # those that the policy left out are not asked about again
+                raise
             except RecordDeserializationError as error:
                 policy = reader.on_bad_record
                 if policy == "raise":
-                    # Nothing behind it is handed out: whoever wants to go on seeks.
                     self._bad = error
-                    self._batches.clear()
-                    self.end = None
                     break
                 if callable(policy):
                     replacement = policy(record, error)
                     if replacement is not None:
                         made.append(replacement)
-        return made
+        return made, None
 
 
 def records_of(fetched: FetchedBatch) -> Records:

@@ -121,7 +121,7 @@ class ConsumerFetcher:
             except LookupNeededError as needed:
                 self._begin_look_up(needed)
                 continue
-            except OttlaError:
+            except Exception:  # also what users' deserializers and policies raise
                 if found:
                     break  # what went well before is handed out first; the next call raises it
                 raise

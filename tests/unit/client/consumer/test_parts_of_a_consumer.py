@@ -24,7 +24,7 @@ from ottla.client.consumer.processing import Prefix, lane_of
 from ottla.client.consumer.subscription import BrokerPattern, Pattern, Subscription, checked_topics
 from ottla.client.errors import UsageError
 from ottla.client.values import ConsumerRecord, OffsetAndMetadata
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, RecordsError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.fetch import AbortedTransaction, PartitionData
 from ottla.protocol.messages.group_offsets import (
@@ -32,8 +32,9 @@ from ottla.protocol.messages.group_offsets import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from ottla.records import batch
+from ottla.records import batch, codec
 from ottla.records.control import EndTransactionMarker, build_marker
+from ottla.records.layout import Compression
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -234,6 +235,43 @@ def test_a_callable_may_replace_what_cannot_be_read() -> None:
     reader = Reader(value=load, on_bad_record=lambda bad, error: bad._replace(value=str(error)))
     values = [each.value for each in answer(batch_at(0, 3), 0).take(10, reader).records]
     assert values == [0, "the value of the record at offset 1 of t-0 cannot be read: one", 2]
+
+
+def test_what_cannot_be_decoded_is_an_error_at_every_call_and_what_came_before_is_given_out_first() -> None:
+    damaged = bytearray(batch_at(5, 5, compression=Compression.GZIP))
+    damaged[-8:] = bytes(8)  # the checksum is of these bytes, by a producer that compresses badly
+    damaged[17:21] = codec.crc32c(memoryview(damaged)[21:]).to_bytes(4, "big")
+    found = answer(batch_at(0, 5) + bytes(damaged) + batch_at(10, 5), start=0)
+    assert [each.offset for each in found.take(100, Reader()).records] == [0, 1, 2, 3, 4]
+    for _ in range(2):
+        with pytest.raises(RecordsError):
+            found.take(100, Reader())
+    assert found.position == Position(5, 4)
+
+
+def test_a_callable_that_fails_leaves_the_record_where_it_is() -> None:
+    def load(data: bytes, context: object) -> int:
+        return int(data) // (int(data) - 1)
+
+    def give_up(bad: object, error: object) -> None:
+        raise LookupError("no such replacement")
+
+    found = answer(batch_at(0, 1) + batch_at(1, 2), 0)
+    reader = Reader(value=load, on_bad_record=give_up)
+    assert len(found.take(10, reader).records) == 1
+    for _ in range(2):
+        with pytest.raises(LookupError):
+            found.take(10, reader)
+    assert found.position.offset == 1
+
+
+def test_a_cursor_gives_out_one_partition_at_a_time() -> None:
+    cursor = Cursor()
+    assert cursor.take_of_one() == []
+    cursor.fill([record(1), record(2), record(7, partition=1)])
+    assert [each.offset for each in cursor.take_of_one()] == [1, 2]
+    assert cursor.unread_positions([P0, P1]) == {P1: Position(7, 4)}
+    assert [each.offset for each in cursor.take_of_one()] == [7]
 
 
 # -- processing --------------------------------------------------------------------------------------------------------
