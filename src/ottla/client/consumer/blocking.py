@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
 from ottla.client.blocking import Front, LoopThread, on_loop, waiting
 from ottla.client.consumer import consumer as core
+from ottla.client.consumer.columns import ArrowTaken
 from ottla.client.consumer.commits import CommitCallback, Offsets
-from ottla.client.consumer.consumer import CLOSE_TIMEOUT_S, DEFAULT_POLL_S, ArrowTaken, LoadsKey, LoadsValue
+from ottla.client.consumer.consumer import CLOSE_TIMEOUT_S, DEFAULT_POLL_S, LoadsKey, LoadsValue
 from ottla.client.consumer.fetched import first_offsets
 from ottla.client.consumer.listeners import CallbackListener, RebalanceListener
 from ottla.client.consumer.positions import Position

@@ -18,11 +18,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, overload
 
 from ottla.client.arguments import offset_of, partitions_of, time_of, topics_and_settings
 from ottla.client.consumer.assembly import parts_of
 from ottla.client.consumer.batches import Batch
+from ottla.client.consumer.columns import ArrowTaken, arrow_of, first_of_batches
 from ottla.client.consumer.commits import CommitCallback, Commits, as_offsets, offsets_meant
 from ottla.client.consumer.cursor import Hold
 from ottla.client.consumer.fetched import Records, Taken, by_partition
@@ -61,11 +62,6 @@ DEFAULT_POLL_S: Final = 1.0
 CLOSE_TIMEOUT_S: Final = 30.0
 
 log = logging.getLogger("ottla.client.consumer")
-
-
-class ArrowTaken(NamedTuple):
-    rows: pa.RecordBatch
-    first: Mapping[TopicPartition, Position]  # from where each partition would have to be read again
 
 
 class Consumer(PartitionOffsets, Generic[Key, Value]):
@@ -421,17 +417,10 @@ class Consumer(PartitionOffsets, Generic[Key, Value]):
 
     async def take_arrow(self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None) -> ArrowTaken:
         """The same, with where it begins."""
-        from ottla.client.arrow_rows import ArrowRows  # needs the extra `arrow`
-
-        rows = ArrowRows()
-        first: dict[TopicPartition, Position] = {}
         batches = await self.take_batches(timeout_s, max_records)
-        for batch in batches:
-            first.setdefault(batch.partition, Position(batch.start_offset))
+        first = first_of_batches(batches)
         try:
-            for batch in batches:
-                rows.add(batch)
-            return ArrowTaken(rows.finish(), first)
+            return ArrowTaken(arrow_of(batches), first)
         except BaseException:
             self.put_back(first)
             raise
