@@ -34,6 +34,7 @@ USED_ELSEWHERE = {
     "eof_received": "asyncio calls it",
     "get_buffer": "asyncio calls it",
     "pause_writing": "asyncio calls it",
+    "poll_arrow": "what users' programs call",
     "redirect_request": "urllib calls it",
     "resume_writing": "asyncio calls it",
     "waiter_count": "simulations, which check that nothing waits for ever",
