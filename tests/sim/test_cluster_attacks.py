@@ -295,3 +295,26 @@ def test_a_move_cannot_be_turned_away_from_the_only_replica_that_has_everything(
         assert cluster.states()[NAME].leader == 1
 
     play(scenario, settings={"min.insync.replicas": "1"})
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_broker_that_missed_the_deletion_of_a_topic_does_not_go_on_showing_it(is_held: bool) -> None:
+    """Its session ended meanwhile, and what the controller had to say to it was dropped with its registration."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create(cluster, {0: [2, 3 if is_held else 1]})
+        await until(lambda: NAME.topic in cluster.brokers[3].broker.image.topics)
+        cluster.ensemble.cut(cluster.brokers[3].name)
+        await until(lambda: 3 not in cluster.brokers[1].broker.image.brokers)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=NAME.topic, topic_id=ZERO_UUID)], timeout_ms=1)
+        await cluster.asked(1, request, DELETE, timeout_s=60)
+        await until(lambda: NAME.topic not in cluster.brokers[1].broker.image.topics)
+        if not is_held:  # else it is forgotten when broker 3 is back
+            await until(lambda: cluster.ensemble.tree.entry(nodes.deletion_path(NAME.topic)) is None)
+        assert NAME.topic in cluster.brokers[3].broker.image.topics
+        cluster.ensemble.heal(cluster.brokers[3].name)
+        await until(lambda: NAME.topic not in cluster.brokers[3].broker.image.topics)
+        await until(lambda: cluster.ensemble.tree.entry(nodes.deletion_path(NAME.topic)) is None)
+        assert not list(cluster.brokers[3].broker.logs)
+
+    play(scenario)

@@ -6,7 +6,8 @@ Sessions end, connections break, brokers go and come, topics are made, moved and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -41,9 +42,7 @@ from ottla.store.api import (
     Delete,
     NodeExists,
     NoNode,
-    Operation,
     Put,
-    Result,
     SessionState,
     StoreError,
     StoreUnavailable,
@@ -56,6 +55,8 @@ from ottla.testing.world import World
 LISTENER = "PLAINTEXT"
 NODE_IDS = (1, 2, 3, 4)
 RESEND_S = 0.1
+STRAYS_AFTER_S = 5.0
+LATEST = 1 << 31  # later than any leader epoch
 
 
 class Settings:
@@ -88,7 +89,9 @@ class FakeBroker:
     store: SimulatedStore | None = None
     controller_epoch: int = -1
     held: dict[TopicPartition, ToldPartition] = field(default_factory=dict)
+    claimed: set[TopicPartition] = field(default_factory=set)  # what it was told of since its start
     seen: dict[TopicPartition, int] = field(default_factory=dict)  # leader epochs in the metadata
+    removed: dict[TopicPartition, int] = field(default_factory=dict)  # those of partitions that are on others
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
     controller: Controller | None = None
 
@@ -99,6 +102,7 @@ class FakeBroker:
     def start(self) -> None:
         ensemble = self.cluster.ensemble
         self.store = ensemble.connect(f"broker-{self.node_id}")
+        self.claimed.clear()
         self.controller = Controller(
             self.node_id,
             self.store,
@@ -115,8 +119,9 @@ class FakeBroker:
     async def _stay_registered(self, store: SimulatedStore) -> None:
         session_id = -1
         while True:
-            if session_id == store.session.session_id and await self._has_dropped_strays(store):
-                await store.session.changed.wait()
+            if session_id == store.session.session_id:
+                await self._drop_strays(store)
+                await store.session.changed.wait(STRAYS_AFTER_S)
             if store.session.state is SessionState.CONNECTED and store.session.session_id != session_id:
                 broker = BrokerNode(self.node_id, {LISTENER: BrokerEndpoint(f"host-{self.node_id}", 9092)})
                 try:
@@ -135,17 +140,22 @@ class FakeBroker:
             elif store.session.state is not SessionState.CONNECTED:
                 await store.session.changed.wait()
 
-    async def _has_dropped_strays(self, store: SimulatedStore) -> bool:
-        """What was taken from it while nobody could tell it: a broker looks for that once it is registered."""
-        try:
-            for partition in list(self.held):
+    async def _drop_strays(self, store: SimulatedStore) -> None:
+        """What was taken from it while nobody could tell it: a broker looks for that by itself."""
+        with suppress(StoreUnavailable):
+            for partition in [each for each in self.held if self._is_stray(each)]:
                 node = await store.get(nodes.topic_path(partition.topic))
                 assigned = () if node is None else nodes.decode_assignment("", node.data).partitions
-                if partition.partition >= len(assigned) or self.node_id not in assigned[partition.partition].replicas:
+                is_ours = partition.partition < len(assigned) and self.node_id in assigned[partition.partition].replicas
+                if not is_ours and self._is_stray(partition):
                     self.held.pop(partition, None)
-        except StoreUnavailable:
-            return False
-        return True
+
+    def _is_stray(self, partition: TopicPartition) -> bool:
+        """Whether no controller has spoken of it since the start, or the last that one said is that it is elsewhere."""
+        told = self.held.get(partition)
+        return told is not None and (
+            partition not in self.claimed or self.removed.get(partition, -1) >= told.leader_epoch
+        )
 
     async def crash(self) -> None:
         assert self.store is not None
@@ -173,8 +183,10 @@ class FakeBroker:
                         partition = TopicPartition(topic.topic_name, each.partition_index)
                         if each.leader == BEING_DELETED:
                             self.seen.pop(partition, None)
-                        else:
-                            self.seen[partition] = each.leader_epoch
+                            self.removed[partition] = LATEST
+                            continue
+                        self.seen[partition] = each.leader_epoch
+                        self.removed[partition] = -1 if self.node_id in each.replicas else each.leader_epoch
                 return UpdateMetadataResponse()
             case StopReplicaRequest():
                 return StopReplicaResponse(partition_errors=list(self._stopped(request)))
@@ -184,6 +196,7 @@ class FakeBroker:
         for each in topic.partition_states:
             partition = TopicPartition(topic.topic_name, each.partition_index)
             known = self.held.get(partition)
+            self.claimed.add(partition)
             code = ErrorCode.NONE
             if self.node_id not in each.replicas:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -471,30 +484,6 @@ def test_a_cluster_stands_as_it_must_once_faults_end(portion: range) -> None:
 # -- a controller that fails between any two of its writes -------------------------------------------------------------
 
 
-class InterruptedEnsemble(SimulatedEnsemble):
-    """After so many commits of one session from `arm` on, something happens before the answer arrives."""
-
-    _victim = 0
-    _left = -1
-    _interrupt: Callable[[], object]
-
-    def arm(self, session_id: int, commits: int, interrupt: Callable[[], object]) -> None:
-        self._victim, self._left, self._interrupt = session_id, commits, interrupt
-
-    def disarm(self) -> bool:
-        """Whether it happened."""
-        left, self._left = self._left, 0
-        return left == 0
-
-    def commit(self, session_id: int, operations: tuple[Operation, ...]) -> list[Result]:
-        results = super().commit(session_id, operations)
-        if session_id == self._victim and self._left > 0:
-            self._left -= 1
-            if self._left == 0:
-                self._interrupt()
-        return results
-
-
 TOPIC = "t"
 FIRST = ((1, 2, 3), (2, 3, 4), (3, 4, 1))
 
@@ -544,7 +533,6 @@ FAULTS = ("dies", "loses its session", "loses its connection", "is not the contr
 async def interrupted(cluster: Cluster, operation: Any, commits: int, fault: str) -> bool:
     """Whether the controller got as far as that many commits."""
     ensemble = cluster.ensemble
-    assert isinstance(ensemble, InterruptedEnsemble)
     admin = ensemble.connect("admin")
     await ensure_path(admin, *nodes.ROOTS, nodes.ISR_CHANGES, nodes.LOG_DIR_EVENTS)
     for broker in cluster.brokers.values():
@@ -572,10 +560,10 @@ async def interrupted(cluster: Cluster, operation: Any, commits: int, fault: str
             case _:
                 ensemble.commit(0, (Delete(nodes.CONTROLLER),))
 
-    ensemble.arm(session_id, commits, lambda: loop.call_soon(interrupt))
+    ensemble.interrupt_after(session_id, commits, interrupt)
     await operation(cluster, admin)
     await asyncio.sleep(5)
-    was_interrupted = ensemble.disarm()
+    was_interrupted = ensemble.was_interrupted()
     await settle(cluster)
     check(cluster)
     found = {index: {*state.replicas} for (_, index), state in cluster.states().items()}
@@ -594,12 +582,7 @@ def test_an_operation_is_finished_wherever_its_controller_was_interrupted(operat
     while was_interrupted:
         commits += 1
         world = World(commits)
-        cluster = Cluster(world)
-        ensemble = cluster.ensemble
-        cluster.ensemble = InterruptedEnsemble(
-            world.loop, world.rng("ensemble"), ensemble.now_ms, ensemble.conditions, world.trace
-        )
         was_interrupted = world.run(
-            interrupted(cluster, operation, commits, fault), seconds=10_000, replay=f"commit {commits}"
+            interrupted(Cluster(world), operation, commits, fault), seconds=10_000, replay=f"commit {commits}"
         )
     assert commits > 1, "the controller wrote nothing"

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 from ottla.broker.broker_connections import BrokerConnections
 from ottla.broker.cluster_features import ClusterFeatures
@@ -27,13 +26,12 @@ from ottla.broker.inter_broker import inter_broker_connector
 from ottla.broker.membership import NOT_REGISTERED, Membership
 from ottla.broker.remote_markers import RemoteMarkers
 from ottla.broker.replication_quotas import ReplicationQuota
-from ottla.cluster import nodes
+from ottla.broker.strays import Assignments
 from ottla.cluster.image import BrokerNode, ClusterImage
 from ottla.config.broker import BrokerConfig
 from ottla.config.dynamic import DynamicConfigs
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode
-from ottla.ids import TopicPartition
 from ottla.net.client import Connector
 from ottla.protocol.messages.replication import ControlledShutdownRequest, ControlledShutdownResponse
 from ottla.runtime.tasks import Tasks
@@ -46,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 MS: Final = 1000
 RETRY_S: Final = 0.2
+STRAYS_AFTER_S: Final = 5.0  # the metadata has changed
 HAND_OVER_S: Final = 5.0  # for the requests by which all learn who leads instead of a broker that stops
 
 
@@ -96,6 +95,7 @@ class ClusterMember:
             broker.quota_store,
             broker.secrets,
         )
+        self._assignments = Assignments(broker.node_id, store)
         self.control = ControlRequests(
             broker,
             broker.node_id,
@@ -106,6 +106,7 @@ class ClusterMember:
             self._fetchers,
             self.config_changes,
             listener,
+            self._assignments,
         )
         self.controller = Controller(
             broker.node_id,
@@ -219,33 +220,31 @@ class ClusterMember:
         self.others.close()
 
     async def _drop_strays(self) -> None:
-        """What the store does not assign to this broker, now that it is registered, nobody will ask for."""
+        """What the store does not assign to this broker, now that it is registered, nobody will ask for.
+
+        Nor for what goes later without anybody's word; whoever has one to say gets the time.
+        """
+        await self._when_the_store_answers(self.control.drop_unclaimed)
+        while True:
+            seen = self._image_changed.count
+            await self._when_the_store_answers(self.control.drop_strays)
+            if self._image_changed.count == seen:
+                await self._image_changed.wait()
+            await asyncio.sleep(STRAYS_AFTER_S)
+
+    async def _when_the_store_answers(self, drop: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
-                await self.control.drop_strays(self._is_assigned)
+                await drop()
                 return
             except StoreError as error:
                 logger.info("stray replicas cannot be looked for now: %s", error)
                 await self._store.session.changed.wait(RETRY_S)
 
-    async def _is_assigned(self, name: TopicPartition, topic_id: UUID | None) -> bool:
-        path = nodes.topic_path(name.topic)
-        node = await self._store.get(path)
-        if node is None:
-            return False
-        try:
-            assignment = nodes.decode_assignment(path, node.data)
-        except nodes.MetadataError as error:
-            logger.error("%s; %s stays", error, name)
-            return True
-        if name.partition >= len(assignment.partitions) or topic_id not in (None, assignment.topic_id):
-            return False
-        return self._node_id in assignment.partitions[name.partition].replicas
-
     async def is_topic_gone(self, name: str) -> bool:
         """Whether a topic that is not in this broker's image does not exist: only the store knows that."""
         try:
-            return await self._store.get(nodes.topic_path(name)) is None
+            return await self._assignments.is_gone(name)
         except StoreError as error:
             logger.info("whether topic %s is there is not known for now: %s", name, error)
             return False

@@ -18,6 +18,7 @@ from ottla.broker.membership import NOT_REGISTERED
 from ottla.broker.partition import Partition
 from ottla.broker.replicas import Replicas
 from ottla.broker.role_changes import RoleChanges
+from ottla.broker.strays import Assignments, Strays
 from ottla.cluster.image import ClusterImage, PartitionState
 from ottla.cluster.metadata_update import new_topics, updated
 from ottla.errors import ErrorCode, StorageError
@@ -39,10 +40,12 @@ from ottla.protocol.messages.replication import (
 from ottla.runtime.listed import Listed
 from ottla.runtime.offload import Offload
 from ottla.runtime.turns import Turns
+from ottla.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
 ANY_BROKER_EPOCH: Final = -1
+ANY_LEADER_EPOCH: Final = -1
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 5  # of LeaderAndIsr
 
 
@@ -83,6 +86,7 @@ class ControlRequests:
         fetchers: Fetchers,
         configs: ConfigChanges,
         listener_name: str,
+        assignments: Assignments,
     ) -> None:
         self._broker = broker
         self._node_id = node_id
@@ -93,6 +97,8 @@ class ControlRequests:
         self._fetchers = fetchers
         self._configs = configs
         self._listener_name = listener_name
+        self._assignments = assignments
+        self._strays = Strays(node_id)
         self._one_at_a_time = asyncio.Lock()
         self.controller_epoch = 0
         self.epoch_of_roles = NOT_REGISTERED  # the registration for which the controller has sent roles last
@@ -235,13 +241,18 @@ class ControlRequests:
                 return UpdateMetadataResponse(error_code=refusal)
             before = self._broker.image
             image = updated(before, request)
-            await self._configs.learn_topics({topic.name: topic.topic_id for topic in new_topics(before, image)})
-            gone = [topic.name for topic in image.changes_since(before).removed if topic.name not in image.topics]
-            self._broker.update_image(image)
-            await self._configs.forget_topics(gone)
-            if image.brokers != before.brokers:
-                self._follow_addresses()
+            self._strays.told_by((request.controller_epoch, await self._broker_epoch()), before)
+            await self._take_image(before, image)
             return UpdateMetadataResponse()
+
+    async def _take_image(self, before: ClusterImage, image: ClusterImage) -> None:
+        await self._configs.learn_topics({topic.name: topic.topic_id for topic in new_topics(before, image)})
+        gone = [topic.name for topic in image.changes_since(before).removed if topic.name not in image.topics]
+        self._strays.image_changed(before, image)
+        self._broker.update_image(image)
+        await self._configs.forget_topics(gone)
+        if image.brokers != before.brokers:
+            self._follow_addresses()
 
     def _follow_addresses(self) -> None:
         """Leaders may be known now that were not, or be somewhere else."""
@@ -275,19 +286,6 @@ class ControlRequests:
                 ]
             )
 
-    async def drop_strays(self, is_assigned: Callable[[TopicPartition, UUID | None], Awaitable[bool]]) -> None:
-        """Deletes logs that were assigned to others while nobody could tell us. `is_assigned`: whether one is ours.
-
-        No controller's request comes in between: what is found not to be ours is not made so meanwhile.
-        """
-        async with self._one_at_a_time:
-            replicas = self._replicas
-            for log in replicas.unclaimed():
-                if not await is_assigned(log.name, replicas.owner_of(log.name)):
-                    logger.warning("%s is no longer assigned to this broker and is deleted", log.directory)
-                    replicas.drop(log.name)
-            await replicas.finish(self._offload)
-
     def _stop(self, stopped: StoppedReplica) -> ErrorCode:
         name, replicas = stopped.partition, self._replicas
         if replicas.is_offline(name):
@@ -302,6 +300,46 @@ class ControlRequests:
         if stopped.deletes:
             replicas.drop(name)
         return ErrorCode.NONE
+
+    # -- what nobody tells us ------------------------------------------------------------------------------------------
+
+    async def drop_unclaimed(self) -> None:
+        """Deletes logs that were assigned to others while this broker did not run.
+
+        No controller's request comes in between: what is found not to be ours is not made so meanwhile.
+        """
+        async with self._one_at_a_time:
+            for log in self._replicas.unclaimed():
+                if not await self._assignments.is_ours(log.name, self._replicas.owner_of(log.name)):
+                    self._drop_stray(log)
+            await self._replicas.finish(self._offload)
+
+    async def drop_strays(self) -> None:
+        """Forgets topics and deletes replicas that went while nobody could say so to this broker."""
+        gone = await self._strays.gone_topics(self._assignments)
+        if gone:
+            async with self._one_at_a_time:
+                gone = self._strays.unconfirmed(gone)
+                logger.warning("%d topics were deleted while nobody could say so to us: %s", len(gone), Listed(gone))
+                await self._take_image(self._broker.image, self._broker.image.with_topics((), gone))
+        found = [each async for each in self._turns.over(list(self._replicas)) if self._is_stray(each)]
+        strays = [each for each in found if not await self._assignments.is_ours(each.name, each.topic_id)]
+        if strays:
+            async with self._one_at_a_time:
+                for partition in strays:
+                    if self._is_stray(partition):
+                        self._drop_stray(partition.log)
+                await self._replicas.finish(self._offload)
+        self._strays.forget_deleted((each.name.topic, each.topic_id) for each in self._replicas)
+
+    def _is_stray(self, partition: Partition) -> bool:
+        name, topic_id, leader_epoch = partition.name, partition.topic_id, partition.leader_epoch
+        is_here = self._replicas.get(name) is partition
+        return is_here and self._strays.is_stray(name, topic_id, leader_epoch, self._broker.image)
+
+    def _drop_stray(self, log: Log) -> None:
+        logger.warning("%s is no longer assigned to this broker and is deleted", log.directory)
+        self._stop(StoppedReplica(log.name, ANY_LEADER_EPOCH, deletes=True))
 
 
 def _state(sent: LeaderAndIsrPartitionState) -> PartitionState:
@@ -337,7 +375,7 @@ def _stopped_of(request: StopReplicaRequest) -> Iterator[StoppedReplica]:
             yield StoppedReplica(partition, state.leader_epoch, state.delete_partition)
     for old_topic in request.topics:
         for index in old_topic.partition_indexes:
-            yield StoppedReplica(TopicPartition(old_topic.name, index), ANY_BROKER_EPOCH, request.delete_partitions)
+            yield StoppedReplica(TopicPartition(old_topic.name, index), ANY_LEADER_EPOCH, request.delete_partitions)
     for each in request.ungrouped_partitions:
         partition = TopicPartition(each.topic_name, each.partition_index)
-        yield StoppedReplica(partition, ANY_BROKER_EPOCH, request.delete_partitions)
+        yield StoppedReplica(partition, ANY_LEADER_EPOCH, request.delete_partitions)

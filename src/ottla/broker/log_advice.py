@@ -46,7 +46,6 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "cannot be read: restart that broker, and see that nothing else writes there.",
     },
     "ottla.broker.cluster_member": {
-        "…; … stays": "Somebody wrote what is not Kafka's JSON: repair the node, or write it again.",
         "the controller does not answer; this broker keeps its leaderships until it has stopped": "Leaders change only "
         "once this broker is gone: clients wait for seconds. See that a broker is the controller before the next stop.",
         "… partitions are still led here: …": "No other in-sync replica can lead them. See which brokers are down or "
@@ -76,7 +75,8 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "…: its leader, broker …, is not known yet": "Nothing if replication begins within seconds. Otherwise that "
         "broker is down, or has no listener between brokers.",
         "… is no longer assigned to this broker and is deleted": "Nothing: the partition was moved, or its topic "
-        "deleted, while this broker was down.",
+        "deleted, while this broker was down or cut off.",
+        "… topics were deleted while nobody could say so to us: …": "Nothing: this broker no longer shows them.",
     },
     "ottla.broker.controller": {
         "…; its settings have no effect until it is written again": "Set one of them again, by `ottla configs`: that "
@@ -158,6 +158,9 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
     "ottla.broker.stored_secrets": {
         "… of broker … …; it has no effect": "Set `password.encoder.secret` (or, after a change of it, "
         "`password.encoder.old.secret`) to the one with which it was stored, or store the password again.",
+    },
+    "ottla.broker.strays": {
+        "…; … stays": "Somebody wrote what is not Kafka's JSON: repair the node, or write it again.",
     },
     "ottla.broker.token_store": {
         "…; nobody can log in by this token": "The stored token is damaged, or was made with another "

@@ -366,7 +366,8 @@ class _Active:
         await elections.repair(term, partitions)
         term.send()
         await self._deletions.follow_marks()
-        await self._resume_moves()
+        for partition in self._moving():
+            await moves.resume(term, partition)
         await self._follow_legacy_requests()
         self._timer = self._loop.call_later(FIRST_REBALANCE_S, self._rebalance_due)
 
@@ -435,12 +436,14 @@ class _Active:
     async def _after_changes(self) -> None:
         """What had to wait may be possible now."""
         await self._deletions.resume()
-        await self._resume_moves()
+        await self._complete_moves()
 
-    async def _resume_moves(self) -> None:
-        moving = [partition for partition, state in self._term.context.partitions() if is_moving(state)]
-        for partition in moving:
+    async def _complete_moves(self) -> None:
+        for partition in self._moving():
             await moves.complete_if_caught_up(self._term, partition)
+
+    def _moving(self) -> list[TopicPartition]:
+        return [partition for partition, state in self._term.context.partitions() if is_moving(state)]
 
     async def _follow_isr_changes(self) -> None:
         """Leaders of old releases write states themselves and leave a note."""
@@ -456,7 +459,7 @@ class _Active:
         term.batch.update_metadata(term.context.brokers, known)
         term.send()
         await term.write_many({name: Delete(path) for name, path in paths.items()})
-        await self._resume_moves()
+        await self._complete_moves()
 
     async def _follow_legacy_requests(self) -> None:
         """What operators of old ask for by writing a node."""

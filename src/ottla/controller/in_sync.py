@@ -33,9 +33,8 @@ async def alter(
         if state is None or partition.topic in context.deleting:
             outcomes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             continue
-        decided = decide(
-            state, request, eligible=[node for node in context.brokers if node not in context.shutting_down]
-        )
+        eligible = [node for node in state.replicas if node in context.brokers and node not in context.shutting_down]
+        decided = decide(state, request, eligible)
         if isinstance(decided, ErrorCode) or decided is state:
             outcomes[partition] = decided
         else:

@@ -14,7 +14,7 @@ from ottla.cluster import moves, nodes
 from ottla.cluster.controller_context import unwritten
 from ottla.cluster.image import NO_LEADER, PartitionState
 from ottla.cluster.leadership import elect_of_target
-from ottla.controller.elections import change
+from ottla.controller.elections import Rule, change
 from ottla.controller.term import Term
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
@@ -46,13 +46,29 @@ async def begin(term: Term, partition: TopicPartition, replicas: Sequence[int]) 
             leader = next((node for node in known.replicas if node in isr and node in online), NO_LEADER)
         return _next_epoch(known, leader, isr)
 
-    await change(term, [partition], announce)
-    for node in context.state(partition).adding:
-        if node in context.brokers:
-            term.batch.lead_or_follow([node], partition, is_new=True)
+    await _announce(term, partition, announce)
     _drop(term, partition, dropped)
     term.send()
     await complete_if_caught_up(term, partition)
+
+
+async def resume(term: Term, partition: TopicPartition) -> None:
+    """Goes on with a move that an earlier controller began, perhaps without having said so to anybody.
+
+    The leader would not let replicas join of which it does not know, and it learns of them in a new epoch only.
+    """
+    if not await complete_if_caught_up(term, partition):
+        await _announce(term, partition, lambda _, known, online: _next_epoch(known, known.leader, known.isr))
+        term.send()
+
+
+async def _announce(term: Term, partition: TopicPartition, rule: Rule) -> None:
+    """All that are to have the partition learn of each other."""
+    await change(term, [partition], rule)
+    context = term.context
+    for node in context.state(partition).adding:
+        if node in context.brokers:
+            term.batch.lead_or_follow([node], partition, is_new=True)
 
 
 async def complete_if_caught_up(term: Term, partition: TopicPartition) -> bool:

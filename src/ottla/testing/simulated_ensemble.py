@@ -56,6 +56,13 @@ class EnsembleConditions:
     break_chance: float = 0.0  # of a connection, before each answer
 
 
+@dataclass(slots=True)
+class _Interruption:
+    session_id: int
+    commits_left: int
+    happen: Callable[[], object]
+
+
 class SimulatedEnsemble:
     """The servers: the log of all commits, and the sessions."""
 
@@ -77,6 +84,7 @@ class SimulatedEnsemble:
         self._sessions: dict[int, _ServerSession] = {}
         self._next_session_id = 0x1000
         self._cut_off: set[str] = set()
+        self._interruption: _Interruption | None = None
         self.is_down = False
 
     # -- for a scenario ------------------------------------------------------------------------------------------------
@@ -108,6 +116,15 @@ class SimulatedEnsemble:
         """All clients have to connect again; their sessions go on."""
         for session in list(self._sessions.values()):
             session.break_connection()
+
+    def interrupt_after(self, session_id: int, commits: int, interrupt: Callable[[], object]) -> None:
+        """Once a session has made so many commits from here on, something happens before the answer arrives."""
+        self._interruption = _Interruption(session_id, commits, interrupt)
+
+    def was_interrupted(self) -> bool:
+        """Whether that has happened; if not it will not any more."""
+        interruption, self._interruption = self._interruption, None
+        return interruption is not None and interruption.commits_left == 0
 
     def end_session(self, session_id: int) -> None:
         """As if its time were up."""
@@ -144,6 +161,11 @@ class SimulatedEnsemble:
         context = CommitContext(session_id, len(self.commits) + 1, self.now_ms())
         decision = decide(self.tree, operations, context)
         self._log(decision)
+        interruption = self._interruption
+        if interruption is not None and interruption.session_id == session_id and interruption.commits_left:
+            interruption.commits_left -= 1
+            if not interruption.commits_left:
+                self.loop.call_soon(interruption.happen)
         return decision.results
 
     def _log(self, decision: TreeDecision) -> None:
