@@ -29,6 +29,12 @@ CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required"
 CIPHERED_BYTES = 64 * 1024  # received, or encrypted, at once: of every connection in use
 SEND_BYTES_MAX = 1024 * 1024  # encrypted before others get their turn
 JOINED_BYTES_MAX = 64 * 1024  # of small parts that are encrypted together
+RECORD_BYTES_MAX = 17 * 1024  # about: encrypted
+# Received without a byte of data in it: changes of keys cost us more than the peer, and no client has use for so many.
+EMPTY_BYTES_MAX = 64 * 1024
+HANDSHAKE_BYTES_MAX = 256 * 1024  # of a peer; OpenSSL takes 100 KiB of certificates
+ANSWERS_BYTES_MAX = 256 * 1024  # encrypted for a peer that does not read, and still sends
+FULL = 16  # one part in so many of what was received has to be data, for more to be received in the same turn
 
 _NO_JKS = (
     "key stores of type JKS are not read: convert it with `keytool -importkeystore -srckeystore old.jks "
@@ -194,7 +200,20 @@ class Tls:
     offered again, and are sent as they were encrypted.
     """
 
-    __slots__ = ("_incoming", "_is_drained", "_is_open", "_offered", "_outgoing", "_socket", "_tls", "_unsent")
+    __slots__ = (
+        "_empty_bytes",
+        "_handshake_bytes",
+        "_incoming",
+        "_is_drained",
+        "_is_open",
+        "_offered",
+        "_outgoing",
+        "_receive_bytes_max",
+        "_received_bytes",
+        "_socket",
+        "_tls",
+        "_unsent",
+    )
 
     can_sendfile = False
     can_shortcut = False
@@ -206,6 +225,10 @@ class Tls:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._is_open = False
         self._is_drained = True  # nothing whole is left of what was received
+        self._receive_bytes_max = CIPHERED_BYTES
+        self._received_bytes = 0  # the last time
+        self._empty_bytes = 0  # received since there was data in it
+        self._handshake_bytes = 0  # received of it
         self._unsent = memoryview(b"")  # encrypted
         self._offered = 0  # bytes of the caller that are encrypted and not yet sent
 
@@ -229,6 +252,11 @@ class Tls:
                 self._flush()
                 if not self._receive():
                     raise BlockingIOError from error
+                self._handshake_bytes += self._received_bytes
+                if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
+                    raise ConnectionAbortedError(
+                        errno.ECONNABORTED, f"a handshake of more than {HANDSHAKE_BYTES_MAX} bytes"
+                    ) from error
             except ssl.SSLError as error:
                 with suppress(OSError):
                     self._flush()  # what is wrong, for the peer
@@ -244,11 +272,12 @@ class Tls:
     def _receive(self) -> bool:
         """Takes what has arrived; False where nothing has."""
         try:
-            data = self._socket.recv(CIPHERED_BYTES)
+            data = self._socket.recv(self._receive_bytes_max)
         except (BlockingIOError, InterruptedError):
             self._is_drained = True
             return False
         self._is_drained = False
+        self._received_bytes = len(data)
         if data:
             self._incoming.write(data)
         else:
@@ -257,26 +286,48 @@ class Tls:
 
     def recv_into(self, buffer: Buffer) -> int:
         self._shake_hands()
-        count = 0
+        count = received_at = self._received_bytes = 0
+        has_ended = False
         with memoryview(buffer) as whole:
-            while count < len(whole):
+            while count < len(whole) and not has_ended:
                 try:
                     with whole[count:] as rest:
-                        received: Any = self._tls.read(len(rest), rest)  # into a buffer: how many bytes
-                except ssl.SSLWantReadError as error:
-                    if self._receive():
-                        continue
-                    if count == 0:
-                        raise BlockingIOError from error
-                    break
+                        read: Any = self._tls.read(len(rest), rest)  # into a buffer: how many bytes
+                except ssl.SSLWantReadError:
+                    if not self._receive_more(count - received_at):
+                        break
+                    received_at = count
                 except ssl.SSLEOFError:  # without a goodbye
-                    break
-                if received == 0:
-                    break
-                count += received
-        if self._outgoing.pending:  # an answer to a change of keys
-            self._flush()
+                    has_ended = True
+                else:
+                    has_ended = read == 0
+                    count += read
+                    self._empty_bytes = 0
+        self._flush_answers()
+        if count == 0 and not has_ended:
+            raise BlockingIOError
         return count
+
+    def _receive_more(self, data_bytes: int) -> bool:
+        """`data_bytes`: of what was received last, in this turn. Where that was hardly anything, others go first."""
+        if self._received_bytes:
+            is_hardly_data = data_bytes * FULL < self._received_bytes
+            self._receive_bytes_max = RECORD_BYTES_MAX if is_hardly_data else CIPHERED_BYTES
+            if is_hardly_data:
+                return False
+        if not self._receive():
+            return False
+        self._empty_bytes += self._received_bytes
+        if self._empty_bytes > EMPTY_BYTES_MAX:
+            raise ConnectionAbortedError(errno.ECONNABORTED, f"{self._empty_bytes} bytes of TLS without data in them")
+        return True
+
+    def _flush_answers(self) -> None:
+        """What TLS itself has to say: to changes of keys."""
+        if self._outgoing.pending:
+            self._flush()
+            if len(self._unsent) + self._outgoing.pending > ANSWERS_BYTES_MAX:
+                raise ConnectionAbortedError(errno.ECONNABORTED, "changes of keys by a peer that reads no answer")
 
     def send(self, data: Buffer) -> int:
         sent = 0

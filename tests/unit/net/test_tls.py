@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import _ssl
+import ctypes
+import fcntl
 import socket
 import ssl
+import sys
+import termios
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from ottla.local_cluster.certificates import Authority
-from ottla.net.tls import Tls
+from ottla.net.tls import CIPHERED_BYTES, EMPTY_BYTES_MAX, HANDSHAKE_BYTES_MAX, RECORD_BYTES_MAX, Tls
 
 LARGE = bytes(range(256)) * 16_384  # 4 MiB
 
@@ -50,11 +56,131 @@ class Peer:
             return bytes(found)
 
 
+def server_of(authority: Authority) -> ssl.SSLContext:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(authority.create("broker", ("localhost",)).keystore)
+    return server
+
+
+class KeyChanger:
+    """A peer that changes its keys again and again, which `ssl` cannot: OpenSSL itself."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        try:
+            self._ssl = ctypes.CDLL(_ssl.__file__)
+            for name in ("TLS_client_method", "SSL_CTX_new", "SSL_new"):
+                getattr(self._ssl, name).restype = ctypes.c_void_p
+        except (OSError, AttributeError):
+            pytest.skip("the OpenSSL of this Python cannot be called")
+        context = self._ssl.SSL_CTX_new(ctypes.c_void_p(self._ssl.TLS_client_method()))
+        self._one = ctypes.c_void_p(self._ssl.SSL_new(ctypes.c_void_p(context)))
+        self._ssl.SSL_set_fd(self._one, sock.fileno())
+        self._ssl.SSL_set_connect_state(self._one)
+
+    def shake_hands(self) -> bool:
+        return bool(self._ssl.SSL_do_handshake(self._one) == 1)
+
+    def change_keys(self, *, asks_for_ours: bool) -> bool:
+        """False where the socket is full: it will have been one of keys once there is room."""
+        if not self.shake_hands():
+            return False
+        assert self._ssl.SSL_key_update(self._one, int(asks_for_ours)) == 1
+        return self.shake_hands()
+
+    def write(self, data: bytes) -> None:
+        assert self._ssl.SSL_write(self._one, data, len(data)) == len(data)
+
+
+@contextmanager
+def key_changer(directory: Path) -> Iterator[tuple[Tls, KeyChanger]]:
+    # Of TCP: a socket pair keeps hundreds of bytes for each small message.
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        other = socket.create_connection(listening.getsockname())
+        one, _ = listening.accept()
+    one.setblocking(False)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+    with one, other:
+        transport, peer = Tls(one, server_of(Authority(directory))), KeyChanger(other)
+        while not peer.shake_hands() or transport.is_shaking_hands:
+            with pytest.raises(BlockingIOError):
+                transport.recv_into(bytearray(10))
+        yield transport, peer
+
+
+def waiting_bytes(transport: Tls) -> int:
+    """What has arrived, and nobody has received."""
+    found = bytearray(4)
+    fcntl.ioctl(transport.socket, termios.FIONREAD, found)
+    return int.from_bytes(found, sys.byteorder)
+
+
+def test_a_peer_that_changes_its_keys_without_end_costs_a_turn_and_its_connection(tmp_path: Path) -> None:
+    with key_changer(tmp_path) as (transport, peer):
+        while peer.change_keys(asks_for_ours=False):
+            pass
+        received: list[int] = []
+        with pytest.raises(ConnectionAbortedError, match="without data"):  # noqa: PT012 - one of many
+            for _ in range(20):
+                while waiting_bytes(transport) < 2 * CIPHERED_BYTES and peer.change_keys(asks_for_ours=False):
+                    pass
+                before = waiting_bytes(transport)
+                with pytest.raises(BlockingIOError):
+                    transport.recv_into(bytearray(1000))
+                received.append(before - waiting_bytes(transport))
+        assert max(received) <= CIPHERED_BYTES
+        assert sum(received) <= EMPTY_BYTES_MAX
+
+
+def test_a_little_data_among_many_changes_of_keys_is_taken_a_little_at_a_time(tmp_path: Path) -> None:
+    with key_changer(tmp_path) as (transport, peer):
+        taken = 0
+        for number in range(20):
+            for _ in range(1000):
+                assert peer.change_keys(asks_for_ours=False)
+            peer.write(b"x")
+            before = waiting_bytes(transport)
+            with suppress(BlockingIOError):
+                taken += transport.recv_into(bytearray(1000))
+            if number:
+                assert before - waiting_bytes(transport) <= RECORD_BYTES_MAX
+        assert taken >= 10
+
+
+def test_a_peer_that_asks_for_changes_of_keys_and_reads_none_fills_no_memory(tmp_path: Path) -> None:
+    def ask_for_changes(transport: Tls, peer: KeyChanger) -> None:
+        for number in range(500_000):
+            peer.change_keys(asks_for_ours=True)
+            if number % 100 == 0:
+                peer.write(b"x")
+                with suppress(BlockingIOError):
+                    transport.recv_into(bytearray(1000))
+
+    with key_changer(tmp_path) as (transport, peer), pytest.raises(ConnectionAbortedError, match="reads no answer"):
+        ask_for_changes(transport, peer)
+
+
+def test_a_handshake_without_end_is_given_up(tmp_path: Path) -> None:
+    one, other = socket.socketpair()
+    one.setblocking(False)
+    with one, other:
+        transport = Tls(one, server_of(Authority(tmp_path)))
+        # A ClientHello that says to be as long as it may be, in records of one byte.
+        record = b"\x16\x03\x01\x00\x01"
+        hello = [record + bytes([each]) for each in b"\x01\x01\xff\xff"] + [record + b"\0"] * (HANDSHAKE_BYTES_MAX // 5)
+        data = memoryview(b"".join(hello))
+        with pytest.raises(OSError):  # noqa: PT011, PT012 - ours, or the one of an OpenSSL that takes less
+            while data:
+                data = data[other.send(data[:10_000]) :]
+                with pytest.raises(BlockingIOError):
+                    transport.recv_into(bytearray(10))
+
+
 @pytest.fixture
 def both(tmp_path: Path) -> Iterator[tuple[Tls, Peer]]:
     authority = Authority(tmp_path)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(authority.create("broker", ("localhost",)).keystore)
+    server = server_of(authority)
     one, other = socket.socketpair()
     one.setblocking(False)
     with one, other:
