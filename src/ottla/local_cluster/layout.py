@@ -26,6 +26,15 @@ REPLICAS_MAX: Final = 3  # of what is created without saying how many
 SESSION_TIMEOUT_MS: Final = 6000
 # Longer than a session, which is the default: a busy machine takes a while to start a ZooKeeper and brokers at once.
 CONNECTION_TIMEOUT_MS: Final = 60_000
+# What this command gives to each broker itself: one value for all of them would be in each other's way.
+NOT_FOR_ALL: Final = (
+    "broker.id",
+    "listeners",
+    "advertised.listeners",
+    "log.dir",
+    "log.dirs",
+    "zookeeper.connect",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +97,12 @@ def decide_layout(
     for what, count in (("brokers", wanted.brokers), ("zookeepers", wanted.zookeepers)):
         if count is not None and count < (1 if what == "brokers" else 0):
             raise ConfigError(f"--{what} {count}: there must be at least one")
+    for name in NOT_FOR_ALL:
+        if name in wanted.settings:
+            raise ConfigError(
+                f"--set {name}: each broker of this cluster has its own, which --port and --data decide; "
+                "to choose it, write a server.properties and start brokers with `ottla serve`"
+            )
     layout = _new(wanted, free_ports) if existing is None else _changed(existing, wanted, is_running=is_running)
     if wanted.settings:
         # Before they are stored: brokers that do not start with them would not start the next time either.
