@@ -219,6 +219,7 @@ class AclStore:
                 continue
             together.append(change)
             operations += needed
+            size_bytes += sum(len(one.path) for one in needed)
             size_bytes += sum(len(one.data) for one in needed if isinstance(one, (Create, Put)))
             if len(together) == NODES_AT_ONCE or size_bytes >= COMMIT_BYTES_MAX:
                 await self._commit(together, operations)

@@ -45,6 +45,7 @@ logger = logging.getLogger(__name__)
 HANDSHAKE_KEY = 17
 AUTHENTICATE_KEY = 36
 OUT_OF_ORDER_ELEMENTS_MAX = 100  # of a request that is answered though it may not be sent
+REASON_LENGTH_MAX = 500  # of a failure in the log: a name that somebody tries may have half a million characters
 REAUTHENTICATION_PAUSE_MS = 1000  # between two starts of a login on one connection
 USER_PREFIX = "User:"
 
@@ -181,7 +182,7 @@ class SaslAuthenticator:
             step = await progress.login.step(data)
             lifetime_ms = self._complete(connection, session, progress, step) if step.user is not None else 0
         except LoginFailed as failure:
-            logger.info("%s: login by %s failed: %s", connection, mechanism, failure)
+            logger.info("%s: login by %s failed: %s", connection, mechanism, _shortened(failure))
             what = "re-authentication" if progress.is_again else "authentication"
             message = failure.public_reason or (
                 f"Authentication failed during {what} due to invalid credentials with SASL mechanism {mechanism}"
@@ -252,6 +253,11 @@ def _lifetime_ms(reauth_ms: int, ends_ms: int | None, now_ms: int) -> int | None
     if ends_ms is not None:
         limits.append(max(0, ends_ms - now_ms))
     return min(limits, default=None)
+
+
+def _shortened(failure: LoginFailed) -> str:
+    reason = str(failure)
+    return reason if len(reason) <= REASON_LENGTH_MAX else f"{reason[:REASON_LENGTH_MAX]}…"
 
 
 def _encoded(header: RequestHeader, response: Any) -> Reply:

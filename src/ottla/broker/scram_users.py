@@ -13,7 +13,7 @@ from ottla.cluster import nodes
 from ottla.cluster.nodes import MetadataError
 from ottla.runtime.turns import Turns
 from ottla.security.scram import BY_SASL_NAME, ScramCredential, ScramMechanism
-from ottla.store.api import BadVersion, Create, NodeExists, NoNode, Operation, Put, Store
+from ottla.store.api import BadVersion, Create, InvalidPath, NodeExists, NoNode, Operation, Put, Store
 
 KIND = "users"
 CHANGES = f"{nodes.CONFIG_CHANGES}/config_change_"
@@ -86,7 +86,10 @@ class ScramUsers:
 
     async def _config(self, user: str) -> tuple[dict[str, str], int | None]:
         path = nodes.config_path(KIND, user)
-        node = await self._store.get(path)
+        try:
+            node = await self._store.get(path)
+        except InvalidPath:  # whoever logs in chooses the name, and this one can be nobody's
+            node = None
         if node is None:
             return {}, None
         return (nodes.decode_config(path, node.data) if node.data else {}), node.version

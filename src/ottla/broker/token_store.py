@@ -41,6 +41,7 @@ TOKENS: Final = "/delegation_token/tokens"
 CHANGES: Final = "/delegation_token/token_changes"
 VERSION: Final = 3
 CREDENTIALS_MAX: Final = 1000
+ID_LENGTH_MAX: Final = 255  # ours and Kafka's have 22
 CHANGES_AGE_MS_MAX: Final = 15 * 60_000  # of a notification, as in Kafka
 
 
@@ -181,7 +182,9 @@ class TokenStore:
 
 def _path(token_id: str) -> str | None:
     """None for what cannot be the id of a token: whoever logs in chooses it."""
-    is_plain = token_id.isascii() and token_id.replace("-", "").replace("_", "").isalnum()
+    is_plain = (
+        len(token_id) <= ID_LENGTH_MAX and token_id.isascii() and token_id.replace("-", "").replace("_", "").isalnum()
+    )
     return f"{TOKENS}/{token_id}" if is_plain else None
 
 

@@ -23,6 +23,7 @@ ROOT = "/"
 ANY_VERSION = -1
 NODE_BYTES_MAX = 1024 * 1024 - 1024  # what fits into a request to ZooKeeper with its default `jute.maxbuffer`
 COMMIT_BYTES_MAX = 64 * 1024 * 1024  # of all data in a commit
+PATH_LENGTH_MAX = 128 * 1024  # the longest name of the protocol, quoted; one of a megabyte costs the ZooKeeper session
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +219,8 @@ _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 def check_path(path: str) -> None:
     if path == ROOT:
         return
+    if len(path) > PATH_LENGTH_MAX:
+        raise InvalidPath(f"{path[:100]}…", f"has {len(path)} characters, and a path may have {PATH_LENGTH_MAX}")
     before, *names = path.split("/")
     if before or not names or not all(names) or "." in names or ".." in names:
         raise InvalidPath(path, "is not a path: it must start with a slash, and no name may be empty, '.' or '..'")

@@ -10,6 +10,7 @@ from ottla.store.api import (
     ANY_VERSION,
     COMMIT_BYTES_MAX,
     NODE_BYTES_MAX,
+    PATH_LENGTH_MAX,
     BadVersion,
     Check,
     Create,
@@ -116,7 +117,7 @@ def test_what_the_rules_refuse_undoes_the_whole_commit(
     assert run(store.children("/")) == ["a", "mine"]
 
 
-@pytest.mark.parametrize("path", ["", "a", "/a/", "/a//b"])
+@pytest.mark.parametrize("path", ["", "a", "/a/", "/a//b", pytest.param(f"/{'a' * PATH_LENGTH_MAX}", id="long")])
 def test_a_path_that_is_none_is_refused_by_readers_too(store: Store, run: Any, path: str) -> None:
     with pytest.raises(InvalidPath):
         run(store.get(path))
