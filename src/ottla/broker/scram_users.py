@@ -88,7 +88,7 @@ class ScramUsers:
         path = nodes.config_path(KIND, user)
         try:
             node = await self._store.get(path)
-        except InvalidPath:  # whoever logs in chooses the name, and this one can be nobody's
+        except InvalidPath:  # whoever logs in chooses the name: no user can be called so
             node = None
         if node is None:
             return {}, None
