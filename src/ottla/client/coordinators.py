@@ -16,6 +16,7 @@ from ottla.protocol.messages.groups import FindCoordinatorRequest, FindCoordinat
 Answer = TypeVar("Answer")
 
 SINGLE_KEY_VERSION_MAX: Final = 3  # later ones take several names, which does not help here
+KNOWN_MAX: Final = 1000
 
 
 class CoordinatorType(IntEnum):
@@ -37,7 +38,17 @@ async def find_coordinator(cluster: Cluster, kind: CoordinatorType, key: str) ->
     error = error_of(response.error_code, response.error_message, kind.of(key))
     if error is not None:
         raise error
+    known = cluster.coordinators
+    while len(known) >= KNOWN_MAX:
+        del known[next(iter(known))]  # the oldest
+    known[kind, key] = response.node_id
     return response.node_id
+
+
+async def known_coordinator(cluster: Cluster, kind: CoordinatorType, key: str) -> int:
+    """The broker that coordinated a name when it was last asked for; asked for now where that is not known."""
+    known = cluster.coordinators.get((kind, key))
+    return await find_coordinator(cluster, kind, key) if known is None else known
 
 
 async def coordinator_of(cluster: Cluster, kind: CoordinatorType, key: str, deadline: Deadline) -> int:
@@ -58,13 +69,23 @@ async def ask_coordinator(
     version_max: int | None = None,
     deadline: Deadline | None = None,
 ) -> Answer:
-    """Asks the coordinator of a name; `codes` are the error codes of an answer that may ask for patience."""
+    """Asks the coordinator of a name; `codes` are the error codes of an answer that may ask for patience.
+
+    Who that is was perhaps learned long ago: whatever goes wrong has it asked for again.
+    """
     until = deadline or cluster.deadline()
 
     async def coordinator() -> BrokerConnection:
-        return await cluster.connection(await find_coordinator(cluster, kind, key))
+        return await cluster.connection(await known_coordinator(cluster, kind, key))
 
     async def attempt() -> Answer:
+        try:
+            return await ask()
+        except BaseException:
+            cluster.coordinators.pop((kind, key), None)
+            raise
+
+    async def ask() -> Answer:
         connection = await until.within(coordinator(), cluster.where)
         timeout_s = min(until.left_s, cluster.options.connection.request_timeout_s)
         response = await connection.request(request, answer, version_max=version_max, timeout_s=timeout_s)

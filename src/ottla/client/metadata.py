@@ -172,6 +172,8 @@ class Cluster:
         self._nodes: dict[int, Node] = {}
         self._controller_id = -1
         self._topics: dict[str, Topic] = {}
+        # Of groups and transactional ids, by kind and name: for `coordinators` alone.
+        self.coordinators: dict[tuple[int, str], int] = {}
         self._connections: dict[tuple[Address, Lane], BrokerConnection] = {}
         self._log = ConnectionLog()
         self._connecting: dict[tuple[Address, Lane], asyncio.Lock] = {}

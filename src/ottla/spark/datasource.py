@@ -66,13 +66,15 @@ class OttlaDataSource(DataSource):
             return source.RejectedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from ottla.spark import sink
+        from ottla.spark import compat, sink
 
+        compat.freeze_planner()
         return sink.BatchSink(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 (Spark's name)
-        from ottla.spark import sink
+        from ottla.spark import compat, sink
 
+        compat.freeze_planner()
         return sink.StreamSink(dict(self.options), schema, overwrite)
 
     def _source_options(self, *, is_streaming: bool) -> SourceOptions:

@@ -7,6 +7,8 @@ the release to `CHECKED_RELEASES`.
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,6 +62,36 @@ def test_a_reader_hands_its_records_over_once_and_is_what_it_was_before() -> Non
 def test_sparks_daemon_calls_the_worker_that_its_module_holds() -> None:
     assert list(inspect.signature(daemon.worker).parameters) == ["sock", "authenticated"]
     assert "worker(sock, authenticated)" in inspect.getsource(daemon.manager)
+
+
+FREEZES = """
+import gc, runpy, sys
+from pyspark import daemon
+from ottla.spark.datasource import OttlaDataSource
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+def plan():
+    source = OttlaDataSource({"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "orders"})
+    source.streamWriter(StructType([StructField("value", BinaryType())]), False)
+    return gc.get_freeze_count()
+
+assert plan() == 0, "a program of a user"
+sys.modules["__main__"].__spec__ = daemon.__spec__
+first = plan()
+gc.unfreeze()
+assert plan() == 0, "nothing was loaded since"
+sys.modules["one.more"] = gc
+print(first > 0, plan() > 0)
+"""
+
+
+def test_a_worker_that_plans_collects_no_garbage_among_what_it_loaded() -> None:
+    done = subprocess.run([sys.executable, "-c", FREEZES], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == ["True", "True"]
+    (jar,) = (Path(pyspark.__file__).parent / "jars").glob("spark-core_*.jar")
+    with zipfile.ZipFile(jar) as classes:
+        factory = classes.read("org/apache/spark/api/python/PythonWorkerFactory$.class")
+    assert compat.PLANNERS_DAEMON.encode() in factory
 
 
 def test_filters_are_asked_for_in_a_process_of_their_own() -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ottla.client.admin.calls import only
 from ottla.client.admin.partitions import PartitionCalls
-from ottla.client.coordinators import CoordinatorType, ask_coordinator, coordinator_of
+from ottla.client.coordinators import CoordinatorType, ask_coordinator, known_coordinator
 from ottla.client.error_codes import InvalidRequestError
 from ottla.client.retrying import Deadline, error_of, raise_if, retrying
 from ottla.errors import ApiError
@@ -128,7 +128,6 @@ class TransactionCalls(PartitionCalls):
 
     async def _describe_transaction(self, name: str, deadline: Deadline) -> TransactionDescription:
         kind = CoordinatorType.TRANSACTION
-        coordinator = await coordinator_of(self._cluster, kind, name, deadline)
         response = await ask_coordinator(
             self._cluster,
             kind,
@@ -142,7 +141,7 @@ class TransactionCalls(PartitionCalls):
         raise_if(error_of(found.error_code, None, kind.of(name)))
         return TransactionDescription(
             transactional_id=name,
-            coordinator=coordinator,
+            coordinator=await known_coordinator(self._cluster, kind, name),
             state=found.transaction_state,
             producer_id=found.producer_id,
             producer_epoch=found.producer_epoch,

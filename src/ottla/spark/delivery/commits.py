@@ -78,14 +78,28 @@ class Commits:
         return log
 
     async def _carry_out(self, log: DecisionLog, steps: Steps, batch_id: int) -> None:
+        if steps.sweep_prefix is None:
+            await self._decide_and_end(log, steps, batch_id)
+        else:
+            # What was left open is looked for meanwhile: the attempts of the batch have ended, unless they are
+            # outdated. It is aborted last.
+            done, found = await asyncio.gather(
+                self._decide_and_end(log, steps, batch_id), self._open_under(steps.sweep_prefix), return_exceptions=True
+            )
+            if done is not None:
+                raise done
+            if isinstance(found, BaseException):
+                raise found
+            ended = {each.transactional_id for each in (*steps.commits, *steps.aborts)}
+            await self._sweep(found, ended, log.writer)
+        # Kept only now: after an error in any step it is opened again, and reads what was decided.
+        self._logs[log.writer] = log
+
+    async def _decide_and_end(self, log: DecisionLog, steps: Steps, batch_id: int) -> None:
         if steps.decision is not None:
             await log.write(steps.decision, SystemClock().now_ms())
         await self._end_all(steps.commits, batch_id, commits=True)
         await self._end_all(steps.aborts, batch_id, commits=False)
-        if steps.sweep_prefix is not None:
-            await self._sweep(steps.sweep_prefix, log.writer)
-        # Kept only now: after an error in any step it is opened again, and reads what was decided.
-        self._logs[log.writer] = log
 
     async def _end_all(self, transactions: Collection[Prepared], batch_id: int, *, commits: bool) -> None:
         room = asyncio.Semaphore(ENDS_AT_ONCE_MAX)
@@ -114,17 +128,21 @@ class Commits:
             raise LostTransactionError(lost)
         _log.warning("%s", lost)
 
-    async def _sweep(self, prefix: str, writer: Writer) -> None:
-        """Aborts what attempts, executors and drivers that are gone have left open."""
+    async def _open_under(self, prefix: str) -> set[str]:
+        """The transactional ids that begin so and have an open transaction."""
         versions = (await self._cluster.any_connection()).versions.get(LIST_TRANSACTIONS)
         if versions is None:
-            return  # older than KIP-664: what is left waits for its timeout
+            return set()  # older than KIP-664: what is left waits for its timeout
         pattern = f"{re.escape(prefix)}.*" if versions.last >= PATTERN_VERSION else None
+        listed = await ClusterAdmin(self._cluster).list_transactions(states=[ONGOING], pattern=pattern)
+        return {each.transactional_id for each in listed if each.transactional_id.startswith(prefix)}
+
+    async def _sweep(self, found: Collection[str], ended: Collection[str], writer: Writer) -> None:
+        """Aborts what attempts, executors and drivers that are gone have left open."""
+        self._left_open.difference_update(ended)
+        left_open = {each for each in self._left_open if each.startswith(writer.scope_prefix)}
         admin = ClusterAdmin(self._cluster)
-        listed = await admin.list_transactions(states=[ONGOING], pattern=pattern)
-        found = {each.transactional_id for each in listed if each.transactional_id.startswith(prefix)}
-        found |= {each for each in self._left_open if each.startswith(writer.scope_prefix)}
-        for transactional_id in sorted(found):
+        for transactional_id in sorted(left_open.union(found).difference(ended)):
             try:
                 await admin.abort_transaction(transactional_id)
                 self._left_open.discard(transactional_id)
