@@ -57,6 +57,7 @@ class TransactionChecks:
         self.refusals: dict[int, ApiError] = {}
         self.asked: dict[int, TopicPartition] = {}
         self._version = version
+        self._now_ms = now_ms
         self._adds = version >= FIRST_VERSION_2_VERSION
         assert request.transactional_id is not None, "a request with records of a transaction has its id"
         self._transactional_id = request.transactional_id
@@ -67,14 +68,14 @@ class TransactionChecks:
         if not self._adds and not verifies_added:
             return
         (self._producer,) = producers
-        self._collect(replicas, request, now_ms)
+        self._collect(replicas, request)
 
     def _refuse_all(self, request: ProduceRequest, code: ErrorCode, why: str) -> None:
         for topic in request.topic_data:
             for entry in topic.partition_data:
                 self.refusals[id(entry)] = ApiError(code, f"the records of the transaction cannot be accepted: {why}")
 
-    def _collect(self, replicas: Replicas, request: ProduceRequest, now_ms: int) -> None:
+    def _collect(self, replicas: Replicas, request: ProduceRequest) -> None:
         """Notes every batch, and the partitions where its transaction is not open yet."""
         producer = self._producer
         for topic in request.topic_data:
@@ -87,11 +88,8 @@ class TransactionChecks:
                 try:
                     partition = replicas.find_named_or_by_id(topic.name, topic.topic_id, entry.index)
                     partition.check_leader()
-                    states = partition.log.producers
-                    if not states.has_open_transaction(*producer):
-                        verification = states.begin_verification(
-                            *producer, sequence, starts_at_zero=self._adds, now_ms=now_ms
-                        )
+                    if not partition.log.producers.has_open_transaction(*producer):
+                        verification = self._begin(partition, sequence)
                         self.asked[id(entry)] = partition.name
                 except ApiError as error:
                     self.refusals[id(entry)] = error
@@ -100,13 +98,37 @@ class TransactionChecks:
 
     async def ask_coordinator(self, verifier: TransactionVerifier) -> None:
         """Asks about what is not known to be open."""
-        names = list(self.asked.values())
-        verdicts = await verifier.verify(self._transactional_id, self._producer, names, adds=self._adds)
+        keys = {name: key for key, name in self.asked.items()}
+        verdicts = await verifier.verify(
+            self._transactional_id,
+            self._producer,
+            list(keys),
+            adds=self._adds,
+            begin_again=lambda name: self._begin_again(keys[name]),
+        )
         for key, name in self.asked.items():
             verdict = verdicts[name]
             if verdict:
                 code = _code_for_producer(verdict, self._version)
                 self.refusals[key] = ApiError(code, f"its coordinator rejected {name}: {verdict.name}")
+
+    def _begin(self, partition: Partition, sequence: int) -> Verification:
+        return partition.log.producers.begin_verification(
+            *self._producer, sequence, starts_at_zero=self._adds, now_ms=self._now_ms
+        )
+
+    def _begin_again(self, key: int) -> bool:
+        """Begins the verification of a partition again if a marker has come since."""
+        candidate = self.candidates[key]
+        if candidate.partition.log.producers.has_open_transaction(*candidate.producer):
+            return False  # a request beside this one has opened it
+        try:
+            verification = self._begin(candidate.partition, candidate.sequence)
+        except ApiError as error:
+            self.refusals[key] = error
+            return False
+        self.candidates[key] = candidate._replace(verification=verification)
+        return verification is not candidate.verification
 
     def check_verdict(self, entry: PartitionProduceData) -> None:
         """What the coordinator said; ApiError if that was no."""

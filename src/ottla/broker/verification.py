@@ -52,11 +52,26 @@ class TransactionVerifier:
         partitions: Collection[TopicPartition],
         *,
         adds: bool,
+        begin_again: Callable[[TopicPartition], bool],
     ) -> Verdicts:
         """Asks the coordinator, in the codes of the coordinator. `adds`: the partitions take part from here on.
 
-        The end of the transaction before is a matter of moments, so it is asked again.
+        The end of the transaction before is a matter of moments, so it is asked again. Its markers may come only now:
+        `begin_again` begins the verification of a partition again if one has, and says whether; that one is asked about
+        once more. A marker that comes after the partition was added ends this transaction, and no other.
         """
+        verdicts = await self._ask_until_free(transactional_id, producer, partitions, adds)
+        if not adds:
+            return verdicts
+        outdated = [name for name, verdict in verdicts.items() if not verdict and begin_again(name)]
+        if not outdated:
+            return verdicts
+        return {**verdicts, **await self._ask_until_free(transactional_id, producer, outdated, adds)}
+
+    async def _ask_until_free(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition], adds: bool
+    ) -> Verdicts:
+        """Waits for the end of the transaction before, if it does not take too long."""
         verdicts = await self._ask(transactional_id, producer, partitions, adds)
         if adds and _is_busy(verdicts):
             config, time = self._config(), asyncio.get_running_loop().time

@@ -67,13 +67,20 @@ async def _commit(
     try:
         broker.groups.runner_of(request.group_id)
         name = TopicPartition(broker.groups.topic, broker.groups.partition_of(request.group_id))
-        producers = broker.replicas.find(*name).log.producers
         is_verified = adds or broker.config.transaction_partition_verification_enable
-        if is_verified and not producers.has_open_transaction(*producer):
-            verification = producers.begin_verification(
-                *producer, NO_SEQUENCE, starts_at_zero=False, now_ms=broker.clock.now_ms()
+        if is_verified and not broker.replicas.find(*name).log.producers.has_open_transaction(*producer):
+            verification = _begin_verification(broker, name, producer)
+
+            def begin_again(name: TopicPartition) -> bool:
+                nonlocal verification
+                if broker.replicas.find(*name).log.producers.has_open_transaction(*producer):
+                    return False  # a request beside this one has opened it
+                before, verification = verification, _begin_verification(broker, name, producer)
+                return verification is not before
+
+            verdicts = await broker.verifier.verify(
+                request.transactional_id, producer, [name], adds=adds, begin_again=begin_again
             )
-            verdicts = await broker.verifier.verify(request.transactional_id, producer, [name], adds=adds)
             code = code_for_writer(verdicts[name], knows_abortable=context.version >= FIRST_ABORTABLE_VERSION)
             if code:
                 return await broker.turns.finish(_all_refused(request, code))
@@ -86,6 +93,13 @@ async def _commit(
         return await _commit_piece(asked, request, is_checked=False)
     answers = await all_of(_commits(asked, pieces), broker.turns)
     return TxnOffsetCommitResponse(topics=topics_of_pieces(answers))
+
+
+def _begin_verification(broker: Broker, name: TopicPartition, producer: ProducerIdAndEpoch) -> Verification:
+    """The one that is in progress, if no marker has ended it."""
+    producers = broker.replicas.find(*name).log.producers
+    now_ms = broker.clock.now_ms()
+    return producers.begin_verification(*producer, NO_SEQUENCE, starts_at_zero=False, now_ms=now_ms)
 
 
 def _commits(
