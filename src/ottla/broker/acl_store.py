@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ottla.config.broker import BrokerConfig
-from ottla.errors import ApiError
+from ottla.errors import ApiError, ErrorCode
 from ottla.runtime.offload import Offload
 from ottla.runtime.signal import Signal, wait_any
 from ottla.runtime.turns import STEP, Steps, Turns
@@ -42,12 +42,14 @@ from ottla.store.api import (
     BadVersion,
     Create,
     Delete,
+    InvalidPath,
     NodeExists,
     NoNode,
     Operation,
     Put,
     Store,
     StoreUnavailable,
+    check_path,
 )
 from ottla.store.recipes import ensure_path, remove_old_children
 
@@ -178,10 +180,13 @@ class AclStore:
         async for acl in self._turns.over(acls):
             try:
                 acl.check()
+                check_path(node_path(acl.resource, acl.pattern, acl.name))
                 wanted[acl.resource, acl.pattern, acl.name].add(acl)
                 outcomes.append(None)
             except ApiError as error:
                 outcomes.append(error)
+            except InvalidPath as error:  # the others can be
+                outcomes.append(ApiError(ErrorCode.INVALID_REQUEST, f"no ACL can be of that name: {error}"))
         await self._change_all([_Change(*place, add=frozenset(new)) for place, new in wanted.items()])
         await self.read()
         return outcomes

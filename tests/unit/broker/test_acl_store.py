@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from ottla.broker.acl_store import NODES_AT_ONCE
+from ottla.errors import ErrorCode
 from ottla.security.acls import Acl, AclFilter, Operation, Pattern, Permission, Resource, encode_acls, node_path
-from ottla.store.api import Create, Put
+from ottla.store.api import NODE_BYTES_MAX, Create, Put
 from ottla.testing.scene import Scene, perform
 
 SETTINGS = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:ANONYMOUS"}
@@ -40,6 +41,38 @@ def test_many_rules_are_created_and_removed_by_few_commits(monkeypatch: pytest.M
         assert {*removed} == wanted
         assert acls.authorizer.acls == frozenset()
         assert sum(size > 1 for size in commits) == COUNT / NODES_AT_ONCE
+
+    perform(play, SETTINGS)
+
+
+@pytest.mark.parametrize("name", [".", "..", "a\x01b", "\U0001f600"])
+def test_a_name_that_no_node_can_have_is_refused_by_itself(name: str) -> None:
+    async def play(scene: Scene) -> None:
+        acls = scene.broker.dispatcher.acls
+        assert acls is not None
+        first, refused, last = await acls.create([acl("a"), acl(name), acl("b")])
+        assert refused is not None
+        assert refused.code == ErrorCode.INVALID_REQUEST
+        assert (first, last) == (None, None)
+        assert acls.authorizer.acls == {acl("a"), acl("b")}
+
+    perform(play, SETTINGS)
+
+
+def test_long_names_are_changed_by_commits_that_zookeeper_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(scene: Scene) -> None:
+        acls, store = scene.broker.dispatcher.acls, scene.broker.store
+        assert acls is not None
+        sizes = []
+        commit = store.commit
+
+        async def measured(*operations: Any) -> Any:
+            sizes.append(sum(len(each.path) + len(each.data) for each in operations if isinstance(each, Create)))
+            return await commit(*operations)
+
+        monkeypatch.setattr(store, "commit", measured)
+        assert not any(await acls.create([acl(f"{number:03}{'n' * 32_000}") for number in range(100)]))
+        assert max(sizes) < NODE_BYTES_MAX
 
     perform(play, SETTINGS)
 
