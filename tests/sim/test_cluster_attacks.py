@@ -318,3 +318,17 @@ def test_a_broker_that_missed_the_deletion_of_a_topic_does_not_go_on_showing_it(
         assert not list(cluster.brokers[3].broker.logs)
 
     play(scenario)
+
+
+def test_the_last_brokers_of_a_cluster_that_is_stopped_wait_for_nobody() -> None:
+    """Their followers are gone, so nobody will ever lead instead, however often they ask."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create(cluster, {0: [2, 3]})
+        await cluster.stop(2)
+        await until(lambda: cluster.is_current_leader(NAME, 3) and 2 not in cluster.brokers[3].broker.image.brokers)
+        before = cluster.world.loop.time()
+        await cluster.stop(3)
+        assert cluster.world.loop.time() - before < 10
+
+    play(scenario, settings={"controlled.shutdown.retry.backoff.ms": "60000"})

@@ -32,6 +32,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.dynamic import DynamicConfigs
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode
+from ottla.ids import TopicPartition
 from ottla.net.client import Connector
 from ottla.protocol.messages.replication import ControlledShutdownRequest, ControlledShutdownResponse
 from ottla.runtime.tasks import Tasks
@@ -194,7 +195,20 @@ class ClusterMember:
                 len(response.remaining_partitions),
                 ErrorCode(response.error_code).name,
             )
+            if response.error_code == ErrorCode.NONE and not self._has_successors(response):
+                break
         logger.warning("the broker stops before all its leaderships have been handed over")
+
+    def _has_successors(self, response: ControlledShutdownResponse) -> bool:
+        """Whether any partition that is still led here has another replica on a broker that is there.
+
+        Where a whole cluster is stopped, one broker after the other, the last ones have nobody to wait for.
+        """
+        image = self._image()
+        others = image.brokers.keys() - {self._node_id}
+        names = (TopicPartition(each.topic_name, each.partition_index) for each in response.remaining_partitions)
+        states = (image.partition(name) for name in names)
+        return any(state is None or not others.isdisjoint(state.replicas) for state in states)
 
     async def _hand_over(self) -> None:
         """Others lead now. Serves until the controller's requests have arrived here too, and hands over the controller.

@@ -154,7 +154,8 @@ class FetchPlan:
         if wanted is None:  # forgotten while the request waited
             return not self._is_incremental
         is_reported = has_records or has_trouble or not self._is_incremental or reported != wanted.reported
-        wanted.reported = reported
+        # After an error, or a divergence, the reader takes nothing from the answer but that.
+        wanted.reported = NOTHING_REPORTED if has_trouble else reported
         if has_records or not self._is_incremental:
             # Whoever got something goes to the end of the row, so that no partition starves. The first row is that of
             # the first answer.

@@ -158,6 +158,16 @@ def test_a_follower_in_a_new_epoch_is_told_again() -> None:
     assert not reported(4, 5, replica_id=-1)
 
 
+def test_what_stood_beside_an_error_or_a_divergence_is_told_again() -> None:
+    """A follower that truncates takes nothing else from the answer: it would never learn what is committed."""
+    cache = sessions()
+    session = opened(cache, (0,)).session_id
+    key = WantedKey("t", ZERO_UUID, 0)
+    assert more(cache, session, 1).note_reported(key, Reported(5, 0), **TROUBLE)
+    assert more(cache, session, 2).note_reported(key, Reported(5, 0), **QUIET)
+    assert not more(cache, session, 3).note_reported(key, Reported(5, 0), **QUIET)
+
+
 def test_whoever_got_something_goes_to_the_end_of_the_row() -> None:
     cache = sessions()
     plan = opened(cache, (0, 1, 2))
