@@ -12,6 +12,7 @@ import json
 import os
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,6 +32,7 @@ from ottla.security.sasl.oauthbearer import oauthbearer_token, parse_bearer
 from ottla.security.sasl.plain import check_plain, plain_token
 from ottla.security.sasl.scram import ScramClient, ScramServer, parse_client_first
 from ottla.security.scram import DamagedCredentialError, ScramCredential, ScramMechanism, derive
+from ottla.testing.certificate_names import UTF8, certificate_of
 from ottla.testing.token_issuer import TokenIssuer, jwks
 
 CASES = int(os.environ.get("OTTLA_FUZZ_CASES", "1000"))
@@ -249,16 +251,21 @@ def test_subjects_cannot_be_taken_for_others() -> None:
     seen: dict[str, object] = {}
     for _ in range(CASES):
         subject = tuple(
-            (
-                (
-                    random.choice(("commonName", "organizationName")),
-                    "".join(random.choices(letters, k=random.randint(1, 4))),
-                ),
-            )
+            (random.choice((3, 10)), "".join(random.choices(letters, k=random.randint(1, 4))))  # CN, O
             for _ in range(random.randint(1, 2))
         )
-        name = distinguished_name(subject)
+        parts = [(f"2.5.4.{number}", UTF8, text.encode()) for number, text in subject]
+        name = distinguished_name(certificate_of(*([part] for part in parts)))
         assert seen.setdefault(name, subject) == subject, name
+
+
+def test_a_damaged_certificate_has_a_name_or_none() -> None:
+    good = certificate_of(
+        [("2.5.4.3", UTF8, b"alice"), ("1.2.840.113549.1.9.1", 0x16, b"a@b")], [("2.5.4.10", UTF8, b"O")]
+    )
+    for data in inputs(good):
+        with suppress(ValueError):
+            assert isinstance(distinguished_name(data), str)
 
 
 def test_stored_rules_and_credentials_are_read_or_damaged() -> None:

@@ -105,7 +105,10 @@ class CertificateAuthenticator:
         certificate = connection.peer_certificate
         if certificate is None:
             return ANONYMOUS
-        name = distinguished_name(certificate["subject"])
+        try:
+            name = distinguished_name(certificate)
+        except ValueError as error:
+            raise ProtocolError(f"a certificate that names nobody: {error}") from error
         mapped = mapped_name(name, self._rules)
         if mapped is None:
             raise ProtocolError(f"no rule of ssl.principal.mapping.rules is for {name!r}")

@@ -169,8 +169,8 @@ class Connection:
         return self._listener.name
 
     @property
-    def peer_certificate(self) -> Any:
-        """The certificate by which the peer is known, where its transport has one."""
+    def peer_certificate(self) -> bytes | None:
+        """The certificate by which the peer is known, where its transport has one, in DER."""
         return self._transport.peer_certificate
 
     @property

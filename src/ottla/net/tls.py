@@ -378,9 +378,9 @@ class Tls:
         raise AssertionError("the kernel does not encrypt")
 
     @property
-    def peer_certificate(self) -> Any:
-        """The certificate of the peer, which was checked, as `ssl` returns it; None where it has shown none."""
-        return self._tls.getpeercert() or None
+    def peer_certificate(self) -> bytes | None:
+        """The certificate of the peer, which was checked, in DER; None where it has shown none."""
+        return self._tls.getpeercert(binary_form=True) if self._tls.getpeercert() else None
 
     def close(self) -> None:
         if self._is_open:

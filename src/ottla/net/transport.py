@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -44,8 +44,8 @@ class Transport(Protocol):
         ...
 
     @property
-    def peer_certificate(self) -> Any:
-        """What the peer has shown of itself, if anything."""
+    def peer_certificate(self) -> bytes | None:
+        """What the peer has shown of itself, if anything, in DER."""
         ...
 
     @property
