@@ -136,7 +136,9 @@ class ConfigChanges:
         await self._apply(configs, changed)
 
     async def stored(self, resource: ConfigScope) -> dict[str, str]:
-        """What the store has for a resource now."""
+        """What the store has for a resource now: of some types, and of unknown ones, it has nothing."""
+        if resource.type not in ENTITY_KINDS:
+            return {}
         path = nodes.config_path(*config_entity(resource))
         node = await self._store.get(path)
         return {} if node is None else await self.secrets.decrypted(resource, stored_config(path, node.data))

@@ -99,7 +99,7 @@ def broker_path(node_id: int) -> str:
 
 def consumer_offset_path(group: str, topic: str, index: int) -> str:
     """Where the oldest consumers keep an offset; a group that is not a plain word is quoted."""
-    return f"/consumers/{quote(group, safe='')}/offsets/{topic}/{index}"
+    return f"/consumers/{_quoted(group)}/offsets/{topic}/{index}"
 
 
 def config_path(kind: str, name: str) -> str:
@@ -107,7 +107,12 @@ def config_path(kind: str, name: str) -> str:
 
     An empty name is that of the default, and what is called `<default>` is not.
     """
-    return f"{CONFIGS}/{kind}/{quote(name, safe='').replace('~', '%7E') if name else DEFAULT_ENTITY}"
+    return f"{CONFIGS}/{kind}/{_quoted(name).replace('~', '%7E') if name else DEFAULT_ENTITY}"
+
+
+def _quoted(name: str) -> str:
+    """One segment of a path. Kafka leaves dots as they are; a name of one or two of them is nowhere a segment."""
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
 
 
 def config_name(path_segment: str) -> str:

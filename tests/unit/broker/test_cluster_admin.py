@@ -180,6 +180,37 @@ def test_settings_are_changed_by_any_broker_followed_by_all_and_their_notificati
     play(scenario)
 
 
+def test_settings_of_what_has_none_are_refused_as_by_a_single_broker() -> None:
+    """The store is asked first what it has: for some types it has no place, nor Kafka for such topics."""
+    refusals = {
+        (0, "x"): ErrorCode.INVALID_REQUEST,
+        (ConfigResourceType.TOPIC, ".."): ErrorCode.INVALID_TOPIC_EXCEPTION,
+        (ConfigResourceType.TOPIC, "."): ErrorCode.INVALID_TOPIC_EXCEPTION,
+        (ConfigResourceType.BROKER_LOGGER, "1"): ErrorCode.INVALID_REQUEST,
+        (ConfigResourceType.CLIENT_METRICS, "x"): ErrorCode.INVALID_REQUEST,
+        (ConfigResourceType.GROUP, "."): ErrorCode.NONE,
+        (ConfigResourceType.GROUP, ".."): ErrorCode.NONE,
+        (99, "x"): ErrorCode.INVALID_REQUEST,
+    }
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        for (resource_type, name), code in refusals.items():
+            key = "consumer.session.timeout.ms" if resource_type == ConfigResourceType.GROUP else "retention.ms"
+            entry = IncrementalAlterConfigsRequestAlterableConfig(name=key, config_operation=0, value="50000")
+            asked = IncrementalAlterConfigsRequestAlterConfigsResource(
+                resource_type=resource_type, resource_name=name, configs=[entry]
+            )
+            request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
+            (answer,) = (await cluster.asked(1, request, ALTER_CONFIGS)).responses
+            assert answer.error_code == code, (resource_type, name, answer)
+        brokers = [broker.broker for broker in cluster.brokers.values()]
+        for name in (".", ".."):
+            group = ConfigScope(ConfigResourceType.GROUP, name)
+            await until(cluster, lambda: all(broker.configs.overrides_of(group) for broker in brokers))  # noqa: B023
+
+    play(scenario)
+
+
 def test_a_topic_is_deleted_once_all_its_replicas_are_there() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         away = next(node_id for node_id in (1, 2) if node_id != controller(cluster))

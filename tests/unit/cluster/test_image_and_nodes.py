@@ -10,6 +10,7 @@ import pytest
 from ottla.cluster import nodes
 from ottla.cluster.image import BrokerEndpoint, BrokerNode, ClusterImage, PartitionState, TopicState
 from ottla.ids import TopicPartition
+from ottla.store.api import check_path
 
 STATE = PartitionState(replicas=(1, 2), leader=2, leader_epoch=7, isr=(2,), version=4)
 TOPIC = TopicState("t", UUID(int=5), (STATE,))
@@ -69,9 +70,11 @@ def test_a_node_that_does_not_hold_what_it_must_is_named(data: bytes) -> None:
         nodes.decode_deletion("/deletion", b"{}")
 
 
-@pytest.mark.parametrize("name", ["plain", "a/b", "%41", "<default>", "ü", "a b"])
+@pytest.mark.parametrize("name", ["plain", "a/b", "%41", "<default>", "ü", "a b", ".", "..", "...", "a.b", "\0", "%2E"])
 def test_entity_names_are_one_segment_of_a_path(name: str) -> None:
     path = nodes.config_path("users", name)
+    check_path(path)
+    check_path(nodes.consumer_offset_path(name, "t", 0))
     assert path.count("/") == 3
     assert nodes.config_name(path.rpartition("/")[2]) == name
 
