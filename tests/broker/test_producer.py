@@ -233,3 +233,25 @@ def test_columns_that_are_too_large_for_the_topic_are_split(broker, new_topic):
         assert [each.base_offset for each in appended] == sorted(each.base_offset for each in appended)
         assert sum(each.record_count for each in appended) == 100
     assert [value[:3] for _, value, _ in records_of(broker, topic)] == [b"%03d" % number for number in range(100)]
+
+
+def test_a_partitioner_that_fails_fails_its_record_also_where_that_waited_for_its_topic(
+    broker: Broker, topic_name: str
+) -> None:
+    def partitioner(key: bytes | None, partitions: list[int], available: list[int]) -> int:
+        if key == b"bad":
+            raise LookupError("no partition for this key")
+        return 0
+
+    async def main() -> None:
+        async with aio.Producer(bootstrap_servers=broker.bootstrap_servers, partitioner=partitioner) as producer:
+            waiting = [producer.send(topic_name, b"value", key) for key in (b"bad", b"good", b"bad")]
+            for future in waiting[::2]:
+                with pytest.raises(LookupError, match="for this key"):
+                    await future
+            assert (await waiting[1]).offset == 0
+            with pytest.raises(LookupError, match="for this key"):
+                producer.send(topic_name, b"value", b"bad")
+            await producer.flush()
+
+    asyncio.run(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -210,5 +211,39 @@ def test_a_loop_of_reading_and_writing_commits_what_it_has_read(broker, new_topi
         assert sorted(map(int, await committed(broker, target))) == list(range(20))
         for partition in range(2):
             assert await committed_offset(broker, group, TopicPartition(source, partition)) == 10
+
+    asyncio.run(main())
+
+
+def test_a_commit_that_is_cancelled_at_any_moment_ends_before_the_next_transaction_and_before_close(
+    broker, topic_name, version
+):
+    async def transaction(producer, value: bytes, entered: asyncio.Event) -> None:
+        async with producer.transaction() as t:
+            t.send(topic_name, value, partition=0)
+            entered.set()
+
+    async def cancelled_after(turns: int, producer, value: bytes) -> None:
+        entered = asyncio.Event()
+        task = asyncio.ensure_future(transaction(producer, value, entered))
+        await entered.wait()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    async def main():
+        sent = []
+        async with producer_of(broker, f"id-{topic_name}") as producer:
+            for turns in range(0, 20, 4):
+                await cancelled_after(turns, producer, b"cancelled-%02d" % turns)
+                await transaction(producer, b"next-%02d" % turns, asyncio.Event())
+                sent += [b"cancelled-%02d" % turns, b"next-%02d" % turns]
+            await cancelled_after(2, producer, b"last")
+        async with aio.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            states = {each.transactional_id: each.state for each in await admin.list_transactions()}
+        assert "Ongoing" not in states[f"id-{topic_name}"]
+        assert await committed(broker, topic_name) == sorted([*sent, b"last"])
 
     asyncio.run(main())

@@ -102,7 +102,7 @@ class WaitingLines:
                 if isinstance(record, UnpreparedRecord):
                     record = await ready(self._preparation, record, waiting.deadline)
                 future = await self._accept(record, waiting.deadline)
-            except OttlaError as error:
+            except Exception as error:  # also what a partitioner of the user's raises: those behind it go on
                 waiting.delivery.failed(error)
             else:
                 future.take_over(waiting.delivery)

@@ -35,7 +35,10 @@ class OpenTransaction(Generic[Key, Value]):
 
     async def __aenter__(self) -> Self:
         self._producer.start()
-        if self._producer._transacting().state.now is State.UNINITIALIZED:
+        transactions = self._producer._transacting()
+        if await transactions.settle() and transactions.is_open:
+            await self._producer.abort_transaction()  # a commit that was cancelled has failed meanwhile
+        if transactions.state.now is State.UNINITIALIZED:
             await self._producer.init_transactions()
         self._producer.begin_transaction()
         return self

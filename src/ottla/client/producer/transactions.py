@@ -168,7 +168,24 @@ class Transactions(TransactionView):
                 raise TimedOutError(self._max_block_s, self._trouble, what) from self._trouble
         finally:
             if task.done():
-                self._operation = None
+                self._over(task)
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        if self._operation is not None and self._operation[1] is task:
+            self._operation = None
+
+    async def settle(self) -> bool:
+        """Waits for an operation that goes on although its caller was cancelled. Whether there was one that ended."""
+        if self._operation is None:
+            return False
+        name, task = self._operation
+        await asyncio.wait({task}, timeout=self._max_block_s)
+        if not task.done():
+            return False
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("%s() of %s failed after its caller was cancelled: %s", name, self._id, error)
+        self._over(task)
+        return True
 
     # -- the operations ------------------------------------------------------------------------------------------------
 
