@@ -266,9 +266,7 @@ class Producer(Generic[Key, Value]):
 
     async def _abort_open_transaction(self) -> None:
         """What is open when the producer is closed is not committed; the coordinator need not wait for it."""
-        if self._transactions is not None:
-            await self._transactions.settle()  # a commit or abort that was cancelled goes on to its end
-        if self._transactions is not None and self._transactions.is_open:
+        if self._transactions is not None and await self._transactions.is_left_open():
             try:
                 await self._transactions.abort(self._dropped)
             except OttlaError as error:

@@ -137,6 +137,11 @@ class Transactions(TransactionView):
     def is_open(self) -> bool:
         return self.state.now in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
+    async def is_left_open(self) -> bool:
+        """Whether it is to be aborted: a commit or an abort that was cancelled goes on to its end."""
+        await self.settle()
+        return self.is_open
+
     async def close(self) -> None:
         await self._partitions.close()
         if self._operation is not None:
