@@ -16,6 +16,7 @@ import ssl
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.config.tls import TlsConfig
@@ -96,11 +97,13 @@ def _openssl_name(name: str) -> str:
 def _load_key(context: ssl.SSLContext, config: TlsConfig) -> None:
     kind = config.keystore_type
     location = config.keystore_location
+    pem = b""
     try:
         if kind == "PKCS12":
             _require(location is not None, "ssl.keystore.location: a key store of type PKCS12 is a file")
             assert location is not None
-            with _as_file(_pem_of_pkcs12(location, config.keystore_password)) as path:
+            pem = _pem_of_pkcs12(location, config.keystore_password)
+            with _as_file(pem) as path:
                 context.load_cert_chain(path)
         elif kind != "PEM":
             raise ConfigError(f"ssl.keystore.type={kind}: {_NO_JKS}")
@@ -108,17 +111,36 @@ def _load_key(context: ssl.SSLContext, config: TlsConfig) -> None:
             _require(
                 config.keystore_password is None, "ssl.keystore.password: a PEM file has none; see ssl.key.password"
             )
+            pem = b"\n".join(Path(each).read_bytes() for each in (location, config.key_location) if each is not None)
             context.load_cert_chain(location, config.key_location, _password(config.key_password))
         else:
             _require(
                 config.keystore_certificate_chain is not None, "ssl.keystore.key needs ssl.keystore.certificate.chain"
             )
-            text = f"{config.keystore_key}\n{config.keystore_certificate_chain}\n"
-            with _as_file(text.encode()) as path:
+            pem = f"{config.keystore_key}\n{config.keystore_certificate_chain}\n".encode()
+            with _as_file(pem) as path:
                 context.load_cert_chain(path, password=_password(config.key_password))
     except (OSError, ValueError) as error:  # among them ssl.SSLError, which says little and no secret
         where = location or "ssl.keystore.key"
-        raise ConfigError(f"{where}: the key and its certificates cannot be used: {_plain(error)}") from error
+        reason = _what_is_wrong(error, pem, config.key_password) if isinstance(error, ssl.SSLError) else _plain(error)
+        raise ConfigError(f"{where}: the key and its certificates cannot be used: {reason}") from error
+
+
+def _what_is_wrong(error: ssl.SSLError, pem: bytes, password: str | None) -> str:
+    """With a key and its certificates: OpenSSL says 'PEM lib' of nearly everything."""
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return "the private key is not that of the first certificate; a broker's own certificate stands first"
+    if b"PRIVATE KEY-----" not in pem:
+        return "there is no private key; ssl.keystore.location needs a file with the key and its certificates"
+    if b"-----BEGIN CERTIFICATE-----" not in pem:
+        return "there is no certificate beside the key"
+    if b"ENCRYPTED" in pem:
+        return (
+            "the key is encrypted: set ssl.key.password"
+            if password is None
+            else "ssl.key.password does not open the key"
+        )
+    return f"the key or a certificate is damaged ({_plain(error)})"
 
 
 def _load_trusted(context: ssl.SSLContext, config: TlsConfig) -> None:
@@ -137,7 +159,10 @@ def _load_trusted(context: ssl.SSLContext, config: TlsConfig) -> None:
             context.load_verify_locations(location)
     except (OSError, ValueError) as error:
         where = location or "ssl.truststore.certificates"
-        raise ConfigError(f"{where}: the trusted certificates cannot be used: {_plain(error)}") from error
+        reason = _plain(error)
+        if reason == "NO_CERTIFICATE_OR_CRL_FOUND":
+            reason = "there is no certificate in it"
+        raise ConfigError(f"{where}: the trusted certificates cannot be used: {reason}") from error
 
 
 def _pem_of_pkcs12(location: str, password: str | None) -> bytes:
