@@ -255,3 +255,11 @@ def test_a_partitioner_that_fails_fails_its_record_also_where_that_waited_for_it
             await producer.flush()
 
     asyncio.run(main())
+
+
+def test_a_producer_with_tls_says_so_where_the_listener_has_none(broker: Broker, topic_name: str) -> None:
+    settings = {"bootstrap_servers": broker.bootstrap_servers, "security_protocol": "SSL", "max_block_ms": 1000}
+    with ottla.Producer(settings) as producer:
+        with pytest.raises(TimedOutError, match="does this listener speak TLS"):
+            producer.send(topic_name, b"value")
+        producer.close(0)

@@ -185,7 +185,8 @@ def _reason(error: OSError) -> str:
     """What the system says, without the address: every message has that already."""
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
-    return str(error.strerror or error).lower()
+    # asyncio says nothing at all about a peer that closes in the handshake.
+    return str(error.strerror or error).lower() or "closed in the TLS handshake; does this listener speak TLS?"
 
 
 class SpareFrames:

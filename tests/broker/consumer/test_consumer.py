@@ -301,6 +301,11 @@ def test_calls_that_do_not_fit_say_so(consumer_of: Make, topic_of: Topic, group:
             await member.unsubscribe()
             member.assign([TopicPartition(topic, 0)])
             assert len(await read(member, 1)) == 1
+            for call in (member.pause, member.resume, member.seek_to_beginning, member.seek_to_end):
+                with pytest.raises(TypeError, match="a partition is a topic and a number"):
+                    call([TopicPartition(topic, 0)])  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="a partition is a topic and a number"):
+                await member.seek_to_time(0, [TopicPartition(topic, 0)])  # type: ignore[arg-type]
         with pytest.raises(ClosedError):
             await member.poll(0)
         await member.close()

@@ -518,12 +518,14 @@ class Consumer(PartitionOffsets, Generic[Key, Value]):
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """To the first record that there is, of these partitions or of all."""
+        partitions = tuple(partitions_of(partitions))
         for partition in partitions or list(self._parts.positions):
             self._parts.positions.state(partition).await_reset(EARLIEST)
         self._sought(partitions or self._parts.positions)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Behind the last record, of these partitions or of all."""
+        partitions = tuple(partitions_of(partitions))
         for partition in partitions or list(self._parts.positions):
             self._parts.positions.state(partition).await_reset(LATEST)
         self._sought(partitions or self._parts.positions)
@@ -539,7 +541,7 @@ class Consumer(PartitionOffsets, Generic[Key, Value]):
     ) -> None:
         """To the first record at or after a time, a datetime or milliseconds; to the end where there is none."""
         timestamp = time_of(when)
-        wanted = partitions or tuple(self._parts.positions)
+        wanted = partitions_of(partitions) or tuple(self._parts.positions)
         for partition, found in (await self.offsets_for_times(dict.fromkeys(wanted, timestamp), timeout_s)).items():
             if found is None:
                 self.seek_to_end(partition)
@@ -561,6 +563,7 @@ class Consumer(PartitionOffsets, Generic[Key, Value]):
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hands nothing out of these until they are resumed; what is there is kept."""
+        partitions = tuple(partitions_of(partitions))
         # What an iteration has ahead is not given out either: it is read again when the partition is resumed.
         for partition, position in self._parts.cursor.put_back(partitions).items():
             self._parts.positions.state(partition).seek(position)
@@ -570,7 +573,7 @@ class Consumer(PartitionOffsets, Generic[Key, Value]):
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Hands out what these have, after a pause."""
-        for partition in partitions:
+        for partition in partitions_of(partitions):
             self._parts.positions.state(partition).is_paused = False
         self._parts.moved.fire()
 

@@ -141,7 +141,10 @@ class Preparation:
 def as_pairs(headers: HeadersLike) -> RecordHeaders:
     """Headers as a record has them; TypeError for anything else."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    found = tuple((name, data) for name, data in pairs)
+    try:
+        found = tuple((name, data) for name, data in pairs)
+    except (TypeError, ValueError):
+        raise TypeError(f"headers are pairs of a name and bytes, [('trace', b'1')], not {headers!r}") from None
     for name, data in found:
         if not isinstance(name, str) or not (data is None or isinstance(data, bytes)):
             raise TypeError(f"a header is a name and bytes or None, not {name!r} and {type(data).__name__}")
