@@ -24,7 +24,7 @@ END = "-----END PRIVATE KEY-----\n"
 @pytest.fixture(scope="module")
 def pem(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     authority = Authority(tmp_path_factory.mktemp("authority"))
-    found = {}
+    found: dict[str, str] = {}
     for name in ("broker", "other"):
         text = Path(authority.create(name, ("localhost",)).keystore).read_text()
         key = text[text.index("-----BEGIN PRIVATE KEY") : text.index(END) + len(END)]
