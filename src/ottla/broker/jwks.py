@@ -65,11 +65,17 @@ def _download(url: str) -> bytes:
     parts = urlsplit(url)
     port = parts.port or (http.client.HTTPS_PORT if parts.scheme == "https" else http.client.HTTP_PORT)
     for family, _, _, _, address in socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM):
-        if family in (socket.AF_INET, socket.AF_INET6) and ipaddress.ip_address(address[0]).is_link_local:
+        if family in (socket.AF_INET, socket.AF_INET6) and _is_link_local(str(address[0])):
             raise ValueError("is an address of the link itself, which is not asked for keys")
     opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
     with opener.open(url, timeout=FETCH_TIMEOUT_S) as response:
         return bytes(response.read(BYTES_MAX + 1))
+
+
+def _is_link_local(text: str) -> bool:
+    address = ipaddress.ip_address(text)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None  # ::ffff:169.254.0.1
+    return (mapped or address).is_link_local
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
