@@ -149,7 +149,16 @@ class Dispatcher:
         if self.acls is None:
             handling = served.handle(self.broker, request, context)
         else:
-            handling = self._authorized(self.acls, served, request, context)
+            rights = session.rights.get(key)
+            if (
+                rights is not None
+                and rights.is_known is not None
+                and rights.is_known(rights, request, self.broker.image)
+            ):
+                context.rights = rights
+                handling = served.handle(self.broker, request, context)
+            else:
+                handling = self._authorized(self.acls, served, request, context)
         meter.count += 1
         try:
             awaited = handling.send(None)
@@ -198,11 +207,9 @@ class Dispatcher:
         session, api = context.session, served.api
         rights = session.rights.get(api.key)
         if rights is None:
-            rights = session.rights[api.key] = Rights(acls, session.principal, session.client_host, api)
+            rights = Rights(acls, session.principal, session.client_host, api, KNOWN_RIGHTS.get(api.key))
+            session.rights[api.key] = rights
         context.rights = rights
-        is_known = KNOWN_RIGHTS.get(api.key)
-        if is_known is not None and is_known(rights, request, self.broker.image):
-            return served.handle(self.broker, request, context)
         asked = Asked(request, context.version, rights, self.broker.image, self._topics_are_created)
         judged = RIGHTS[api.key](asked)
         if not isinstance(judged, Outcome):

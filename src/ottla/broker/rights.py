@@ -57,13 +57,21 @@ def tells_all() -> bool:
 class Rights:
     """What a principal may do by requests of one API."""
 
-    __slots__ = ("_acls", "_allowed", "_host", "_known", "_principal", "api")
+    __slots__ = ("_acls", "_allowed", "_host", "_known", "_principal", "api", "is_known")
 
-    def __init__(self, acls: AclStore, principal: str, host: str, api: Api) -> None:
+    def __init__(
+        self,
+        acls: AclStore,
+        principal: str,
+        host: str,
+        api: Api,
+        is_known: Callable[[Rights, Any, ClusterImage], bool] | None = None,
+    ) -> None:
         self._acls = acls  # by the rules of the moment, also for a request that waits
         self._principal = principal
         self._host = host
         self.api = api
+        self.is_known = is_known  # whether a request is about nothing but what was allowed before
         self._allowed: object = None  # of which authorizer the next is
         self._known: dict[int, set[str]] = {}
 
