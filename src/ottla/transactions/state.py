@@ -118,13 +118,13 @@ class Transaction:
     def may_end(self, presented: ProducerIdAndEpoch, is_bumping: bool) -> bool:
         """Whether this producer may end the transaction, or may ask again whether it did.
 
-        Where each end raises the epoch, an equal one after the end is that of the next transaction.
+        Where each end raises the epoch, an equal one after the end is that of the next transaction. While the markers
+        are on their way, that one waits for them: Kafka fences its producer, which did nothing wrong.
         """
         if not is_bumping:
             return presented == (self.latest if self.is_kept else self.own)
-        if self.state in PREPARED:
-            return self.is_repeated_end(presented)
-        return presented == self.latest or (self.state in COMPLETE and self.is_repeated_end(presented))
+        has_ended = self.state in PREPARED or self.state in COMPLETE
+        return presented == self.latest or (has_ended and self.is_repeated_end(presented))
 
     def may_continue(self, expected: ProducerIdAndEpoch) -> bool:
         """Whether the transactional id still belongs to a producer that lost its way (KIP-360); epochs aside."""

@@ -235,6 +235,19 @@ def test_a_late_repetition_does_not_end_the_next_transaction(driver: Any) -> Non
     assert driver.end(producer) == ErrorCode.PRODUCER_FENCED
 
 
+def test_a_transaction_that_is_given_up_before_the_markers_of_the_one_before_waits_for_them(driver: Any) -> None:
+    """Its records were told to wait, and its producer aborts: it has the latest epoch, and nobody has replaced it."""
+    producer = driver.init()
+    driver.add(producer, 0)
+    following = driver.end(producer)
+    assert driver.end(following, commit=False) == ErrorCode.CONCURRENT_TRANSACTIONS
+    driver.write_markers()
+    last = driver.end(following, commit=False)
+    assert last == at(following, following.epoch + 1)
+    driver.write_markers()
+    assert driver.add(last, 0) is None
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_after_the_last_epoch_the_end_brings_a_new_producer_id(driver: Any, commit: bool) -> None:
     last = exhausted(driver)

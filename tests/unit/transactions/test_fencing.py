@@ -54,7 +54,7 @@ def end_expected(state: TransactionState, behind: int, *, commit: bool, version:
             return CONCURRENT
         return "ends" if state == ONGOING else "again" if state == outcome else INVALID_STATE
     if state in PREPARED:
-        return CONCURRENT if behind == 1 else FENCED
+        return CONCURRENT if behind in (0, 1) else FENCED
     if state in COMPLETE and behind == 1:
         return "again" if state == outcome else INVALID_STATE
     if behind != 0:
