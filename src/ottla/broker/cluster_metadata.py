@@ -127,8 +127,10 @@ class ClusterMetadata:
                 outcomes.append(error)
         if validate_only:
             return outcomes
+        deadline = self._now() + wait_s  # of all together
         return [
-            await self._created(outcome, wait_s) if isinstance(outcome, TopicState) else outcome for outcome in outcomes
+            await self._created(outcome, deadline - self._now()) if isinstance(outcome, TopicState) else outcome
+            for outcome in outcomes
         ]
 
     async def _write_topic(self, topic: TopicState, config: dict[str, str]) -> None:

@@ -228,6 +228,28 @@ def test_a_topic_is_deleted_once_all_its_replicas_are_there() -> None:
     play(scenario)
 
 
+def test_topics_whose_replicas_are_away_are_waited_for_together() -> None:
+    names = ["t", "u", "v", "w"]
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        for name in names[1:]:
+            await cluster.asked(controller(cluster), create_topic(name, -1, -1, assignments={0: (1, 2)}), CREATE)
+        away = next(node_id for node_id in (1, 2) if node_id != controller(cluster))
+        await cluster.crash(away, power_loss=False)
+        await until(cluster, lambda: away not in cluster.brokers[3].broker.image.brokers)
+        topics = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names]
+        began = asyncio.get_running_loop().time()
+        request = DeleteTopicsRequest(topics=topics, timeout_ms=20_000)
+        response = await cluster.asked(controller(cluster), request, DELETE, timeout_s=120)
+        assert asyncio.get_running_loop().time() - began < 25, "not 20 seconds for each"
+        assert [result.name for result in response.responses] == names
+        assert {result.error_code for result in response.responses} == {ErrorCode.REQUEST_TIMED_OUT}
+        marked = [name for name in names if cluster.ensemble.tree.entry(nodes.deletion_path(name)) is not None]
+        assert marked == names
+
+    play(scenario)
+
+
 def test_a_controller_gives_out_blocks_of_producer_ids_to_brokers_that_it_knows() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         member = cluster.brokers[2].broker.cluster

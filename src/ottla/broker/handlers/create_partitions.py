@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
+from ottla.broker.client_quotas import Charge
+from ottla.broker.patience import Patience
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.topics import (
     CreatePartitionsRequest,
@@ -12,6 +15,7 @@ from ottla.protocol.messages.topics import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from ottla.runtime.stepping import all_of
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -25,25 +29,24 @@ async def handle(broker: Broker, request: CreatePartitionsRequest, context: Cont
     entries: dict[str, list[CreatePartitionsTopic]] = {}
     async for topic in broker.turns.over(request.topics):
         entries.setdefault(topic.name, []).append(topic)
-    results = []
-    async for name, (entry, *others) in broker.turns.over(entries.items()):
-        try:
-            if others:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {name} is named more than once")
-            assignments = None if entry.assignments is None else [one.broker_ids for one in entry.assignments]
-            await asyncio.shield(
-                broker.controller.create_partitions(
-                    name,
-                    entry.count,
-                    assignments,
-                    validate_only=request.validate_only,
-                    wait_s=request.timeout_ms / 1000,
-                    charge=charge,
-                )
-            )
-            results.append(CreatePartitionsTopicResult(name=name))
-        except ApiError as error:
-            results.append(
-                CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message or None)
-            )
-    return CreatePartitionsResponse(results=results)
+    patience = Patience(request.timeout_ms)
+    changes = (patience.run(partial(_create, broker, same, request.validate_only, charge)) for same in entries.values())
+    return CreatePartitionsResponse(results=await all_of(changes, broker.turns))
+
+
+async def _create(
+    broker: Broker, entries: list[CreatePartitionsTopic], validate_only: bool, charge: Charge, wait_s: float
+) -> CreatePartitionsTopicResult:
+    """The one answer to all entries that name a topic; if there are several, it stays."""
+    entry, *others = entries
+    try:
+        if others:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {entry.name} is named more than once")
+        assignments = None if entry.assignments is None else [one.broker_ids for one in entry.assignments]
+        creation = broker.controller.create_partitions(
+            entry.name, entry.count, assignments, validate_only=validate_only, wait_s=wait_s, charge=charge
+        )
+        await asyncio.shield(creation)
+    except ApiError as error:
+        return CreatePartitionsTopicResult(name=entry.name, error_code=error.code, error_message=error.message or None)
+    return CreatePartitionsTopicResult(name=entry.name)

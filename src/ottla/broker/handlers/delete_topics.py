@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.broker.client_quotas import Charge
+from ottla.broker.patience import Patience
 from ottla.cluster.image import ClusterImage
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.wire import ZERO_UUID
+from ottla.runtime.stepping import all_of
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -32,11 +35,9 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: Context)
     by_topic: dict[object, list[TopicToDelete]] = {}
     async for entry in broker.turns.over(_entries(request)):
         by_topic.setdefault(_topic_of(broker.image, entry), []).append(entry)
-    responses = [
-        await _delete(broker, same, request.timeout_ms / 1000, charge)
-        async for same in broker.turns.over(by_topic.values())
-    ]
-    return DeleteTopicsResponse(responses=responses)
+    patience = Patience(request.timeout_ms)
+    deletions = (patience.run(partial(_delete, broker, same, charge)) for same in by_topic.values())
+    return DeleteTopicsResponse(responses=await all_of(deletions, broker.turns))
 
 
 def _entries(request: DeleteTopicsRequest) -> Iterator[TopicToDelete]:
@@ -51,7 +52,7 @@ def _topic_of(image: ClusterImage, entry: TopicToDelete) -> object:
     return entry.name if entry.topic_id == ZERO_UUID else image.names_by_id.get(entry.topic_id, entry.topic_id)
 
 
-async def _delete(broker: Broker, entries: list[TopicToDelete], wait_s: float, charge: Charge) -> DeletableTopicResult:
+async def _delete(broker: Broker, entries: list[TopicToDelete], charge: Charge, wait_s: float) -> DeletableTopicResult:
     """The one answer to all entries that mean a topic; if there are several, it stays."""
     name = next((entry.name for entry in entries if entry.name is not None), None)
     topic_id = next((entry.topic_id for entry in entries if entry.topic_id != ZERO_UUID), ZERO_UUID)
@@ -62,7 +63,7 @@ async def _delete(broker: Broker, entries: list[TopicToDelete], wait_s: float, c
         if not broker.config.delete_topic_enable:
             raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted: delete.topic.enable is false")
         deletion = broker.controller.delete_topic(
-            name, None if topic_id == ZERO_UUID else topic_id, wait_s=max(0.0, wait_s), charge=charge
+            name, None if topic_id == ZERO_UUID else topic_id, wait_s=wait_s, charge=charge
         )
         topic = await asyncio.shield(deletion)
     except ApiError as error:
