@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ottla.client.errors import TimedOutError
 from ottla.spark import sink_options, workers, writing
 from ottla.spark.delivery.commits import Commits, LostTransactionError
 from ottla.spark.delivery.decision import Writer
-from ottla.spark.delivery.log import DecisionLog
+from ottla.spark.delivery.log import DecisionLog, DecisionsError
 from ottla.spark.delivery.messages import PreparedWrite
 from ottla.spark.delivery.tasks import Attempt
 from ottla.spark.sink_options import DECISIONS_TOPIC
@@ -115,6 +116,17 @@ def query(servers: str, topic: str, client: Blocking, create_topic: Callable[...
 
 def expected(*parts: tuple[int, int]) -> list[str]:
     return sorted(f"{batch}/{partition}/{number}" for batch, partition in parts for number in range(3))
+
+
+def test_decisions_are_not_written_into_a_topic_that_is_not_made_for_them(
+    servers: str, client: Blocking, topic: str, create_topic: Callable[..., None]
+) -> None:
+    create_topic(servers, topic)
+    query = Query(servers, topic, client)
+    query.options = replace(query.options, decisions_topic=topic)
+    with pytest.raises(DecisionsError, match=f"{topic} for decisions has 2 partitions and needs 8: name another one"):
+        query.task(0)
+    assert query.open_ids() == []
 
 
 def test_rows_are_seen_once_their_batch_is_decided_and_not_before(query: Query) -> None:

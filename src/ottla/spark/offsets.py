@@ -18,6 +18,7 @@ from ottla.ids import TopicPartition
 # In place of an offset: where the log starts, where it ends now. The numbers are Kafka's and Spark's.
 EARLIEST: Final = -2
 LATEST: Final = -1
+OFFSET_MAX: Final = 2**63 - 1
 
 Offsets = Mapping[TopicPartition, int]
 JsonOffsets = dict[str, dict[str, int]]
@@ -38,7 +39,7 @@ def offsets_from_json(nested: Mapping[str, object]) -> dict[TopicPartition, int]
         if not isinstance(of_topic, Mapping):
             raise ValueError(f"{topic} has {of_topic!r} instead of its partitions")
         for number, offset in of_topic.items():
-            if not str(number).isdecimal() or type(offset) is not int:
+            if not str(number).isdecimal() or type(offset) is not int or abs(offset) > OFFSET_MAX:
                 raise ValueError(f"{topic} has {number!r}: {offset!r}, which is not a partition with its offset")
             offsets[TopicPartition(topic, int(number))] = offset
     return offsets

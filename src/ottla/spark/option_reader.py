@@ -14,6 +14,8 @@ from ottla.errors import ConfigError
 Value = TypeVar("Value")
 
 _ADDRESS: Final = re.compile(r"(\[[^\[\]]+\]|[^:/\[\]\s]+):\d{1,5}")
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
 SURELY_MEANT: Final = 0.85  # how like a name that is known an unknown one must be
 NO_OPTIONS: Final = (
     "kafka.bootstrap.servers is missing, and so is every other option: Spark passes none to a table that was declared "
@@ -100,13 +102,27 @@ def read_boolean(text: str) -> bool:
     return text.strip().lower() == "true"
 
 
-def read_count(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise ValueError("write a whole number of at least 1")
+def _read_whole(text: str, least: int, most: int) -> int:
+    if not text.strip().isdecimal() or int(text) < least:
+        raise ValueError(f"write a whole number of at least {least}")
+    if int(text) > most:
+        raise ValueError(f"write a whole number of at most {most}")
     return int(text)
+
+
+# As wide as Kafka's and Spark's settings of these names: a larger number would fail in the first task, as some field of
+# a request that it does not fit.
+def read_count(text: str) -> int:
+    return _read_whole(text, 1, INT32_MAX)
 
 
 def read_natural(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise ValueError("write a whole number of at least 0")
-    return int(text)
+    return _read_whole(text, 0, INT32_MAX)
+
+
+def read_long_count(text: str) -> int:
+    return _read_whole(text, 1, INT64_MAX)
+
+
+def read_long_natural(text: str) -> int:
+    return _read_whole(text, 0, INT64_MAX)

@@ -19,7 +19,15 @@ from typing import Final
 from ottla.client.offsets import Isolation
 from ottla.ids import TopicPartition
 from ottla.spark.offsets import EARLIEST, LATEST, Offsets, offsets_from_json
-from ottla.spark.option_reader import OptionError, OptionReader, read_boolean, read_count, read_natural
+from ottla.spark.option_reader import (
+    INT64_MAX,
+    OptionError,
+    OptionReader,
+    read_boolean,
+    read_count,
+    read_long_count,
+    read_natural,
+)
 from ottla.spark.security_options import Security, take_security
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -145,9 +153,9 @@ def parse(options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
         no_match=reader.take("startingoffsetsbytimestampstrategy", _no_match, NoMatch.ERROR),
         fail_on_data_loss=reader.take("failondataloss", read_boolean, True),
         min_partitions=reader.take("minpartitions", read_count, None),
-        max_records_per_partition=reader.take("maxrecordsperpartition", read_count, None),
-        min_offsets_per_trigger=reader.take("minoffsetspertrigger", read_count, None),
-        max_offsets_per_trigger=reader.take("maxoffsetspertrigger", read_count, None),
+        max_records_per_partition=reader.take("maxrecordsperpartition", read_long_count, None),
+        min_offsets_per_trigger=reader.take("minoffsetspertrigger", read_long_count, None),
+        max_offsets_per_trigger=reader.take("maxoffsetspertrigger", read_long_count, None),
         max_trigger_delay_ms=reader.take("maxtriggerdelay", _duration_ms, MAX_TRIGGER_DELAY_MS),
         push_filters=reader.take("pushfilters", read_boolean, False),
         columns=_columns(reader),
@@ -159,6 +167,9 @@ def parse(options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
         ignored=reader.ignored(WITHOUT_MEANING),
     )
     _check(parsed, is_streaming)
+    # Other options may be ignored. Whoever asks for this under another name would get aborted records without a word.
+    if astray := reader.left_with(READ_COMMITTED):
+        raise OptionError(f"{astray[0]} is not an option of this source: write kafka.isolation.level read_committed")
     return parsed
 
 
@@ -236,6 +247,7 @@ OPTION_NAMES: Final = (
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
 )
+READ_COMMITTED: Final = ("read_committed",)
 _SPELLINGS = {name.lower(): name for name in OPTION_NAMES}
 
 
@@ -340,7 +352,7 @@ def _no_match(text: str) -> NoMatch:
 
 
 def _timestamp_ms(text: str) -> int | None:
-    if not text.strip().isdecimal():
+    if not text.strip().isdecimal() or int(text) > INT64_MAX:
         raise ValueError("write milliseconds since 1970, such as 1700000000000")
     return int(text)
 
@@ -383,7 +395,7 @@ def _client_settings(reader: OptionReader) -> ClientSettings:
         read_patience_ms=reader.take("kafkaconsumer.polltimeoutms", read_count, default.read_patience_ms),
         request_timeout_ms=request_timeout_ms,
         connect_timeout_ms=reader.take(
-            "kafka.socket.connection.setup.timeout.ms", read_count, default.connect_timeout_ms
+            "kafka.socket.connection.setup.timeout.ms", read_long_count, default.connect_timeout_ms
         ),
         isolation=reader.take("kafka.isolation.level", _isolation, default.isolation),
         fetch_max_bytes=reader.take("kafka.fetch.max.bytes", read_count, default.fetch_max_bytes),

@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.spark.option_reader import OptionError, OptionReader, read_boolean, read_count, read_natural
+from ottla.spark.option_reader import (
+    OptionError,
+    OptionReader,
+    read_boolean,
+    read_count,
+    read_long_count,
+    read_long_natural,
+    read_natural,
+)
 from ottla.spark.security_options import Security, take_security
 
 REFUSED: Final = {
@@ -122,17 +130,17 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
         hashes_keys=reader.take("kafka.partitioner.class", _partitioner, True) and not ignores_keys,
         batch_bytes_max=min(batch_bytes_max, request_bytes_max),
         request_bytes_max=request_bytes_max,
-        linger_ms=reader.take("kafka.linger.ms", read_natural, default.linger_ms),
+        linger_ms=reader.take("kafka.linger.ms", read_long_natural, default.linger_ms),
         delivery_timeout_ms=reader.take("kafka.delivery.timeout.ms", read_count, default.delivery_timeout_ms),
         request_timeout_ms=reader.take("kafka.request.timeout.ms", read_count, default.request_timeout_ms),
         connect_timeout_ms=reader.take(
-            "kafka.socket.connection.setup.timeout.ms", read_count, default.connect_timeout_ms
+            "kafka.socket.connection.setup.timeout.ms", read_long_count, default.connect_timeout_ms
         ),
-        block_ms_max=reader.take("kafka.max.block.ms", read_count, default.block_ms_max),
-        metadata_age_ms_max=reader.take("kafka.metadata.max.age.ms", read_count, default.metadata_age_ms_max),
+        block_ms_max=reader.take("kafka.max.block.ms", read_long_count, default.block_ms_max),
+        metadata_age_ms_max=reader.take("kafka.metadata.max.age.ms", read_long_count, default.metadata_age_ms_max),
         delivery=delivery,
         transaction_timeout_ms=reader.take("kafka.transaction.timeout.ms", read_count, default.transaction_timeout_ms),
-        decisions_topic=reader.take("decisionstopic", str, default.decisions_topic),
+        decisions_topic=reader.take("decisionstopic", _decisions_topic, default.decisions_topic),
         fail_on_data_loss=reader.take("failondataloss", read_boolean, default.fail_on_data_loss),
         batch=_batch(reader),
         security=take_security(reader),
@@ -142,6 +150,8 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
     # Other options may be ignored. Whoever asks for this under another name would get duplicates without a word.
     if astray := reader.left_with(EXACTLY_ONCE_SPELLINGS):
         raise OptionError(f"{astray[0]} is not an option of this sink: write delivery {EXACTLY_ONCE}")
+    if parsed.is_exactly_once and parsed.topic == parsed.decisions_topic:
+        raise OptionError(f"decisionsTopic is the topic {parsed.topic} itself: decisions need one of their own")
     return parsed
 
 
@@ -151,9 +161,15 @@ def _delivery(text: str) -> str:
     return text.strip().lower()
 
 
+def _decisions_topic(text: str) -> str:
+    if not text.strip():
+        raise ValueError("give a topic that nobody else writes to, or remove the option")
+    return text
+
+
 def _batch(reader: OptionReader) -> BatchOfStream | None:
     scope, run = (reader.take(name, str, "") for name in BATCH_OPTIONS[:2])
-    batch_id = reader.take(BATCH_OPTIONS[2], read_natural, None)
+    batch_id = reader.take(BATCH_OPTIONS[2], read_long_natural, None)
     return None if batch_id is None else BatchOfStream(scope, run, batch_id)
 
 

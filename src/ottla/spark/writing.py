@@ -29,6 +29,7 @@ from ottla.client.retrying import UnknownTopicError
 from ottla.errors import ApiError, ErrorCode, OttlaError, RecordsError
 from ottla.net.client import ConnectionFailedError, ConnectionOptions
 from ottla.records import codec
+from ottla.spark.delivery.log import DecisionsError
 from ottla.spark.delivery.tasks import Attempt, TaskTransactions
 from ottla.spark.option_reader import OptionError
 from ottla.spark.workers import client_for
@@ -282,7 +283,7 @@ def _explained(options: SinkOptions, topic: str | None) -> Iterator[None]:
     """Turns an error of the client into one that says what could not be written, why, and what to try."""
     try:
         yield
-    except OptionError:
+    except (OptionError, DecisionsError):
         raise  # says what to change
     except (OttlaError, ValueError) as error:
         what = "cannot write" if topic is None else f"cannot write to the topic {topic}"

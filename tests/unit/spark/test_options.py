@@ -163,10 +163,22 @@ def test_times_are_written_as_in_spark(text: str, ms: int) -> None:
         ({"columns": "value,colour"}, "columns cannot be .*give some of key, value"),
         ({"columns": ""}, "columns cannot be"),
         ({"pushFilters": "yes"}, "pushFilters cannot be"),
+        ({"kafka.fetch.max.bytes": "2147483648"}, "write a whole number of at most 2147483647"),
+        ({"kafka.fetch.min.bytes": "2147483648"}, "write a whole number of at most 2147483647"),
+        ({"maxOffsetsPerTrigger": "9223372036854775808"}, "of at most 9223372036854775807"),
+        ({"startingOffsets": '{"orders":{"0":9223372036854775808}}'}, "not a partition with its offset"),
+        ({"startingTimestamp": "9223372036854775808"}, "write milliseconds since 1970"),
+        ({"startingOffsetsByTimestamp": '{"orders":{"0":9223372036854775808}}'}, "not a partition with its offset"),
     ],
 )
 def test_values_that_cannot_be_are_refused(options: dict[str, Any], match: str) -> None:
     refused(match, is_streaming=True, **options)
+
+
+@pytest.mark.parametrize("name", ["isolation.level", "kafka.isolation.levle", "kafka.isolationLevel"])
+def test_committed_records_only_are_never_asked_for_in_vain(name: str) -> None:
+    options: dict[str, Any] = {name: "READ_COMMITTED"}
+    refused("write kafka.isolation.level read_committed", **options)
 
 
 @pytest.mark.parametrize(

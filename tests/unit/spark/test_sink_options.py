@@ -46,11 +46,14 @@ BAD_OPTIONS = {
     "kafka.batch.size": ("-1", "kafka.batch.size cannot be '-1'"),
     "kafka.linger.ms": ("soon", "kafka.linger.ms cannot be 'soon'"),
     "kafka.delivery.timeout.ms": ("0", "write a whole number of at least 1"),
+    "kafka.max.request.size": ("2147483648", "write a whole number of at most 2147483647"),
+    "kafka.max.block.ms": ("9223372036854775808", "write a whole number of at most 9223372036854775807"),
     "kafka.enable.idempotence": ("perhaps", "write true or false"),
     "kafka.partitioner.class": ("com.example.Mine", "put the number into a column `partition`"),
     "kafka.security.protocol": ("SASL_SSL", "kafka.security.protocol SASL_SSL needs kafka.sasl.jaas.config"),
     "kafka.bootstrap.servers": (" ", "kafka.bootstrap.servers is missing"),
     "topic": (" ", "topic cannot be ' '"),
+    "decisionsTopic": (" ", "decisionstopic cannot be ' '"),
 }
 
 
@@ -226,3 +229,10 @@ def test_exactly_once_under_another_name_is_not_ignored(name: str) -> None:
 def test_the_batch_of_a_stream_is_named_by_the_helper() -> None:
     named = dict(zip(BATCH_OPTIONS, ("q-orders", "r", "7"), strict=True))
     assert parse({**SERVERS, **named}).batch == BatchOfStream("q-orders", "r", 7)
+
+
+def test_decisions_need_a_topic_of_their_own():
+    options = {**SERVERS, "topic": "orders", "decisionsTopic": "orders"}
+    with pytest.raises(OptionError, match="decisionsTopic is the topic orders itself"):
+        parse({**options, "delivery": "exactly-once"})
+    assert parse(options).topic == "orders"

@@ -15,7 +15,7 @@ from ottla.client import prepared
 from ottla.client.admin.over_cluster import ClusterAdmin
 from ottla.client.admin.topics import NewTopic
 from ottla.client.fetching import Fetcher, FetchOptions
-from ottla.client.metadata import Cluster
+from ottla.client.metadata import Cluster, Topic
 from ottla.client.offsets import Isolation, OffsetSpec, list_offsets
 from ottla.client.partitioning import RecordColumns
 from ottla.client.prepared import EndedOtherwiseError, Prepared
@@ -94,6 +94,7 @@ class DecisionLog:
         topic = (await self._cluster.refresh([self._topic])).topics.get(self._topic)
         if topic is None:
             return None
+        self._check(topic)
         # Up to the end that readers of uncommitted records see: an open decision may be followed by a committed one.
         ends = await list_offsets(self._cluster, {self._partition: int(OffsetSpec.LATEST)})
         starts = await list_offsets(self._cluster, {self._partition: int(OffsetSpec.EARLIEST)})
@@ -130,6 +131,10 @@ class DecisionLog:
             if isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise DecisionsError(f"the topic {self._topic} for decisions cannot be created: {outcome}") from outcome
             topic = await self._cluster.topic(self._topic, may_create=False)
+        self._check(topic)
+
+    def _check(self, topic: Topic) -> None:
+        """Anything may have the name that was given, also a topic with records of somebody else."""
         if len(topic.partitions) < PARTITIONS:
             raise DecisionsError(
                 f"the topic {self._topic} for decisions has {len(topic.partitions)} partitions and needs {PARTITIONS}: "
