@@ -276,9 +276,7 @@ def cluster(results: Any) -> str | None:
         once("the same: all in sync, s", "many_partitions", "create_in_sync_s"),
         once("at rest with 3,000 replicas: % of a core", "many_partitions", "idle_percent_of_a_core"),
         once("the same: memory, MB", "many_partitions", "resident_mb"),
-        once(
-            "controlled shutdown of a broker with a third of the leaders, s", "many_partitions", "controlled_shutdown_s"
-        ),
+        once("controlled shutdown of a broker with 1,000 leaders, s", "many_partitions", "controlled_shutdown_s"),
         once("longest gap between writes, leader stopped, s", "failover", "gap_leader_stopped_s"),
         once("the same, leader killed (session of 6 s), s", "failover", "gap_leader_killed_s"),
         once("the same, behind the end of the session, s", "failover", "leader_killed_after_session_s"),
