@@ -49,6 +49,9 @@ def fetch_keys(url: str) -> tuple[Key, ...]:
     """The keys at an address, in any thread; InvalidKeysError says why there are none."""
     try:
         data = _read_file(url) if urlsplit(url).scheme == "file" else _download(url)
+    except urllib.error.HTTPError as error:
+        error.close()  # it holds the connection
+        raise InvalidKeysError(f"{url}: {error}") from error
     except (OSError, ValueError, http.client.HTTPException) as error:  # URLError is an OSError
         raise InvalidKeysError(f"{url}: {error}") from error
     if len(data) > BYTES_MAX:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 from ottla.cli.command import CommandError, ExitCode
+
+RECORD_BYTES_MAX: Final = 100_000_000
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
@@ -61,6 +64,14 @@ def positive_number(text: str) -> int:
         value = 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be a number from 1 on, not {text!r}")
+    return value
+
+
+def record_size(text: str) -> int:
+    """The bytes of a record that is made up, which is held in memory: the `type` of an argument."""
+    value = positive_number(text)
+    if value > RECORD_BYTES_MAX:
+        raise argparse.ArgumentTypeError(f"must be at most {RECORD_BYTES_MAX}, not {text!r}")
     return value
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.cli import remote
-from ottla.cli.arguments import positive_number
+from ottla.cli.arguments import positive_number, record_size
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
 from ottla.cli.progress import Progress
 from ottla.cli.render import Json, json_line
@@ -116,7 +116,7 @@ def _add_produce_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--record-size",
-        type=positive_number,
+        type=record_size,
         default=SIZE_DEFAULT,
         metavar="BYTES",
         help=f"the size of each value (default: {SIZE_DEFAULT})",

@@ -155,7 +155,7 @@ def _parse_address(text: str) -> Address:
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not host or "/" in host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(f"{text!r} is not the address of a broker; write HOST:PORT, such as 127.0.0.1:9092")
     return Address(host, int(port))
 

@@ -100,8 +100,13 @@ def _number(at_least: float, at_most: float = UNLIMITED) -> Read:
 
 def _check_within(number: float, at_least: float, at_most: float) -> None:
     if not at_least <= number <= at_most:
-        limit = f"at least {at_least:g}" if at_most == UNLIMITED else f"{at_least:g} to {at_most:g}"
+        limit = f"at least {_plain(at_least)}" if at_most == UNLIMITED else f"{_plain(at_least)} to {_plain(at_most)}"
         raise ValueError(f"it must be {limit}")
+
+
+def _plain(limit: float) -> str:
+    """Whole numbers with all of their digits: somebody may want to set the limit itself."""
+    return f"{limit:.0f}" if float(limit).is_integer() else f"{limit:g}"
 
 
 def _choice(*choices: str, upper: bool = False) -> Read:

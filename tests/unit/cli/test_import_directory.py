@@ -23,3 +23,4 @@ def test_a_directory_that_is_named_twice_is_not_taken_for_one_in_use(ottla, tmp_
 
 def test_a_name_that_is_no_directory_is_not_found(ottla, tmp_path: Path):
     assert ottla("import", tmp_path / "nowhere").code == ExitCode.NOT_FOUND
+    assert ottla("backup", tmp_path / "nowhere", "--to", tmp_path / "backup").code == ExitCode.NOT_FOUND

@@ -51,6 +51,22 @@ def test_a_command_loads_no_other():
         assert f"'{other}'" not in done.stdout
 
 
+def test_every_command_loads_without_what_extras_install():
+    """A command that imported such a package at its top ended in a traceback for whoever installed no extra."""
+    program = """
+import sys
+from ottla.cli.main import COMMANDS, load
+
+for name in sys.argv[1:]:
+    sys.modules[name] = None  # an import of it fails
+for name in COMMANDS:
+    load(name)
+"""
+    extras = ("kazoo", "pyspark", "pyarrow", "fastavro", "jsonschema", "google.protobuf", "cryptography", "deltalake")
+    done = subprocess.run([sys.executable, "-c", program, *extras], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_help_of_all_loads_none():
     program = "import sys; from ottla.cli.main import main; main(['--help'])"
     shown = f"try:\n    {program}\nfinally:\n    print(sorted(sys.modules))"
@@ -83,6 +99,23 @@ sys.exit(main())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "")
+
+
+def test_the_command_does_not_warn_that_the_core_takes_the_lock_of_a_free_threaded_python():
+    program = """
+import sys, warnings
+from unittest.mock import patch
+from ottla.__main__ import main
+
+def warn():
+    warnings.warn("The global interpreter lock (GIL) has been enabled to load module 'x'", RuntimeWarning)
+    return 0
+
+with patch("ottla.cli.main.main", warn):
+    sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

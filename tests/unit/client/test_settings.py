@@ -72,6 +72,7 @@ def test_three_spellings_mean_the_same(given):
         ({"linger.ms": "soon"}, "linger.ms cannot be 'soon': a number is wanted"),
         ({"linger_s": "soon"}, "linger_s cannot be 'soon'"),
         ({"batch.size": -1}, "it must be 0 to"),
+        ({"max.request.size": 1 << 40}, "it must be 0 to 2147483647"),
         ({"enable.idempotence": 1}, "true or false is wanted"),
         ({"compression.type": "brotli"}, "one of none, gzip, snappy, lz4, zstd is wanted"),
         ({"acks": 1, "enable.idempotence": True}, "idempotence is not possible with acks=1"),

@@ -15,6 +15,7 @@ from ottla.cli.backups import manifest
 from ottla.cli.backups.contents import Contents, Files, contents_of, files_of
 from ottla.cli.backups.copying import copy_checkpoints, copy_metadata, copy_partition, partitions_in
 from ottla.cli.backups.manifest import Manifest
+from ottla.cli.command import CommandError, ExitCode
 from ottla.disk import RealDisk
 from ottla.errors import ConfigError, CorruptFileError, LockHeldError
 from ottla.ids import TopicPartition
@@ -114,7 +115,7 @@ def _identity_of(directories: Sequence[Path]) -> Identity:
     identities = []
     for directory in directories:
         if not directory.is_dir():
-            raise ConfigError(f"{directory} is not a directory")
+            raise CommandError(ExitCode.NOT_FOUND, f"{directory} is not a directory")
         identity = read_identity(RealDisk(), str(directory))
         if identity is None:
             raise ConfigError(f"{directory} is not a log directory of a broker: it has no meta.properties")

@@ -24,7 +24,6 @@ from ottla.storage import checkpoints
 from ottla.storage.clean_mark import CLEAN_SHUTDOWN_FILE
 from ottla.storage.directory_names import partition_of
 from ottla.storage.producer_state import read_snapshot
-from ottla.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
 
 PRODUCER_ID_BLOCK: Final = 1000
 NAMES_SHOWN_MAX: Final = 5
@@ -212,6 +211,10 @@ def _last_epoch(directory: Path) -> int:
 
 
 async def _ask_zookeeper(found: KafkaDirectory, connect: str) -> None:
+    try:
+        from ottla.store.zookeeper import ZooKeeperOptions, ZooKeeperStore  # not at the top: others need no kazoo
+    except ImportError as error:
+        raise ConfigError("--zookeeper needs kazoo, which is not installed: pip install 'ottla[cluster]'") from error
     store = ZooKeeperStore(ZooKeeperOptions(connect))
     await store.start()
     try:
