@@ -379,7 +379,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             response = decode(ApiVersionsResponse, buffer, version, position)
         except ConnectionLostError as error:
             raise ClosedUnansweredError(
-                self.address, "the connection was closed when versions were asked for"
+                self.address, "the connection was closed when versions were asked for; does this listener want TLS?"
             ) from error
         except ProtocolError as error:
             raise NotABrokerError(self.address, f"the answer is not Kafka's: {error}") from error
