@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.client.consumer.positions import Position
 from ottla.client.fetching import FetchedBatch
+from ottla.client.serializers.extras import extra
 from ottla.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def first_of_batches(batches: Iterable[FetchedBatch]) -> dict[TopicPartition, Po
 
 
 def arrow_of(batches: Iterable[FetchedBatch]) -> pa.RecordBatch:
-    from ottla.client.arrow_rows import ArrowRows  # needs the extra `arrow`
+    extra("pyarrow", "arrow")
+    from ottla.client.arrow_rows import ArrowRows  # needs that extra
 
     rows = ArrowRows()
     for batch in batches:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 import pytest
 
+from ottla.client.consumer.columns import arrow_of
 from ottla.client.consumer.commits import (
     Answered,
     AutoCommit,
@@ -23,8 +25,9 @@ from ottla.client.consumer.positions import Position
 from ottla.client.consumer.processing import Prefix, lane_of
 from ottla.client.consumer.subscription import BrokerPattern, Pattern, Subscription, checked_topics
 from ottla.client.errors import UsageError
+from ottla.client.serializers.extras import extra
 from ottla.client.values import ConsumerRecord, OffsetAndMetadata
-from ottla.errors import ErrorCode, RecordsError
+from ottla.errors import ConfigError, ErrorCode, RecordsError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.fetch import AbortedTransaction, PartitionData
 from ottla.protocol.messages.group_offsets import (
@@ -296,3 +299,13 @@ def test_records_share_a_lane_where_their_order_matters() -> None:
     assert lane_of(a, "partition") == lane_of(c, "partition") != lane_of(record(0, 1), "partition")
     assert lane_of(a, "none") != lane_of(b, "none")
     assert lane_of(record(0), "key") != lane_of(record(1), "key"), "without a key there is no order to keep"
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+
+def test_columns_without_arrow_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # an import of it fails
+    extra.cache_clear()
+    with pytest.raises(ConfigError, match=r"pip install 'ottla\[arrow\]'"):
+        arrow_of([])
