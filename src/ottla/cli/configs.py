@@ -1,4 +1,4 @@
-"""`ottla configs`: show and change the settings of topics, brokers and groups."""
+"""`ottla configs`: show and change the settings of topics, brokers and groups, and the log levels of a broker."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ def _add_resource_arguments(parser: argparse.ArgumentParser) -> None:
     resource.add_argument("--topic", metavar="TOPIC", help="the settings of a topic")
     resource.add_argument("--broker", metavar="ID", type=int, help="the settings of one broker")
     resource.add_argument("--group", metavar="NAME", help="the settings of a consumer group")
+    resource.add_argument(
+        "--broker-loggers", metavar="ID", type=int, help="the log levels of a running broker: `--add ottla.net=DEBUG`"
+    )
     resource.add_argument("--broker-defaults", action="store_true", help="the settings that all brokers share")
 
 
@@ -30,6 +33,8 @@ def _resource(options: argparse.Namespace) -> ConfigResource:
         return ALL_BROKERS
     if options.broker is not None:
         return ConfigResource(ResourceType.BROKER, str(options.broker))
+    if options.broker_loggers is not None:
+        return ConfigResource.broker_loggers(options.broker_loggers)
     if options.group is not None:
         return ConfigResource(ResourceType.GROUP, options.group)
     return ConfigResource(ResourceType.TOPIC, options.topic)
@@ -113,6 +118,7 @@ def _source_text(source: ConfigSource) -> str:
         ConfigSource.TOPIC: "set for the topic",
         ConfigSource.GROUP: "set for the group",
         ConfigSource.BROKER: "set for the broker",
+        ConfigSource.BROKER_LOGGER: "until the broker stops",
         ConfigSource.BROKER_DEFAULT: "set for all brokers",
         ConfigSource.STATIC: "from the broker's file",
         ConfigSource.DEFAULT: "default",
@@ -161,7 +167,8 @@ def _alter(options: argparse.Namespace) -> ExitCode:
 COMMAND: Final = command_group(
     "configs",
     "show and change settings of topics, brokers and groups",
-    "Show and change the settings of topics, brokers and groups. They take effect without a restart.",
+    "Show and change the settings of topics, brokers and groups, and what a broker logs. They take effect without a "
+    "restart.",
     (
         Command(
             "describe",

@@ -232,15 +232,10 @@ class DynamicConfigs:
 
     def incremental_alter(self, resource: ConfigScope, changes: Collection[SettingChange]) -> dict[str, str]:
         """What the resource sets after these changes (IncrementalAlterConfigs); ApiError if they cannot be made."""
-        names: set[str] = set()
-        for name, operation, value in changes:
-            if name in names:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"{shortened(name)}: is changed twice in one request")
-            if operation != AlterOperation.DELETE:
-                _given(name, value)
-            names.add(name)
+        check_changes(changes)
         self._check_can_be_altered(resource)
         table = _table_of(resource)
+        names = {change.name for change in changes}
         changed = dict(self.overrides_of(resource))
         for change in changes:
             if change.name == MIN_INSYNC_REPLICAS:
@@ -470,9 +465,12 @@ def _table_of(resource: ConfigScope) -> Mapping[str, Setting]:
             return BROKER_SETTINGS
         case ConfigResourceType.GROUP:
             return GROUP_SETTINGS
-        case ConfigResourceType.BROKER_LOGGER | ConfigResourceType.CLIENT_METRICS:
-            kind = ConfigResourceType(resource.type).name
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no configuration here")
+        case ConfigResourceType.BROKER_LOGGER:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, "levels of loggers are changed one by one (IncrementalAlterConfigs)"
+            )
+        case ConfigResourceType.CLIENT_METRICS:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "resources of type CLIENT_METRICS have no configuration here")
         case _:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown resource type {resource.type}")
 
@@ -480,6 +478,17 @@ def _table_of(resource: ConfigScope) -> Mapping[str, Setting]:
 def without_effect(resource: ConfigScope) -> set[str]:
     """The names of the settings of such a resource that are kept and change nothing."""
     return {name for name, setting in _table_of(resource).items() if setting.no_effect}
+
+
+def check_changes(changes: Iterable[SettingChange]) -> None:
+    """What holds for changes of any resource; ApiError if a name comes twice or a value is missing."""
+    names: set[str] = set()
+    for name, operation, value in changes:
+        if name in names:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{shortened(name)}: is changed twice in one request")
+        if operation != AlterOperation.DELETE:
+            _given(name, value)
+        names.add(name)
 
 
 def _given(name: str, text: str | None) -> str:

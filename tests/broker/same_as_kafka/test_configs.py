@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 conversations = Conversations(Side)
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 
 
 def _describe(kind: int, name: str, keys: list[str] | None, **more: bool) -> DescribeConfigsRequest:
@@ -255,6 +255,37 @@ def config_resources(side: Side) -> None:
         )
     side.ask(ListConfigResourcesRequest(resource_types=[1]), 1)
     side.ask(ListConfigResourcesRequest(resource_types=[2, 77]), 1)
+
+
+@conversations.add
+def levels_of_loggers(side: Side) -> None:
+    """Of the root logger: all others have other names."""
+    set_, delete, append, subtract = range(4)
+    for name in ("", "2", "x", "-1"):
+        side.ask(_describe(BROKER_LOGGER, name, ["root"]), 4)
+        side.ask(_set(BROKER_LOGGER, name, ("root", set_, "INFO")), 1)
+    for changes in (
+        [("root", set_, "ERROR")],
+        [("root", set_, "debug")],
+        [("root", set_, "LOUD")],
+        [("root", set_, "")],
+        [("root", set_, None)],
+        [("root", delete, None)],
+        [("root", delete, "WARN")],
+        [("root", append, "WARN")],
+        [("root", subtract, "WARN")],
+        [("no.such.logger", set_, "WARN")],
+        [("no.such.logger", delete, None)],
+        [("root", set_, "FATAL"), ("no.such.logger", set_, "WARN")],
+        [("root", set_, "FATAL"), ("root", set_, "WARN")],
+        [("root", set_, "WARN")],
+    ):
+        side.ask(_set(BROKER_LOGGER, "1", *changes), 1)
+        side.ask(_describe(BROKER_LOGGER, "1", ["root", "no.such.logger"]), 4)
+    side.ask(_set(BROKER_LOGGER, "1", ("root", set_, "FATAL"), validate_only=True), 1)
+    side.ask(_describe(BROKER_LOGGER, "1", ["root"]), 1)
+    side.ask(_replace(BROKER_LOGGER, "1", ("root", "ERROR")), 2)
+    side.ask(_replace(BROKER_LOGGER, "2", ("root", "ERROR")), 2)
 
 
 @pytest.mark.parametrize("title", conversations.titles)

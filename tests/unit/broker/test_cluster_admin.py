@@ -186,7 +186,7 @@ def test_settings_of_what_has_none_are_refused_as_by_a_single_broker() -> None:
         (0, "x"): ErrorCode.INVALID_REQUEST,
         (ConfigResourceType.TOPIC, ".."): ErrorCode.INVALID_TOPIC_EXCEPTION,
         (ConfigResourceType.TOPIC, "."): ErrorCode.INVALID_TOPIC_EXCEPTION,
-        (ConfigResourceType.BROKER_LOGGER, "1"): ErrorCode.INVALID_REQUEST,
+        (ConfigResourceType.BROKER_LOGGER, "2"): ErrorCode.INVALID_REQUEST,
         (ConfigResourceType.CLIENT_METRICS, "x"): ErrorCode.INVALID_REQUEST,
         (ConfigResourceType.GROUP, "."): ErrorCode.NONE,
         (ConfigResourceType.GROUP, ".."): ErrorCode.NONE,

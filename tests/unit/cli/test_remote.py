@@ -130,7 +130,10 @@ def test_without_a_broker_every_command_says_where_it_looked(ottla, command):
         (("topics", "alter", "t"), "nothing to alter"),
         (("topics", "alter", "t", "--config", "a=1", "--delete-config", "a"), "both set and deleted"),
         (("topics", "delete"), "required: TOPIC"),
-        (("configs", "describe"), "one of the arguments --topic --broker --group --broker-defaults is required"),
+        (
+            ("configs", "describe"),
+            "one of the arguments --topic --broker --group --broker-loggers --broker-defaults is required",
+        ),
         (("configs", "alter", "--topic", "t"), "no setting to change"),
         (("consume", "t", "--offset", "soon"), "'soon' is not a place in a partition"),
         (("consume",), "name topics, or give --pattern"),

@@ -299,7 +299,7 @@ def test_types_and_sources_have_the_numbers_of_the_wire() -> None:
     [
         (ConfigScope(4, "2"), "this is broker 1 and not 2"),
         (ConfigScope(4, "x"), "this is broker 1 and not x"),
-        (ConfigScope(8, "1"), "resources of type BROKER_LOGGER have no configuration here"),
+        (ConfigScope(8, "1"), "levels of loggers are changed one by one"),
         (ConfigScope(16, "m"), "resources of type CLIENT_METRICS have no configuration here"),
         (ConfigScope(77, "1"), "unknown resource type 77"),
     ],

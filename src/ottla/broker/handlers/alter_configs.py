@@ -1,13 +1,14 @@
-"""AlterConfigs and IncrementalAlterConfigs: settings change without a restart."""
+"""AlterConfigs and IncrementalAlterConfigs: settings change without a restart, and so do levels of loggers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker import log_levels
 from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs, SettingChange
 from ottla.errors import ApiError, ConfigError, ErrorCode
 from ottla.protocol.messages.configs import (
@@ -24,15 +25,16 @@ if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
 
 Decide = Callable[[DynamicConfigs], dict[str, str]]
+Change = Callable[[ConfigScope, Any], Awaitable[None]]
 
 
 async def handle(broker: Broker, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
     """Replaces all that a resource sets."""
 
-    def decision(asked: Any) -> Decide:
-        return partial(_replace, _resource(asked), asked.configs)
+    async def change(resource: ConfigScope, asked: Any) -> None:
+        await _store(broker, resource, partial(_replace, resource, asked.configs), request.validate_only)
 
-    return AlterConfigsResponse(responses=await _change(broker, request, decision))
+    return AlterConfigsResponse(responses=await _change(broker, request, change))
 
 
 def _replace(
@@ -49,11 +51,19 @@ async def handle_incremental(
 ) -> IncrementalAlterConfigsResponse:
     """Sets, deletes, appends and subtracts single settings."""
 
-    def decision(asked: Any) -> Decide:
+    async def change(resource: ConfigScope, asked: Any) -> None:
         wanted = [SettingChange(entry.name, entry.config_operation, entry.value) for entry in asked.configs]
-        return lambda configs: configs.incremental_alter(_resource(asked), wanted)
+        if resource.type == ConfigResourceType.BROKER_LOGGER:
+            log_levels.check_is_this_broker(resource.name, broker.node_id)
+            log_levels.alter(wanted, validate_only=request.validate_only)
+        else:
+            await _store(broker, resource, partial(_alter, resource, wanted), request.validate_only)
 
-    return IncrementalAlterConfigsResponse(responses=await _change(broker, request, decision))
+    return IncrementalAlterConfigsResponse(responses=await _change(broker, request, change))
+
+
+def _alter(resource: ConfigScope, wanted: list[SettingChange], configs: DynamicConfigs) -> dict[str, str]:
+    return configs.incremental_alter(resource, wanted)
 
 
 def _resource(asked: Any) -> ConfigScope:
@@ -71,10 +81,16 @@ def _servable(broker: Broker, resource: ConfigScope, decide: Decide, configs: Dy
     return overrides
 
 
+async def _store(broker: Broker, resource: ConfigScope, decide: Decide, validate_only: bool) -> None:
+    """What has begun is finished, also for a client that has hung up."""
+    servable = partial(_servable, broker, resource, decide)
+    await asyncio.shield(broker.controller.change_config(resource, servable, validate_only=validate_only))
+
+
 async def _change(
     broker: Broker,
     request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
-    decision: Callable[[Any], Decide],
+    change: Change,
 ) -> list[AlterConfigsResourceResponse]:
     """Changes one resource after the other; each is judged by what the one before has left."""
     all_asked: list[Any] = list(request.resources)
@@ -88,10 +104,7 @@ async def _change(
         try:
             if counts[resource] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "a resource is in the request more than once")
-            change = broker.controller.change_config(
-                resource, partial(_servable, broker, resource, decision(asked)), validate_only=request.validate_only
-            )
-            await asyncio.shield(change)
+            await change(resource, asked)
         except ApiError as error:
             answer.error_code, answer.error_message = error.code, error.message or None
         responses.append(answer)

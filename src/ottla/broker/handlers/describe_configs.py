@@ -1,12 +1,13 @@
-"""DescribeConfigs: the settings of topics, brokers and groups, with the source of each."""
+"""DescribeConfigs: the settings of topics, brokers and groups, with the source of each; levels of loggers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker import log_levels
 from ottla.broker.response_budget import ResponseBudget
 from ottla.cluster.image import ClusterImage
-from ottla.config.dynamic import ConfigResourceType, ConfigScope, DescribedSetting, DynamicConfigs
+from ottla.config.dynamic import ConfigResourceType, ConfigScope, DescribedSetting, DynamicConfigs, ValueSource
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import is_valid_topic_name
 from ottla.protocol.messages.configs import (
@@ -74,7 +75,10 @@ def _result(
             if not is_valid_topic_name(resource.name):
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{resource.name!r} is not a valid topic name")
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.name} does not exist")
-        entries = _entries(configs, resource, asked.configuration_keys, request, version, shared)
+        if resource.type == ConfigResourceType.BROKER_LOGGER:
+            entries = _levels(configs.node_id, resource.name, asked.configuration_keys)
+        else:
+            entries = _entries(configs, resource, asked.configuration_keys, request, version, shared)
         error_code, message = ErrorCode.NONE, None
     except ApiError as error:
         entries, error_code, message = [], error.code, error.message or None
@@ -105,6 +109,20 @@ def _entries(
         )
         described = shared[resource.type, name, wanted] = [_entry(entry, version) for entry in entries]
     return described
+
+
+def _levels(node_id: int, name: str, keys: list[str] | None) -> list[DescribeConfigsResourceResult]:
+    log_levels.check_is_this_broker(name, node_id)
+    return [
+        DescribeConfigsResourceResult(
+            name=logger,
+            value=level,
+            read_only=False,
+            is_sensitive=False,
+            config_source=ValueSource.DYNAMIC_BROKER_LOGGER,
+        )
+        for logger, level in log_levels.levels(keys or ()).items()
+    ]
 
 
 def _entry(entry: DescribedSetting, version: int) -> DescribeConfigsResourceResult:

@@ -49,6 +49,11 @@ class ConfigResource:
         return cls(ResourceType.BROKER, "")
 
     @classmethod
+    def broker_loggers(cls, broker_id: int) -> Self:
+        """The levels of a broker's loggers, which last until it stops."""
+        return cls(ResourceType.BROKER_LOGGER, str(broker_id))
+
+    @classmethod
     def group(cls, group_id: str) -> Self:
         return cls(ResourceType.GROUP, group_id)
 

@@ -330,7 +330,7 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         Allowed(
             api,
             "*",
-            "Kafka's broker loggers are those of log4j",
+            "the loggers of Kafka are other ones, and so are their levels",
             lambda case: any(one.resource_type == BROKER_LOGGER for one in case.request.resources),
         )
         for api in ("AlterConfigs", "IncrementalAlterConfigs", "DescribeConfigs")
