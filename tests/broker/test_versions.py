@@ -54,7 +54,15 @@ from ottla.protocol.messages.tokens import (
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
-from ottla.protocol.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest
+from ottla.protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    CreatePartitionsRequest,
+    DeleteTopicsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from ottla.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -200,8 +208,15 @@ def request_for(key: int, version: int, topic: str, topic_id: UUID) -> object:
             return CreatePartitionsRequest(topics=[], timeout_ms=1000, validate_only=False)
         case 42:
             return DeleteGroupsRequest(groups_names=[])
+        case 43:
+            return ElectLeadersRequest(topic_partitions=None)
         case 44:
             return IncrementalAlterConfigsRequest(resources=[], validate_only=False)
+        case 45:
+            stays = ReassignablePartition(partition_index=0, replicas=[1])
+            return AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=[stays])])
+        case 46:
+            return ListPartitionReassignmentsRequest(topics=None)
         case 47:
             return OffsetDeleteRequest(group_id="g", topics=[])
         case 60:

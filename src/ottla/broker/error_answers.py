@@ -52,6 +52,8 @@ ENTRIES: Final[dict[int, Callable[[Any], list[Any]]]] = {
     34: _moved_topics,
     35: lambda _: [],  # of directories, about which nothing is said
     43: lambda request: request.topic_partitions or [],  # also where the response has an error of its own
+    45: lambda request: request.topics,  # the same
+    46: lambda request: request.topics or [],  # which have no place for an error
     50: lambda _: [""],  # one, of nobody, beside the error of the response: as in Kafka
     51: _changed_users,
 }
@@ -100,9 +102,10 @@ class _Refusal:
         fields = self._fields(cls)
         values: dict[str, Any] = {}
         for field in fields:
-            if _has_errors(field) and (entries is not None or self._is_named(field, fields)):
-                items = _items_of(field, request) if entries is None else entries
-                values[field.name] = yield from self._entries(_struct(field), items)
+            if entries is not None and field.is_array and field.struct is not None:
+                values[field.name] = yield from self._entries(field.struct, entries)
+            elif entries is None and _has_errors(field) and self._is_named(field, fields):
+                values[field.name] = yield from self._entries(_struct(field), _items_of(field, request))
             else:
                 values[field.name] = self._plain(field)
         return cls(**values)

@@ -6,6 +6,7 @@ python -m ottla.broker.reference > docs/reference/api-support.md
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from ottla.broker.handlers import CLUSTER_HANDLERS, HANDLERS
 from ottla.broker.handlers.api_versions import advertised
@@ -32,6 +33,17 @@ announces. *Flexible* is the first version with compact lengths and tagged field
 """
 
 
+# What Kafka 4.3 announces and no broker of ours serves, by API key.
+NOT_SERVED: Final[dict[int, str]] = {
+    **dict.fromkeys((55, 80, 81), "the metadata is kept by one broker alone or by ZooKeeper: there is no KRaft quorum"),
+    **dict.fromkeys((71, 72), "client telemetry: Kafka too announces it only with a plugin that receives the metrics"),
+    **dict.fromkeys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), "there are no share groups here"),
+    **dict.fromkeys(
+        (88, 89), "there are no streams groups here: Kafka Streams works with a classic group, as it does by default"
+    ),
+}
+
+
 def api_support() -> str:
     """The whole page."""
     return "\n".join(_lines()) + "\n"
@@ -45,6 +57,12 @@ def _lines() -> Iterator[str]:
     yield from _table(
         ("Key", "API", "Served", "Readable", "Kafka 4.3", "Flexible", "Listeners", "What it does"),
         (_api_row(api, served.get(api.key, "–")) for api in API_TABLE.values()),
+    )
+    yield "\n## Not served\n"
+    yield "What a broker of Kafka 4.3 announces to clients and an Ottla broker, alone or in a cluster, does not.\n"
+    yield from _table(
+        ("Key", "API", "Why not"),
+        ((str(key), API_TABLE[key].name, reason) for key, reason in NOT_SERVED.items()),
     )
     yield "\n## Records of coordinators\n"
     for title, records in (

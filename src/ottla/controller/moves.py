@@ -23,11 +23,19 @@ from ottla.store.api import BadVersion, Put, StoreError
 logger = logging.getLogger(__name__)
 
 
-async def begin(term: Term, partition: TopicPartition, replicas: Sequence[int]) -> None:
+async def begin(
+    term: Term, partition: TopicPartition, replicas: Sequence[int], *, may_change_factor: bool = True
+) -> None:
     """Starts a move, or gives one that is in progress another target; ApiError says why not."""
     context = term.context
     state = _known(term, partition)
     moves.check_replicas(replicas, context.brokers)
+    count = len(moves.origin(state))
+    if not may_change_factor and len(replicas) != count:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{partition} has {count} replicas, and {len(replicas)} are named; the request allows no change of that",
+        )
     if not moves.is_moving(state) and tuple(replicas) == state.replicas:
         return
     dropped = set(state.adding) - set(replicas)  # of an earlier target that is not to come any more

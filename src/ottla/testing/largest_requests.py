@@ -302,6 +302,27 @@ def _create_partitions(size: Size) -> Any:
     return filled(topics.CreatePartitionsRequest, 3, topics=wanted, timeout_ms=60_000, validate_only=True)
 
 
+def _elect(size: Size) -> Any:
+    topic = topics.TopicPartitions(topic=WIDE, partitions=list(range(size.partitions)))
+    return filled(topics.ElectLeadersRequest, 2, topic_partitions=[topic], timeout_ms=60_000)
+
+
+def _reassign(size: Size) -> Any:
+    """To a broker that there is not."""
+    partitions = [
+        filled(topics.ReassignablePartition, 1, partition_index=index, replicas=[9]) for index in range(size.partitions)
+    ]
+    topic = filled(topics.ReassignableTopic, 1, name=WIDE, partitions=partitions)
+    return filled(topics.AlterPartitionReassignmentsRequest, 1, timeout_ms=60_000, topics=[topic])
+
+
+def _list_reassignments(size: Size) -> Any:
+    topic = filled(
+        topics.ListPartitionReassignmentsTopics, 0, name=WIDE, partition_indexes=list(range(size.partitions))
+    )
+    return filled(topics.ListPartitionReassignmentsRequest, 0, timeout_ms=60_000, topics=[topic])
+
+
 def _delete_offsets(size: Size) -> Any:
     partitions = [
         filled(group_offsets.OffsetDeleteRequestPartition, 0, partition_index=index) for index in range(size.partitions)
@@ -471,6 +492,14 @@ ROWS = (
     Row("AlterReplicaLogDirs of every partition", 2, _alter_replica_log_dirs),
     Row("DescribeLogDirs", 4, lambda size: filled(log_dirs.DescribeLogDirsRequest, 4, topics=None)),
     Row("CreatePartitions", 3, _create_partitions),
+    Row("ElectLeaders of every partition", 2, _elect),
+    Row(
+        "ElectLeaders wherever one is needed",
+        2,
+        lambda size: filled(topics.ElectLeadersRequest, 2, topic_partitions=None, timeout_ms=60_000),
+    ),
+    Row("AlterPartitionReassignments of every partition", 1, _reassign),
+    Row("ListPartitionReassignments of every partition", 0, _list_reassignments),
     Row("DeleteGroups", 2, lambda size: filled(groups.DeleteGroupsRequest, 2, groups_names=names(size))),
     Row("OffsetDelete of every partition", 0, _delete_offsets),
     Row("DescribeCluster", 1, lambda size: filled(cluster.DescribeClusterRequest, 1)),

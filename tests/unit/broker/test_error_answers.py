@@ -17,7 +17,15 @@ from ottla.protocol.messages.scram import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from ottla.protocol.messages.topics import ElectLeadersRequest, TopicPartitions
+from ottla.protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
+)
 from ottla.protocol.versions import API_TABLE
 from ottla.runtime.turns import done_at_once
 from ottla.testing.messages import random_message, smallest_message
@@ -74,3 +82,22 @@ def test_an_election_is_refused_as_a_whole_and_for_each_partition() -> None:
     (topic,) = answer.replica_election_results
     assert (answer.error_code, topic.topic) == (DENIED, "t")
     assert [(one.partition_id, one.error_code) for one in topic.partition_result] == [(1, DENIED)]
+
+
+def test_a_move_is_refused_as_a_whole_and_for_each_partition() -> None:
+    stays = [ReassignablePartition(partition_index=3, replicas=[1])]
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="t", partitions=stays)])
+    answer = done_at_once(error_answer(API_TABLE[45], request, 1, DENIED))
+    (topic,) = answer.responses
+    assert (answer.error_code, topic.name) == (DENIED, "t")
+    assert [(one.partition_index, one.error_code) for one in topic.partitions] == [(3, DENIED)]
+
+
+def test_a_refused_list_of_moves_names_what_was_asked_for_and_says_nothing_of_it() -> None:
+    wanted = [ListPartitionReassignmentsTopics(name="t", partition_indexes=[3])]
+    answer = done_at_once(error_answer(API_TABLE[46], ListPartitionReassignmentsRequest(topics=wanted), 0, DENIED))
+    ((topic,), (partition,)) = (answer.topics, answer.topics[0].partitions)
+    assert (answer.error_code, topic.name) == (DENIED, "t")
+    assert (partition.partition_index, partition.replicas) == (3, [])
+    of_all = done_at_once(error_answer(API_TABLE[46], ListPartitionReassignmentsRequest(topics=None), 0, DENIED))
+    assert (of_all.error_code, of_all.topics) == (DENIED, [])

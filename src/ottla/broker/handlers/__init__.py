@@ -157,7 +157,10 @@ HANDLERS = by_key(
     serve(DescribeDelegationTokenRequest, delegation_tokens.handle_describe, ends_with_peer=True),
     serve(CreatePartitionsRequest, create_partitions.handle, elements_max=50_000),
     serve(DeleteGroupsRequest, delete_groups.handle),
+    serve(ElectLeadersRequest, elect_leaders.handle),
     serve(IncrementalAlterConfigsRequest, alter_configs.handle_incremental, elements_max=50_000),
+    serve(AlterPartitionReassignmentsRequest, partition_reassignments.handle_alter),
+    serve(ListPartitionReassignmentsRequest, partition_reassignments.handle_list, ends_with_peer=True),
     serve(OffsetDeleteRequest, offset_delete.handle, elements_max=20_000),
     serve(DescribeClientQuotasRequest, client_quotas.handle_describe, ends_with_peer=True),
     serve(AlterClientQuotasRequest, client_quotas.handle_alter, elements_max=50_000),
@@ -177,7 +180,7 @@ HANDLERS = by_key(
 
 CLUSTER_ELEMENTS_MAX = 10_000_000  # of what a controller sends: everything about every partition
 
-# What brokers of a cluster say to each other, and what only a cluster can do.
+# What brokers of a cluster say to each other.
 CLUSTER_HANDLERS = by_key(
     serve(LeaderAndIsrRequest, control.handle_leader_and_isr, elements_max=CLUSTER_ELEMENTS_MAX),
     serve(StopReplicaRequest, control.handle_stop_replica, elements_max=CLUSTER_ELEMENTS_MAX),
@@ -185,7 +188,4 @@ CLUSTER_HANDLERS = by_key(
     serve(ControlledShutdownRequest, to_controller.handle_controlled_shutdown),
     serve(AlterPartitionRequest, to_controller.handle_alter_partition, elements_max=CLUSTER_ELEMENTS_MAX),
     serve(AllocateProducerIdsRequest, to_controller.handle_allocate_producer_ids),
-    serve(ElectLeadersRequest, elect_leaders.handle),
-    serve(AlterPartitionReassignmentsRequest, partition_reassignments.handle_alter),
-    serve(ListPartitionReassignmentsRequest, partition_reassignments.handle_list),
 )

@@ -1,10 +1,14 @@
-"""AlterPartitionReassignments and ListPartitionReassignments: the controller moves partitions to other brokers."""
+"""AlterPartitionReassignments and ListPartitionReassignments: the controller moves partitions to other brokers.
+
+One broker alone has nowhere to move them to: all it can be asked for is that they stay where they are.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.moves import is_moving
+from ottla.cluster.image import ClusterImage
+from ottla.cluster.moves import check_replicas, is_moving
 from ottla.controller import moves
 from ottla.controller.term import Term
 from ottla.errors import ApiError, ErrorCode
@@ -20,6 +24,7 @@ from ottla.protocol.messages.topics import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from ottla.runtime.turns import STEP, Steps
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -30,7 +35,24 @@ async def handle_alter(
     broker: Broker, request: AlterPartitionReassignmentsRequest, context: Context
 ) -> AlterPartitionReassignmentsResponse:
     """Each partition begins to move, turns, or stays where it is (replicas null); one that cannot stops no other."""
-    assert broker.cluster is not None
+    if not request.topics:
+        return AlterPartitionReassignmentsResponse(responses=[])
+    try:
+        responses = await _altered_topics(broker, request)
+    except ApiError as error:
+        return AlterPartitionReassignmentsResponse(
+            error_code=error.code, error_message=error.message or None, responses=[]
+        )
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, responses=responses
+    )
+
+
+async def _altered_topics(
+    broker: Broker, request: AlterPartitionReassignmentsRequest
+) -> list[ReassignableTopicResponse]:
+    if broker.cluster is None:
+        return await broker.turns.finish(_unmoved(broker.image, request))
 
     async def alter(term: Term) -> list[ReassignableTopicResponse]:
         return [
@@ -41,12 +63,7 @@ async def handle_alter(
             for topic in request.topics
         ]
 
-    try:
-        return AlterPartitionReassignmentsResponse(responses=await broker.cluster.controller.ask(alter))
-    except ApiError as error:
-        return AlterPartitionReassignmentsResponse(
-            error_code=error.code, error_message=error.message or None, responses=[]
-        )
+    return await broker.cluster.controller.ask(alter)
 
 
 async def _altered(
@@ -58,31 +75,49 @@ async def _altered(
         if entry.replicas is None:
             await moves.cancel(term, partition)
         else:
-            _check_factor(term, partition, entry.replicas, request)
-            await moves.begin(term, partition, entry.replicas)
+            await moves.begin(
+                term, partition, entry.replicas, may_change_factor=request.allow_replication_factor_change
+            )
     except ApiError as error:
         answer.error_code, answer.error_message = error.code, error.message or None
     return answer
 
 
-def _check_factor(
-    term: Term, partition: TopicPartition, replicas: list[int], request: AlterPartitionReassignmentsRequest
-) -> None:
-    state = term.context.find(partition)
-    if request.allow_replication_factor_change or state is None:
-        return
-    count = len(state.replicas) - len(state.adding)
-    if len(replicas) != count:
-        raise ApiError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{partition} has {count} replicas, and {len(replicas)} are named; the request allows no change of that",
-        )
+def _unmoved(
+    image: ClusterImage, request: AlterPartitionReassignmentsRequest
+) -> Steps[list[ReassignableTopicResponse]]:
+    """What one broker alone answers: no error where a partition is to stay, or else why it cannot move."""
+    topics: list[ReassignableTopicResponse] = []
+    for topic in request.topics:
+        answered = ReassignableTopicResponse(name=topic.name, partitions=[])
+        topics.append(answered)
+        for number, entry in enumerate(topic.partitions, 1):
+            if number % STEP == 0:
+                yield
+            answer = ReassignablePartitionResponse(partition_index=entry.partition_index)
+            try:
+                _check_stays(image, TopicPartition(topic.name, entry.partition_index), entry.replicas)
+            except ApiError as error:
+                answer.error_code, answer.error_message = error.code, error.message or None
+            answered.partitions.append(answer)
+        yield
+    return topics
+
+
+def _check_stays(image: ClusterImage, partition: TopicPartition, replicas: list[int] | None) -> None:
+    state = image.partition(partition)
+    if state is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} does not exist")
+    if replicas is None:
+        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{partition} is not being moved")
+    check_replicas(replicas, image.brokers)  # so it is this broker, where the partition is
 
 
 async def handle_list(
     broker: Broker, request: ListPartitionReassignmentsRequest, context: Context
 ) -> ListPartitionReassignmentsResponse:
-    assert broker.cluster is not None
+    if broker.cluster is None:
+        return ListPartitionReassignmentsResponse(topics=[])
     wanted = (
         None
         if request.topics is None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ottla.broker.reference import NOT_SERVED
 from ottla.config.broker import BROKER_SETTINGS
 from ottla.errors import ErrorCode
 from ottla.protocol.schema import schema_of
@@ -115,17 +116,6 @@ def _name(element: Any) -> Any:
         "member_id",
     )
     return [getattr(element, name, None) for name in names]
-
-
-# APIs that Kafka announces and we do not serve, by key.
-NOT_SERVED: Final[dict[int, str]] = {
-    **dict.fromkeys((17, 36), "no listener asks for SASL yet"),
-    **dict.fromkeys((29, 30, 31, 38, 39, 40, 41, 50, 51), "security: ACLs, delegation tokens, SCRAM"),
-    **dict.fromkeys((34, 43, 45, 46, 55, 80, 81), "one broker: nothing to move, to elect or to vote on"),
-    **dict.fromkeys((71, 72), "client telemetry needs a reporter"),
-    **dict.fromkeys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), "share groups"),
-    **dict.fromkeys((88, 89), "streams groups"),
-}
 
 
 def _is_not_served(case: Case) -> bool:

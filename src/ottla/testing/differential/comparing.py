@@ -29,6 +29,7 @@ LISTS_OF_ALL: Final = {
     "DescribeTopicPartitionsResponse": ("topics", "name"),
     "ListConfigResourcesResponse": ("config_resources", "resource_name"),
     "DescribeLogDirsResult": ("topics", "name"),
+    "ElectLeadersResponse": ("replica_election_results", "topic"),
 }
 # What tells the elements of lists apart. Kafka gathers most answers in hash maps: they have no order.
 KEYS: Final = (
@@ -37,6 +38,7 @@ KEYS: Final = (
     "topic_name",
     "topic_id",
     "partition_index",
+    "partition_id",
     "partition",
     "index",
     "group_id",

@@ -221,6 +221,8 @@ SOURCES: Final[dict[str, Source]] = {
     "replication_factor": _number_of(*(1,) * 6, -1, -1, 0, 2, -2, 32767),
     "count": _number_of(1, 2, 3, 4, 4, 5, 0, -1, 10_001, 2**31 - 1),
     "broker_ids": _number_of(1, 1, 1, 2, -1),
+    "replicas": _number_of(1, 1, 1, 2, -1),
+    "election_type": _number_of(0, 0, 0, 1, 1, 2, -1),
     "CreatableTopicConfig.name": _config_name,
     "AlterConfigsRequestAlterableConfig.name": _config_name,
     "IncrementalAlterConfigsRequestAlterableConfig.name": _config_name,

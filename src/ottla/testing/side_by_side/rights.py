@@ -96,11 +96,18 @@ from ottla.protocol.messages.tokens import (
     RenewDelegationTokenRequest,
 )
 from ottla.protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DeleteTopicState,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
 )
 from ottla.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -387,6 +394,16 @@ def _cluster(names: Names) -> Iterator[Case]:
     feature = FeatureUpdateKey(feature="no.such.feature", max_version_level=1, upgrade_type=1)
     yield Case(UpdateFeaturesRequest(feature_updates=[feature], validate_only=True), 1, codes_only)
     yield Case(UnregisterBrokerRequest(broker_id=99), 0)
+    of_both = [TopicPartitions(topic=name, partitions=[0]) for name in (topic, missing)]
+    for version in (0, 2):
+        yield Case(ElectLeadersRequest(topic_partitions=of_both), version)
+    yield Case(ElectLeadersRequest(election_type=9, topic_partitions=of_both), 2)
+    stays = [ReassignablePartition(partition_index=0, replicas=[1])]
+    moved = [ReassignableTopic(name=name, partitions=stays) for name in (topic, missing)]
+    yield Case(AlterPartitionReassignmentsRequest(topics=moved), 1)
+    looked_for = [ListPartitionReassignmentsTopics(name=name, partition_indexes=[0]) for name in (topic, missing)]
+    yield Case(ListPartitionReassignmentsRequest(topics=looked_for), 0)
+    yield Case(ListPartitionReassignmentsRequest(topics=None), 0)
     created = acl(names.of("friend"), Operation.READ, Resource.TOPIC, missing)
     yield Case(CreateAclsRequest(creations=[created]), 3)
     wanted: dict[str, Any] = {

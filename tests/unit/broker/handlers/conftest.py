@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pytest
 
+from ottla.ids import TopicPartition
 from ottla.net.connection import Parked
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.headers import decode_response_header, encode_request_header
@@ -71,6 +72,10 @@ class AskedBroker:
         made = self.ask(create_topic(name, partitions, config=settings), 7).topics[0]
         assert not made.error_code, made
         return made.topic_id  # type: ignore[no-any-return]
+
+    def lose(self, *lost: TopicPartition) -> None:
+        """As if the log directory of these partitions had failed."""
+        self._loop.run_until_complete(self.broker.controller.replicas_lost(1, lost))
 
     def close(self) -> None:
         self._loop.run_until_complete(self._process.stop())

@@ -24,6 +24,7 @@ def test_a_handler_stands_under_the_class_of_its_requests(key: int) -> None:
 
 # What changes something: it is carried out to its end, whether or not somebody still waits for the answer.
 CHANGING = {
+    "AlterPartitionReassignments",
     "AlterReplicaLogDirs",
     "AlterUserScramCredentials",
     "Produce",
@@ -51,6 +52,7 @@ CHANGING = {
     "IncrementalAlterConfigs",
     "CreatePartitions",
     "DeleteGroups",
+    "ElectLeaders",
     "OffsetDelete",
     "ConsumerGroupHeartbeat",
 }
