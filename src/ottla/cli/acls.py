@@ -18,6 +18,7 @@ from ottla.client.admin.configs import ConfigResource, ResourceType
 from ottla.errors import ApiError
 from ottla.security import acls as rules
 from ottla.security.authorizer import Authorizer, Verdict
+from ottla.security.quotas import is_address
 
 USER_PREFIX: Final = "User:"
 EVERYTHING: Final = "*"
@@ -79,7 +80,20 @@ def _resources(options: argparse.Namespace) -> list[Named]:
 
 def _principal(text: str) -> str:
     """`alice` is short for `User:alice`."""
-    return text if ":" in text else f"{USER_PREFIX}{text}"
+    principal = text if ":" in text else f"{USER_PREFIX}{text}"
+    kind, _, name = principal.partition(":")
+    if not kind or not name:
+        raise CommandError(ExitCode.USAGE, f"{text!r} names nobody", "write alice or User:alice")
+    return principal
+
+
+def _host(text: str) -> str:
+    """Rules are compared with the address of a client: a rule for anything else would never hold."""
+    if text != EVERYTHING and not is_address(text):
+        raise CommandError(
+            ExitCode.USAGE, f"--host {text!r} is not an address", "write one such as 10.0.0.7; leave it out for any"
+        )
+    return text
 
 
 def _operation(text: str) -> AclOperation:
@@ -120,6 +134,7 @@ def _add(options: argparse.Namespace) -> ExitCode:
     named = _resources(options)
     wanted = _of_role(options.role, named) if options.role else _of_operations(options.operation, named)
     pattern = PatternType.PREFIXED if options.prefixed else PatternType.LITERAL
+    host = _host(options.host)
     created = [
         Acl(
             resource.type,
@@ -127,7 +142,7 @@ def _add(options: argparse.Namespace) -> ExitCode:
             _principal(options.principal),
             operation,
             AclPermission.DENY if options.deny else AclPermission.ALLOW,
-            options.host,
+            host,
             # The cluster and "all" have no beginnings.
             PatternType.LITERAL if resource.name in (EVERYTHING, rules.CLUSTER_NAME) else pattern,
         )
@@ -136,7 +151,8 @@ def _add(options: argparse.Namespace) -> ExitCode:
 
     async def work(admin: Admin) -> ExitCode:
         outcomes = await admin.create_acls(created)
-        _show([acl for acl, error in outcomes.items() if error is None], options)
+        if added := [acl for acl, error in outcomes.items() if error is None]:
+            _show(added, options)
         return remote.report_failures(filter(None, outcomes.values()))
 
     return remote.run(options, work)

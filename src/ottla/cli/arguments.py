@@ -17,6 +17,11 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
     return dict(_parse_pairs(pairs, "setting", "retention.ms=3600000"))
 
 
+def parse_quotas(pairs: Iterable[str]) -> dict[str, str]:
+    """The same for quotas."""
+    return dict(_parse_pairs(pairs, "quota", "producer_byte_rate=1048576"))
+
+
 def parse_headers(pairs: Iterable[str]) -> list[tuple[str, str]]:
     """The same for the headers of records, of which several may have one name."""
     return _parse_pairs(pairs, "header", "source=import")

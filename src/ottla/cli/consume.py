@@ -257,7 +257,9 @@ class _Writing:
         ranges = await ranges_of(admin, partitions, isolation)
         outside = [each for each, (begin, end) in ranges.items() if not begin <= place.number <= end]
         if outside and len(outside) == len(partitions):
-            raise OffsetOutOfRangeError(outside[0], place.number, *ranges[outside[0]])
+            # Named is the one that comes nearest: others may be empty, which is not the reason.
+            nearest = min(outside, key=lambda each: min(abs(place.number - edge) for edge in ranges[each]))
+            raise OffsetOutOfRangeError(nearest, place.number, *ranges[nearest], others=len(outside) - 1)
         for partition in outside:
             begin, end = ranges[partition]
             where = f"begins at offset {begin:,}" if place.number < begin else f"ends at offset {end:,}"

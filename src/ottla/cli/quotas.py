@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ottla.cli import remote
-from ottla.cli.arguments import parse_settings
+from ottla.cli.arguments import parse_quotas
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
+from ottla.cli.parser import did_you_mean
 from ottla.cli.render import Json, json_line
 from ottla.cli.table import print_table
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.quotas import DEFAULT, Default, QuotaEntity
+from ottla.security.quotas import CLIENT_QUOTAS, IP_QUOTAS
 
 NAMES: Final = (
     "producer_byte_rate and consumer_byte_rate (bytes per second), request_percentage (percent of one thread), "
@@ -49,6 +51,21 @@ def _named_entity(options: argparse.Namespace) -> QuotaEntity:
     if "ip" in parts and len(parts) > 1:
         raise CommandError(ExitCode.USAGE, "an address has quotas by itself", "give --ip without --user and --client")
     return entity
+
+
+def _check_names(entity: QuotaEntity, names: Iterable[str]) -> None:
+    """The broker's own error names no other, and what is removed may have any name there."""
+    allowed, others = (CLIENT_QUOTAS, IP_QUOTAS) if entity.ip is None else (IP_QUOTAS, CLIENT_QUOTAS)
+    for name in names:
+        if name in others:
+            whose = "addresses: give --ip" if entity.ip is None else "users and client ids: give --user or --client"
+            raise CommandError(ExitCode.USAGE, f"{name} is not a quota of {_text(entity)}", f"it is one of {whose}")
+        if name not in allowed:
+            raise CommandError(
+                ExitCode.USAGE,
+                f"there is no quota {name!r}{did_you_mean(name, allowed)}",
+                f"name {' or '.join(allowed)}",
+            )
 
 
 def _fields(entity: QuotaEntity, quotas: Mapping[str, float]) -> dict[str, Json]:
@@ -128,7 +145,9 @@ def _add_change_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _set(options: argparse.Namespace) -> ExitCode:
     entity = _named_entity(options)
-    changes = {name: _number(name, text) for name, text in parse_settings(options.quotas).items()}
+    texts = parse_quotas(options.quotas)
+    _check_names(entity, texts)
+    changes = {name: _number(name, text) for name, text in texts.items()}
 
     async def work(admin: Admin) -> ExitCode:
         return await _change(admin, entity, changes, options)
@@ -145,6 +164,7 @@ def _number(name: str, text: str) -> float:
 
 def _remove(options: argparse.Namespace) -> ExitCode:
     entity = _named_entity(options)
+    _check_names(entity, options.quotas)
 
     async def work(admin: Admin) -> ExitCode:
         names = list(dict.fromkeys(options.quotas))

@@ -27,6 +27,7 @@ from ottla.net.client import (
     ConnectionFailedError,
     NotABrokerError,
     RequestTimedOutError,
+    TlsRefusedError,
     connect_tcp,
 )
 
@@ -261,7 +262,11 @@ def command_error(error: OttlaError, options: argparse.Namespace | None = None) 
         case ApiError(code=code):
             exit_code = ExitCode.NOT_FOUND if code in _NOT_FOUND else ExitCode.REFUSED
             return CommandError(exit_code, str(error), _hint(code, options or argparse.Namespace()))
-        case NotABrokerError() | ClosedUnansweredError():
+        case TlsRefusedError():
+            return CommandError(ExitCode.REFUSED, str(error), "settings of TLS belong in the file of --command-config")
+        case ClosedUnansweredError():
+            return CommandError(ExitCode.UNREACHABLE, str(error), "or for a login? see --command-config")
+        case NotABrokerError():
             return CommandError(
                 ExitCode.UNREACHABLE, str(error), "does the listener ask for TLS or a login? see --command-config"
             )

@@ -17,6 +17,7 @@ from ottla.errors import ConfigError
 from ottla.local_cluster.private_files import write_private
 
 DAYS_DEFAULT = 365
+DAYS_MAX = 100 * 365  # a certificate knows years up to 9999; some readers of it fewer
 AUTHORITY = "ca"
 
 
@@ -41,8 +42,14 @@ class Authority:
         self.truststore = directory / f"{AUTHORITY}.pem"
         key_file = directory / f"{AUTHORITY}.key"
         if key_file.exists():
-            self._key = serialization.load_pem_private_key(key_file.read_bytes(), None)
-            self._certificate = x509.load_pem_x509_certificate(self.truststore.read_bytes())
+            try:
+                self._key = serialization.load_pem_private_key(key_file.read_bytes(), None)
+                self._certificate = x509.load_pem_x509_certificate(self.truststore.read_bytes())
+            except (ValueError, TypeError) as error:  # a TypeError where the key is encrypted
+                raise ConfigError(
+                    f"{key_file} and {self.truststore} are not the key and the certificate of an authority that was "
+                    "made here; name another directory"
+                ) from error
             return
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._certificate = self._signed(self._name(name), self._key, None, is_authority=True)

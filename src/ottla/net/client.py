@@ -94,6 +94,39 @@ class LoginRefusedError(ConnectionFailedError):
         self.code = code
 
 
+class TlsRefusedError(LoginRefusedError):
+    """No TLS with who is there, and why: one of the two does not accept the other's certificate, or speaks no TLS."""
+
+    def __init__(self, address: Address, error: ssl.SSLError) -> None:
+        reason = _tls_reason(error)
+        code = getattr(error, "verify_code", 0)
+        hint = next((hint for codes, hint in _TLS_HINTS_OF_CODES if code in codes), "")
+        hint = hint or next((hint for part, hint in _TLS_HINTS if part in reason), "")
+        message = f"the TLS handshake failed: {reason}" + (f"; {hint}" if hint else "")
+        super().__init__(address, message, ErrorCode.SASL_AUTHENTICATION_FAILED)
+
+
+def _tls_reason(error: ssl.SSLError) -> str:
+    """What OpenSSL says, in lower case; of a certificate that it does not accept, why."""
+    name = getattr(error, "reason", None) or "no reason is given"
+    return getattr(error, "verify_message", None) or name.lower().replace("_", " ")
+
+
+# What to do about it, by OpenSSL's result of the verification, or by a part of the reason.
+_TLS_HINTS_OF_CODES = (
+    ((2, 18, 19, 20, 21), "set ssl.truststore.location to the certificate of the authority that signed the broker's"),
+    ((9, 10), "the broker's certificate has to be renewed, or a clock is wrong"),
+    ((62, 64), "connect to a name that is in the broker's certificate, or have it made for this one"),
+)
+_TLS_HINTS = (
+    ("wrong version number", "the listener speaks no TLS; look at security.protocol"),
+    ("record layer failure", "the listener speaks no TLS; look at security.protocol"),
+    ("certificate required", "the listener asks for a certificate of the client; set ssl.keystore.location"),
+    ("unknown ca", "the broker does not trust the certificate of ssl.keystore.location"),
+    ("certificate expired", "the certificate of ssl.keystore.location has to be renewed"),
+)
+
+
 class UnsupportedByBrokerError(ApiError):
     """The broker does not have the API, or none of the versions that we can speak."""
 
@@ -163,12 +196,7 @@ async def connect(
     except TimeoutError as error:
         raise CannotConnectError(address, f"no connection within {timeout_s:g} s") from error
     except ssl.SSLError as error:
-        reason = getattr(error, "verify_message", "") or error.reason or "no reason is given"
-        raise LoginRefusedError(
-            address,
-            f"the TLS handshake failed: {reason.lower().replace('_', ' ')}",
-            ErrorCode.SASL_AUTHENTICATION_FAILED,
-        ) from error
+        raise TlsRefusedError(address, error) from error
     except OSError as error:
         raise CannotConnectError(address, f"no connection: {_reason(error)}") from error
     try:
@@ -183,6 +211,8 @@ async def connect(
 
 def _reason(error: OSError) -> str:
     """What the system says, without the address: every message has that already."""
+    if isinstance(error, ssl.SSLError):  # its number is none of the system's
+        return _tls_reason(error)
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
     # asyncio says nothing at all about a peer that closes in the handshake.
@@ -491,8 +521,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._fail(ConnectionLostError(self.address, "the broker closed the connection"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        reason = _reason(exc) if isinstance(exc, OSError) else "the broker closed the connection"
-        self._fail(ConnectionLostError(self.address, reason))
+        if isinstance(exc, ssl.SSLError) and not self.versions:
+            # In TLS 1.3 a broker judges our certificate after the handshake, as we see it, is over.
+            self._fail(TlsRefusedError(self.address, exc))
+        else:
+            reason = _reason(exc) if isinstance(exc, OSError) else "the broker closed the connection"
+            self._fail(ConnectionLostError(self.address, reason))
         self._ended.set()
 
     def pause_writing(self) -> None:

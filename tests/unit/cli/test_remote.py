@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 
 import pytest
 
@@ -22,6 +23,7 @@ from ottla.net.client import (
     ConnectionLostError,
     NotABrokerError,
     RequestTimedOutError,
+    TlsRefusedError,
 )
 
 NOW_MS = 1_800_000_000_000
@@ -34,6 +36,7 @@ HERE = Address("127.0.0.1", 9092)
         (CannotConnectError(HERE, "refused"), ExitCode.UNREACHABLE, "ottla serve"),
         (NotABrokerError(HERE, "HTTP"), ExitCode.UNREACHABLE, "--command-config"),
         (ClosedUnansweredError(HERE, "closed"), ExitCode.UNREACHABLE, "--command-config"),
+        (TlsRefusedError(HERE, ssl.SSLError()), ExitCode.REFUSED, "--command-config"),
         (ConnectionLostError(HERE, "closed"), ExitCode.UNREACHABLE, "try again"),
         (RequestTimedOutError(HERE, "late"), ExitCode.TIMED_OUT, "--timeout"),
         (TimedOutError(3, ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)), ExitCode.TIMED_OUT, "--timeout"),
@@ -170,7 +173,6 @@ def test_without_a_broker_every_command_says_where_it_looked(ottla, command):
         (("quotas", "set", "producer_byte_rate=1"), "give --user, --client or --ip"),
         (("quotas", "set", "--user", "u", "--ip", "::1", "producer_byte_rate=1"), "give --ip without --user"),
         (("quotas", "set", "--user", "u", "producer_byte_rate=much"), "producer_byte_rate=much: not a number"),
-        (("quotas", "set", "--user", "u", "producer_byte_rate"), "is not a setting; write NAME=VALUE"),
         (("quotas", "set", "--user", "u", "--default-user", "a=1"), "not allowed with argument"),
         (("log-dirs", "move", "t", "--broker", "1"), "required: --to"),
         (("reassign", "plan", "--brokers", "1", "--without", "2"), "not allowed with argument"),
@@ -231,3 +233,35 @@ def test_places_to_start(text, place):
 def test_a_place_that_is_none_is_refused(text):
     with pytest.raises(CommandError, match="not a place"):
         parse_place(text, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("set --user a producer_byte_rat=5", ("producer_byte_rat'", "did you mean `producer_byte_rate`")),
+        ("remove --user a producer_byte_rat", ("producer_byte_rat'", "did you mean `producer_byte_rate`")),
+        ("set --user a connection_creation_rate=5", ("not a quota of user a", "--ip")),
+        ("set --default-ip producer_byte_rate=5", ("not a quota of default ip", "--user or --client")),
+        ("set --user a producer_byte_rate", ("is not a quota", "producer_byte_rate=1048576")),
+    ],
+)
+def test_a_quota_that_there_is_not_is_found_before_a_broker_is_asked(ottla, command, words):
+    result = ottla("quotas", *command.split())
+    assert result.code == ExitCode.USAGE
+    for word in words:
+        assert word in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("", "--role", "producer", "--topic", "t"), "'' names nobody"),
+        (("User:", "--role", "producer", "--topic", "t"), "'User:' names nobody"),
+        ((":a", "--role", "producer", "--topic", "t"), "':a' names nobody"),
+        (("a", "--role", "producer", "--topic", "t", "--host", "web01"), "'web01' is not an address"),
+        (("a", "--role", "producer", "--topic", "t", "--host", "10.0.0.0/8"), "'10.0.0.0/8' is not an address"),
+    ],
+)
+def test_a_rule_that_would_never_hold_is_not_added(ottla, arguments, words):
+    result = ottla("acls", "add", *arguments)
+    assert (result.code, words in result.err) == (ExitCode.USAGE, True)

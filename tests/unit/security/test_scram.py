@@ -77,7 +77,9 @@ def test_the_salt_of_an_unknown_user_is_the_same_each_time() -> None:
     assert fake_credential(SHA_256, b"s", "bob").salt != fake_credential(SHA_256, b"s", "eve").salt
 
 
-@pytest.mark.parametrize("nonce", ["other", SERVER_NONCE, "x" + CLIENT_NONCE + SERVER_NONCE, CLIENT_NONCE])
+@pytest.mark.parametrize(
+    "nonce", ["other", SERVER_NONCE, "x" + CLIENT_NONCE + SERVER_NONCE, CLIENT_NONCE, CLIENT_NONCE * 2 + SERVER_NONCE]
+)
 def test_cve_2024_56128_the_nonce_of_the_last_message_is_that_of_this_login(nonce: str) -> None:
     """Whoever knows the keys can make a proof that fits any nonce."""
     first = f"n,,n=user,r={CLIENT_NONCE}"

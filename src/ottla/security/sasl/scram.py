@@ -88,7 +88,9 @@ class ScramServer:
             raise LoginFailed("the last message of SCRAM cannot be read")
         # The whole of it: one that only ends alike could come from another login (CVE-2024-56128).
         if not hmac.compare_digest(match["nonce"], self._nonce):
-            raise LoginFailed("the nonce of the last message is not the one of this login")
+            is_repeated = match["nonce"] == self._first.nonce + self._nonce
+            hint = "; librdkafka before 2.6.1 repeats its own: use a newer one, or PLAIN" if is_repeated else ""
+            raise LoginFailed(f"the nonce of the last message is not the one of this login{hint}")
         try:
             base64.b64decode(match["binding"], validate=True)
             proof = base64.b64decode(match["proof"], validate=True)
