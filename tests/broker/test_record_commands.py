@@ -340,3 +340,11 @@ def test_an_end_without_a_start_says_why_nothing_is_read(tool: Tool, filled: str
     assert (done.code, done.out) == (ExitCode.OK, b"")
     assert "--from-beginning reads what is there" in done.err
     assert "--from-beginning" not in tool("consume", filled, "--exit", "--from", "latest").err
+
+
+def test_an_offset_that_no_partition_has_is_refused_by_the_one_that_comes_nearest(tool: Tool, filled: str) -> None:
+    refused = tool("consume", filled, "--from", 1000, "--exit")
+    assert refused.code == ExitCode.REFUSED
+    assert (
+        f"{filled}-0 does not have offset 1000: it has 0 to 9; 1 more partition does not have it either" in refused.err
+    )

@@ -137,9 +137,12 @@ class _Asked(NamedTuple):
 class OffsetOutOfRangeError(ApiError):
     """The log does not have the offset: it was deleted, or not written yet."""
 
-    def __init__(self, partition: TopicPartition, offset: int, start: int, end: int) -> None:
+    def __init__(self, partition: TopicPartition, offset: int, start: int, end: int, *, others: int = 0) -> None:
+        """`others`: how many partitions more do not have it, and are farther from having it."""
         self.log_start_offset, self.log_end_offset = start, end
         has = f"it has {start} to {end - 1}" if end > start else f"it has no records; the next one will be {end}"
+        if others:
+            has += f"; {others} more partition{'s do' if others > 1 else ' does'} not have it either"
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition} does not have offset {offset}: {has}")
 
 

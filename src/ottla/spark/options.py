@@ -359,12 +359,28 @@ def _timestamp_ms(text: str) -> int | None:
 
 def _json(text: str, shape: str) -> dict[str, object]:
     try:
-        loaded = json.loads(text)
+        loaded = json.loads(text, object_pairs_hook=_object)
+    except _TwiceError:
+        raise
     except ValueError as error:
         raise ValueError(shape) from error
     if not isinstance(loaded, dict):
         raise ValueError(shape)
     return loaded
+
+
+class _TwiceError(ValueError):
+    """A name stands twice in one JSON object."""
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Of a topic or partition that stands twice, json would silently take the last."""
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise _TwiceError(f"{name!r} stands there twice")
+        found[name] = value
+    return found
 
 
 def _columns(reader: OptionReader) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import pytest
 from ottla.client.consumer import blocking as blocking_module
 from ottla.client.consumer.blocking import Consumer as BlockingConsumer
 from ottla.client.consumer.errors import WakeupError
-from ottla.client.errors import ClosedError, ConcurrentUseError
+from ottla.client.errors import ClosedError, ConcurrentUseError, UsageError
 from ottla.client.values import ConsumerRecord, OffsetAndMetadata
 from ottla.ids import TopicPartition
 from ottla.testing.broker import Broker
@@ -238,3 +238,12 @@ def test_batches_that_are_not_taken_any_more_are_not_read(broker: Broker, topic_
             consumer.commit()
             committed = consumer.committed(list(consumer.assignment()))
             assert sum(each.offset for each in committed.values() if each is not None) == len(seen)
+
+
+@pytest.mark.parametrize("read", ["poll", "take", "poll_arrow"])
+def test_limits_of_a_poll_that_are_none_are_refused(broker: Broker, read: str) -> None:
+    with blocking(broker) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        for arguments, name in (((0, -4), "max_records=-4"), ((0, 2.5), "max_records=2.5"), (("1",), "timeout_s='1'")):
+            with pytest.raises(UsageError, match=name):
+                getattr(consumer, read)(*arguments)

@@ -106,6 +106,8 @@ def test_a_time_for_all_comes_before_times_and_times_before_offsets() -> None:
         ({"startingOffsets": '{"orders":{"zero":1}}'}, "not a partition with its offset"),
         ({"startingOffsets": '{"orders":{"0":1.5}}'}, "not a partition with its offset"),
         ({"startingOffsets": "{}"}, "startingOffsets cannot be"),
+        ({"startingOffsets": '{"orders":{"0":1},"orders":{"1":2}}'}, "startingOffsets cannot be .*'orders' .*twice"),
+        ({"startingOffsetsByTimestamp": '{"orders":{"0":1,"0":2}}'}, "Timestamp cannot be .*'0' stands there twice"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp cannot be 'yesterday': write milliseconds"),
         ({"endingOffsetsByTimestamp": '{"orders":{"0":-3}}'}, "endingOffsetsByTimestamp cannot be"),
         ({"startingOffsets": "latest"}, "of a batch query cannot be latest"),
