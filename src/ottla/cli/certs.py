@@ -69,7 +69,7 @@ def _broker(text: str) -> tuple[str, tuple[str, ...]]:
         if not _HOST.fullmatch(host) or (host.replace(".", "").isdecimal() and not is_address(host)):
             raise CommandError(
                 ExitCode.USAGE,
-                f"--broker {text}: {host!r} is no host name and no address",
+                f"--broker {text}: {host!r} is not a host name or an address",
                 f"write it such as {name or 'broker'}=broker.example.org,10.0.0.7",
             )
     return name, names

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-import operator
 import random
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
@@ -32,7 +30,7 @@ from ottla.client.consumer.fetched import Records, Taken, by_partition
 from ottla.client.consumer.listeners import CallbackListener, RebalanceListener
 from ottla.client.consumer.partition_offsets import PartitionOffsets
 from ottla.client.consumer.parts import GroupParts
-from ottla.client.consumer.poller import Poller
+from ottla.client.consumer.poller import Poller, records_limit
 from ottla.client.consumer.positions import NO_EPOCH, Position
 from ottla.client.consumer.reset import EARLIEST, LATEST
 from ottla.client.consumer.subscription import BrokerPattern, Pattern, checked_topics
@@ -312,7 +310,7 @@ class Consumer(PartitionOffsets, Generic[Key, Value]):
         self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord[Key, Value]]]:
         """Records by partition, as soon as there are some; none where there are none in this time."""
-        limit = self._limit(max_records)
+        limit = records_limit(max_records, self.settings.max_poll_records)
         by_partition: dict[TopicPartition, list[ConsumerRecord[Key, Value]]] = {}
         for taken in await self._poll(timeout_s, lambda: self._take(limit)) or ():
             by_partition.setdefault(taken.partition, []).extend(taken.records)
@@ -322,7 +320,7 @@ class Consumer(PartitionOffsets, Generic[Key, Value]):
         self, timeout_s: float = DEFAULT_POLL_S, max_records: int | None = None
     ) -> list[ConsumerRecord[Key, Value]]:
         """The same as `poll`, as one list: those of a partition are in order."""
-        limit = self._limit(max_records)
+        limit = records_limit(max_records, self.settings.max_poll_records)
         return await self._poll(timeout_s, lambda: self._take_records(limit)) or []
 
     async def take_some(self, timeout_s: float, limit: Callable[[], int]) -> list[ConsumerRecord[Key, Value]]:
@@ -375,7 +373,7 @@ class Consumer(PartitionOffsets, Generic[Key, Value]):
         """Records to be given out one by one: they count as read when the iterator has given them out."""
         cursor = self._parts.cursor
         if not cursor.unread_count:
-            limit = self._limit(max_records)
+            limit = records_limit(max_records, self.settings.max_poll_records)
             return cursor.fill(await self._poll(timeout_s, lambda: self._take_records(limit)) or [])
         return cursor.iterator
 
@@ -436,25 +434,10 @@ class Consumer(PartitionOffsets, Generic[Key, Value]):
         """
         if self._parts.cursor.unread_count:
             raise UsageError("an iteration has records that were not seen yet; finish it, or seek")
-        limit = self._limit(max_records)
+        limit = records_limit(max_records, self.settings.max_poll_records)
         return await self._poll(timeout_s, lambda: self._poller.fetcher.take_batches(limit)) or []
 
-    def _limit(self, max_records: int | None) -> int:
-        if max_records is None:
-            return self.settings.max_poll_records
-        try:
-            limit = operator.index(max_records)
-        except TypeError:
-            limit = -1
-        if limit < 0:
-            raise UsageError(f"max_records={max_records!r}: how many records to give at most, a whole number")
-        return limit
-
     async def _poll(self, timeout_s: float, take: Callable[[], Found]) -> Found | None:
-        try:
-            math.isnan(timeout_s)
-        except TypeError as error:
-            raise UsageError(f"timeout_s={timeout_s!r}: how long to wait, a number of seconds") from error
         with self._used():
             self._begin()  # brokers that cannot be reached are looked for in the background, as long as it is polled
             return await self._poller.poll(timeout_s, take)

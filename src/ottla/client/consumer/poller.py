@@ -7,6 +7,8 @@ callbacks and listeners happen here, in the user's time.
 from __future__ import annotations
 
 import logging
+import math
+import operator
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -16,7 +18,7 @@ from ottla.client.consumer.errors import WakeupError
 from ottla.client.consumer.parts import Parts
 from ottla.client.consumer.position_finder import PositionFinder
 from ottla.client.consumer.topic_watch import TopicWatch
-from ottla.client.errors import ClosedError, TimedOutError
+from ottla.client.errors import ClosedError, TimedOutError, UsageError
 from ottla.client.retrying import Deadline
 from ottla.client.values import OffsetAndMetadata
 from ottla.errors import OttlaError
@@ -27,6 +29,19 @@ Found = TypeVar("Found")
 LOOK_EVERY_S: Final = 1.0  # at least
 
 log = logging.getLogger("ottla.client.consumer")
+
+
+def records_limit(max_records: int | None, default: int) -> int:
+    """How many records a call gives at most; UsageError where that is not a number of them."""
+    if max_records is None:
+        return default
+    try:
+        limit = operator.index(max_records)
+    except TypeError:
+        limit = -1
+    if limit < 0:
+        raise UsageError(f"max_records={max_records!r}: how many records to give at most, a whole number")
+    return limit
 
 
 class Poller:
@@ -53,6 +68,10 @@ class Poller:
 
     async def poll(self, timeout_s: float, take: Callable[[], Found]) -> Found | None:
         """What `take` finds as soon as it finds something; None where it does not in this time."""
+        try:
+            math.isnan(timeout_s)
+        except TypeError as error:
+            raise UsageError(f"timeout_s={timeout_s!r}: how long to wait, a number of seconds") from error
         began_at = self._parts.now()
         self._parts.metrics.polls.began(began_at)
         deadline = began_at + timeout_s
