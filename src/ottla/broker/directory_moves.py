@@ -28,6 +28,7 @@ from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
 from ottla.runtime.signal import Signal
 from ottla.runtime.tasks import Tasks
+from ottla.storage.directory_names import has_future_name
 from ottla.storage.log import Log
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_moves import common_end
@@ -68,6 +69,10 @@ class DirectoryMoves:
 
         To where it is already: a move in progress ends. One that is not here yet will be made there.
         """
+        if not has_future_name(name):
+            raise ApiError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"the name of {name.topic} is too long for its log to move"
+            )
         directory = self._directory_at(path)
         if directory is None:
             raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"this broker has no log directory {path}")

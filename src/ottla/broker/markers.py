@@ -25,6 +25,7 @@ def write_marker(
     Offsets that were committed in the transaction count from here on, or never.
     """
     partition = replicas.find(name.topic, name.partition)
+    partition.log.producers.check_epoch(producer.producer_id, producer.epoch)
     if producer.producer_id < 0 or producer.epoch < 0:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"{producer.producer_id} with epoch {producer.epoch} is not a producer"

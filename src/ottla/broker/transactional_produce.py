@@ -154,11 +154,13 @@ def has_transactional_batches(request: ProduceRequest) -> bool:
 
 
 def _is_transactional(records: Buffer | None) -> bool:
+    """Whether they begin with a batch of a transaction. One that is cut off is none: it is refused for that."""
     return (
         records is not None
         and len(records) > HEADER_BYTES  # type: ignore[arg-type]
         and records[MAGIC_AT] == MAGIC  # type: ignore[index]
         and bool(records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT)  # type: ignore[index]
+        and batch.read_header(records).size_bytes <= len(records)  # type: ignore[arg-type]
     )
 
 

@@ -40,7 +40,11 @@ def future_partition_of(name: str) -> TopicPartition | None:
     return partition_of(matched[1]) if matched else None
 
 
-def future_name(partition: TopicPartition, rng: random.Random) -> str | None:
-    """A name for the copy of a partition's log, unlike any other; None where the topic's own is too long for one."""
-    name = f"{partition}.{rng.getrandbits(128):032x}{FUTURE_SUFFIX}"
-    return name if len(name) <= _FILE_NAME_LENGTH_MAX else None
+def future_name(partition: TopicPartition, rng: random.Random) -> str:
+    """A name for the copy of a partition's log, unlike any other."""
+    return f"{partition}.{rng.getrandbits(128):032x}{FUTURE_SUFFIX}"
+
+
+def has_future_name(partition: TopicPartition) -> bool:
+    """Whether the copy of a partition's log can have a name: not where the topic's own is too long for one."""
+    return len(future_name(partition, random.Random(0))) <= _FILE_NAME_LENGTH_MAX

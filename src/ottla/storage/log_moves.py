@@ -14,7 +14,7 @@ from typing import Protocol
 from uuid import UUID
 
 from ottla.disk import Disk
-from ottla.errors import ApiError, CorruptFileError, ErrorCode
+from ottla.errors import CorruptFileError
 from ottla.ids import TopicPartition
 from ottla.storage.directory_names import DELETE_SUFFIX, STRAY_SUFFIX, future_name, set_aside_name
 from ottla.storage.log import Log
@@ -118,10 +118,6 @@ class LogMoves:
     def begin(self, source: Log, directory: LogDirectory, topic_id: UUID, now_ms: int) -> LogPlan:
         """How the copy of a log in another directory is begun; `adopt` takes what was made."""
         name = future_name(source.name, self._rng)
-        if name is None:
-            raise ApiError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"the name of {source.name.topic} is too long for its log to move"
-            )
         return LogPlan(
             directory, source.name, source.config, topic_id, now_ms, self._rng, name, source.log_start_offset
         )

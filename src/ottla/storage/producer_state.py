@@ -171,6 +171,14 @@ class ProducerStates:
                 f"marker of coordinator epoch {marker.coordinator_epoch}, already at {producer.coordinator_epoch}",
             )
 
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """ApiError for an epoch older than the producer's, or than that of one that is not known here."""
+        producer = self.producers.get(producer_id)
+        if producer is not None:
+            self._check_epoch(producer, epoch)
+        elif epoch < NO_PRODUCER_EPOCH:
+            raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, f"{epoch} is an epoch of no producer")
+
     def check_raised_epoch(self, producer_id: int, epoch: int) -> None:
         """The marker of a version 2 transaction has a later epoch than what it ends; else it is an earlier one's."""
         if self.has_open_transaction(producer_id, epoch):

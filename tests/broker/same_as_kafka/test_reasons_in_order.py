@@ -13,6 +13,7 @@ from ottla.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
+from ottla.protocol.messages.log_dirs import AlterReplicaLogDir, AlterReplicaLogDirsRequest, AlterReplicaLogDirTopic
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.offsets import (
     DeleteRecordsPartition,
@@ -21,8 +22,9 @@ from ottla.protocol.messages.offsets import (
 )
 from ottla.protocol.messages.topics import CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.protocol.messages.transactions import InitProducerIdRequest
-from ottla.records.layout import Compression
+from ottla.records.layout import LENGTH_AT, Compression
 from ottla.testing.raw_requests import create_topic, fetch, list_offsets, one_batch, produce, produce_to_many
+from ottla.testing.raw_transactions import marker_request
 from ottla.testing.side_by_side import Brokers, Conversations, Side
 
 pytestmark = pytest.mark.slow
@@ -93,6 +95,49 @@ def records_that_cannot_be_in_several_ways(side: Side) -> None:
             request = produce_to_many(topic, [(0, first), (0, last)])
             request.transactional_id = transactional_id
             side.ask(request, 9)
+
+
+@conversations.add
+def a_batch_of_a_transaction_that_is_cut_off_and_names_no_transaction(side: Side) -> None:
+    topic, _ = side.new_topic("there")
+    producer_id = side.new_producer_id()
+    whole = one_batch(b"a", producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
+    longer = bytearray(whole)
+    longer[LENGTH_AT + 3] += 16
+    for records in (whole[:-1], bytes(longer), whole[:61], whole[:60], whole + whole[:-1], bytes(longer) + whole):
+        for transactional_id in (None, side.name("id")):
+            request = produce_to_many(topic, [(0, records)])
+            request.transactional_id = transactional_id
+            side.ask(request, 9)
+
+
+@conversations.add
+def markers_of_epochs_that_no_producer_has(side: Side) -> None:
+    topic, _ = side.new_topic("there")
+    producer_id = side.new_producer_id()
+    for version in (1, 2):
+        for epoch in (-2, -32768):
+            side.ask(marker_request(producer_id, epoch, topic, 0, 7, commit=False), version)
+    known = one_batch(b"a", producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    side.ask(produce(topic, known), 9)
+    side.ask(marker_request(producer_id, -2, topic, 0, commit=True), 1)
+
+
+@conversations.add
+def replicas_whose_topic_has_too_long_a_name_to_move(side: Side) -> None:
+    lengths = (213, 214, 215, 249, 250)
+    for length in lengths:
+        name = side.name("x")
+        name += "x" * (length - len(name))
+        for index in (0, 10, 2**31 - 1, -1):
+            side.ask(_move_to_nowhere(name, index), 2)
+    for name in ("", "what name?", "."):
+        side.ask(_move_to_nowhere(name, 0), 2)
+
+
+def _move_to_nowhere(topic: str, index: int) -> AlterReplicaLogDirsRequest:
+    replica = AlterReplicaLogDirTopic(name=topic, partitions=[index])
+    return AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path="/nowhere", topics=[replica])])
 
 
 @conversations.add
