@@ -6,6 +6,7 @@ from ottla.records.reference import KeyOffsetMap as KeyOffsetMap
 from ottla.records.reference import check_batch as check_batch
 from ottla.records.reference import check_records as check_records
 from ottla.records.reference import crc32c as crc32c
+from ottla.records.reference import decode_avro as decode_avro
 from ottla.records.reference import decode_columns as decode_columns
 from ottla.records.reference import decode_named as decode_named
 from ottla.records.reference import decode_records as decode_records

@@ -16,10 +16,11 @@ from cpython.tuple cimport PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 import secrets
 
+from ottla.records.avro import AvroBuffers
 from ottla.records.layout import (
     BatchHeader,
     BinaryColumn,
@@ -768,3 +769,4 @@ include "_native_compaction.pxi"
 include "_native_plain.pxi"
 include "_native_named.pxi"
 include "_native_writer.pxi"
+include "_native_avro.pxi"

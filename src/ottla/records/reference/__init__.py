@@ -6,6 +6,7 @@ at all. Its parts are those of the compiled core; here is the interface of both,
 """
 
 from ottla.records.reference.arrow import ColumnsDecoder, decode_columns, encode_columns
+from ottla.records.reference.avro import decode_avro
 from ottla.records.reference.batches import check_batch, read_header, scan
 from ottla.records.reference.checksum import crc32c
 from ottla.records.reference.compaction import KeyOffsetMap, retain
@@ -30,6 +31,7 @@ __all__ = [
     "check_batch",
     "check_records",
     "crc32c",
+    "decode_avro",
     "decode_columns",
     "decode_named",
     "decode_records",

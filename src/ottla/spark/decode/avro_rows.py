@@ -12,14 +12,18 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import types as spark
 
 from ottla.client.serializers.avro import avro_schema, parsed_avro
 from ottla.client.serializers.extras import extra
 from ottla.client.serializers.registry import SchemaRegistry
 from ottla.client.serializers.schemas import Schema
-from ottla.client.serializers.wire_format import SchemaKey, prefix_of
+from ottla.client.serializers.wire_format import FormatError, SchemaKey, prefix_of
 from ottla.errors import ConfigError
+from ottla.records.codec import NATIVE
+from ottla.spark.arrow_types import arrow_type
+from ottla.spark.decode.avro_batch import DATA_BYTES_MAX, AvroBatch
 from ottla.spark.decode.formats import Avro
 from ottla.spark.decode.rows import Decoder, Encoder, Headers, body_of
 
@@ -155,11 +159,14 @@ def with_logical_types(schema: Any, kept: Collection[str]) -> Any:
         return [with_logical_types(each, SPARKS_OWN if has_several else kept) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    return {
-        name: with_logical_types(each, kept) if name in ("type", "items", "values", "fields") else each
+    made = {
+        name: with_logical_types(each, kept) if name in ("type", "items", "values") else each
         for name, each in schema.items()
         if name != "logicalType" or each in kept
     }
+    if isinstance(fields := schema.get("fields"), list):
+        made["fields"] = [with_logical_types(each, kept) for each in fields]  # not a union
+    return made
 
 
 @dataclass(frozen=True)
@@ -216,11 +223,30 @@ class AvroCodec:
         self._plan = plan
         self._own = _parsed(plan.schema, plan.registry)
         self._own_numbers = _parsed(plan.schema, plan.registry, NOT_NUMBERS)
-        self._convert = AvroColumns(self._own).convert
+        columns = AvroColumns(self._own)
+        self._convert = columns.convert
+        self._batch = AvroBatch.of(self._own, arrow_type(columns.type)) if NATIVE else None
         self._writers: dict[SchemaKey, tuple[Any, Any]] = {}  # and as what they are read
         self._reader = extra("fastavro").schemaless_reader
         self.decode: Decoder = self._decode_bare if plan.registry is None else self._decode_framed
         self.encode: Encoder = self._encode
+
+    def decode_together(self, data: pa.Array, pairs: list[Headers]) -> tuple[pa.Array, list[int]] | None:
+        if self._batch is None or data.nbytes > DATA_BYTES_MAX:
+            return None
+        if self._plan.registry is None:
+            return self._batch.decode(data)
+        # Schemas are known from the batches before: it is `decode` that asks the registry.
+        known = {schema for schema, (_, reader) in self._writers.items() if reader is None}
+        if not known:
+            return None
+        if not pairs:
+            prefixes = b"".join(prefix_of(each) for each in known if isinstance(each, int))
+            return self._batch.decode(data, prefixes) if prefixes else None
+        bodies = [_body_in(known, each, headers) for each, headers in zip(data.to_pylist(), pairs, strict=True)]
+        column, refused = self._batch.decode(pa.array(bodies, pa.binary()))
+        others = [row for row, body in enumerate(bodies) if body is None and data[row].is_valid]
+        return column, sorted([*refused, *others])
 
     def _decode_bare(self, data: bytes, headers: Headers) -> dict[str, Any]:
         return self._read(data, self._own_numbers, None)
@@ -249,3 +275,14 @@ class AvroCodec:
         buffer = io.BytesIO()
         extra("fastavro").schemaless_writer(buffer, self._own, row)
         return self._plan.prefix + buffer.getvalue()
+
+
+def _body_in(known: Collection[SchemaKey], data: bytes | None, headers: Headers) -> bytes | None:
+    """The body of a value that was written with one of these schemas; None for any other one."""
+    if data is None:
+        return None
+    try:
+        framed = body_of(data, headers)
+    except FormatError:
+        return None
+    return framed.body if framed.schema in known else None

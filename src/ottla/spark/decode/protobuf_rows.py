@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import types as spark
 
 from ottla.client.serializers.extras import extra
@@ -180,6 +181,9 @@ class ProtobufCodec:
         self._columns = MessageColumns(self._class.DESCRIPTOR)
         self.decode: Decoder = self._decode
         self.encode: Encoder = self._encode
+
+    def decode_together(self, data: pa.Array, pairs: list[Headers]) -> None:
+        """Each message by itself."""
 
     def _decode(self, data: bytes, headers: Headers) -> dict[str, Any]:
         if self._plan.is_framed:

@@ -35,6 +35,9 @@ class Codec(Protocol):
     decode: Decoder
     encode: Encoder
 
+    def decode_together(self, data: pa.Array, pairs: list[Headers]) -> tuple[pa.Array, list[int]] | None:
+        """A column of what could be decoded in one step, and the rows for `decode`; None: it has all of them."""
+
 
 class Plan(Protocol):
     @property
@@ -80,23 +83,42 @@ class DecodeRows:
         return self._decoded(data, _pairs(headers))
 
     def _decoded(self, data: pa.Array, pairs: list[Headers]) -> pa.Array:
-        decode = codec_of(self.plan).decode
+        codec, kind = codec_of(self.plan), arrow_type(self.plan.columns)
+        column, rows = codec.decode_together(data, pairs) or (None, list(range(len(data))))
         values: list[dict[str, Any] | None] = []
         errors: list[str | None] = []
-        for row, each in enumerate(data.to_pylist()):
+        for row, each in zip(rows, _at(data, rows).to_pylist(), strict=True):
             value, error = None, None
             if each is not None:
                 try:
-                    value = decode(each, pairs[row] if pairs else [])
+                    value = codec.decode(each, pairs[row] if pairs else [])
                 except Exception as failure:
                     # Whatever a library raises for bytes that it cannot read: the row carries the reason.
                     error = reason_of(failure)
             values.append(value)
             errors.append(error)
-        column = fitting(values, errors, arrow_type(self.plan.columns))
+        decoded = fitting(values, errors, kind)
         if self.fails_fast and (first := next(filter(None, errors), None)) is not None:
             raise DecodingError(f"a row cannot be decoded: {first}")
-        return pa.StructArray.from_arrays([column, pa.array(errors, pa.string())], [DECODED, ERROR])
+        reasons = pa.array(errors, pa.string())
+        if column is not None:
+            decoded = _put(decoded, column, rows)
+            reasons = _put(reasons, pa.nulls(len(data), pa.string()), rows)
+        return pa.StructArray.from_arrays([decoded, reasons], [DECODED, ERROR])
+
+
+def _at(data: pa.Array, rows: list[int]) -> pa.Array:
+    return data if len(rows) == len(data) else data.take(pa.array(rows, pa.int64()))
+
+
+def _put(values: pa.Array, column: pa.Array, rows: list[int]) -> pa.Array:
+    """The column with these values in these rows, where it has nulls."""
+    if values.null_count == len(values):
+        return column
+    places = list(range(len(column)))
+    for index, row in enumerate(rows):
+        places[row] = len(column) + index
+    return pa.concat_arrays([column, values]).take(pa.array(places, pa.int64()))
 
 
 def _pairs(headers: pa.Array) -> list[Headers]:
