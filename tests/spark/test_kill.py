@@ -180,8 +180,7 @@ def test_a_killed_driver_is_followed_by_another_that_goes_on(
         kill(driver)
     before = {output: copy.committed(output) for output in OUTPUTS}
     send(own_broker.bootstrap_servers, copy.source, range(FIRST, FIRST + MORE))
-    with copy.driver(drain=True) as driver:
-        assert driver.wait(WAIT_S) == 0, copy.console()
+    drain(copy)
     assert all(copy.committed(output) == FIRST + MORE > before[output] for output in OUTPUTS)
     verify(copy)
 
@@ -198,8 +197,7 @@ def test_a_driver_that_is_killed_between_a_decision_and_its_end_is_followed_by_o
         kill(driver)
     assert copy.batch_count("exact") == 3
     send(own_broker.bootstrap_servers, copy.source, range(FIRST, FIRST + MORE))
-    with copy.driver(drain=True) as driver:
-        assert driver.wait(WAIT_S) == 0, copy.console()
+    drain(copy)
     verify(copy)
 
 
