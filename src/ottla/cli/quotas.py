@@ -61,11 +61,8 @@ def _check_names(entity: QuotaEntity, names: Iterable[str]) -> None:
             whose = "addresses: give --ip" if entity.ip is None else "users and client ids: give --user or --client"
             raise CommandError(ExitCode.USAGE, f"{name} is not a quota of {_text(entity)}", f"it is one of {whose}")
         if name not in allowed:
-            raise CommandError(
-                ExitCode.USAGE,
-                f"there is no quota {name!r}{did_you_mean(name, allowed)}",
-                f"name {' or '.join(allowed)}",
-            )
+            meant = did_you_mean(name, allowed) or f"; there are {', '.join(allowed)}"
+            raise CommandError(ExitCode.USAGE, f"there is no quota {name!r}{meant}")
 
 
 def _fields(entity: QuotaEntity, quotas: Mapping[str, float]) -> dict[str, Json]:

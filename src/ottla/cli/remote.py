@@ -259,13 +259,15 @@ def command_error(error: OttlaError, options: argparse.Namespace | None = None) 
             return CommandError(
                 ExitCode.TIMED_OUT, str(error), "look at the broker's log, or allow more time with --timeout"
             )
+        case ApiError(__cause__=TlsRefusedError()):
+            return CommandError(ExitCode.REFUSED, str(error), "TLS is set in the file of --command-config")
         case ApiError(code=code):
             exit_code = ExitCode.NOT_FOUND if code in _NOT_FOUND else ExitCode.REFUSED
             return CommandError(exit_code, str(error), _hint(code, options or argparse.Namespace()))
-        case TlsRefusedError():
-            return CommandError(ExitCode.REFUSED, str(error), "settings of TLS belong in the file of --command-config")
         case ClosedUnansweredError():
-            return CommandError(ExitCode.UNREACHABLE, str(error), "or for a login? see --command-config")
+            return CommandError(
+                ExitCode.UNREACHABLE, str(error), "TLS and logins are set in the file of --command-config"
+            )
         case NotABrokerError():
             return CommandError(
                 ExitCode.UNREACHABLE, str(error), "does the listener ask for TLS or a login? see --command-config"

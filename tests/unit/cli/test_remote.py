@@ -36,7 +36,6 @@ HERE = Address("127.0.0.1", 9092)
         (CannotConnectError(HERE, "refused"), ExitCode.UNREACHABLE, "ottla serve"),
         (NotABrokerError(HERE, "HTTP"), ExitCode.UNREACHABLE, "--command-config"),
         (ClosedUnansweredError(HERE, "closed"), ExitCode.UNREACHABLE, "--command-config"),
-        (TlsRefusedError(HERE, ssl.SSLError()), ExitCode.REFUSED, "--command-config"),
         (ConnectionLostError(HERE, "closed"), ExitCode.UNREACHABLE, "try again"),
         (RequestTimedOutError(HERE, "late"), ExitCode.TIMED_OUT, "--timeout"),
         (TimedOutError(3, ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)), ExitCode.TIMED_OUT, "--timeout"),
@@ -51,6 +50,16 @@ def test_every_kind_of_failure_has_its_code_and_says_what_to_try(error, code, hi
     assert reported.code is code
     assert str(reported).startswith(str(error))
     assert hint in str(reported)
+
+
+def test_a_failure_of_tls_is_not_one_of_passwords():
+    failed = ApiError(ErrorCode.SASL_AUTHENTICATION_FAILED, "no TLS")
+    failed.__cause__ = TlsRefusedError(HERE, ssl.SSLError())
+    reported = command_error(failed)
+    assert (reported.code, str(reported)) == (
+        ExitCode.REFUSED,
+        "no TLS; TLS is set in the file of --command-config",
+    )
 
 
 @pytest.mark.parametrize(
