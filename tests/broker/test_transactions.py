@@ -185,13 +185,22 @@ def test_a_version_1_batch_that_no_coordinator_knows_of_is_refused(client: RawCl
     assert codes == [ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE]
 
 
-@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (5, -1), (-(2**63), -(2**15))])
-def test_a_marker_of_nobody_is_refused(client: RawClient, new_topic: NewTopic, producer_id: int, epoch: int) -> None:
+@pytest.mark.parametrize(
+    ("producer_id", "epoch", "code"),
+    [
+        (-1, 0, ErrorCode.INVALID_REQUEST),
+        (5, -1, ErrorCode.INVALID_REQUEST),
+        (-(2**63), -(2**15), ErrorCode.INVALID_PRODUCER_EPOCH),
+    ],
+)
+def test_a_marker_of_nobody_is_refused(
+    client: RawClient, new_topic: NewTopic, producer_id: int, epoch: int, code: ErrorCode
+) -> None:
     topic, _ = new_topic()
     (marker,) = client.ask(marker_request(producer_id, epoch, topic, 0, -1, commit=False), 1).markers
     codes = [one.error_code for one in marker.topics[0].partitions]
     # Whether the partition is there is looked at first, as Kafka does.
-    assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert codes == [code, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert stable_offset(client, topic) == 0
 
 

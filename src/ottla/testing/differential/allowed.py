@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -157,6 +158,12 @@ def _is_no_setting_of_broker(case: Case) -> bool:
     return is_refused and any(change.name not in BROKER_SETTINGS for change in changes)
 
 
+def _sets_segments_without_room(case: Case) -> bool:
+    entries = getattr(case.request, "topics", None) or case.request.resources
+    values = [each.value for entry in entries for each in entry.configs if each.name == "internal.segment.bytes"]
+    return any(value is not None and re.fullmatch(r"0+|-[0-9]+", value) for value in values)
+
+
 ALLOWED: Final[tuple[Allowed, ...]] = (
     Allowed("DescribeConfigs", "*", "settings of share and streams groups", _is_setting_of_what_is_not_served),
     Allowed("DescribeConfigs", "*", "the two brokers were not started with the same settings", _is_setting_of_broker),
@@ -263,6 +270,16 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         "responses.partition_responses.error_code",
         "acks that are none: Kafka looks first whether it is one batch, which we learn when we append it",
         lambda case: case.kafka == ErrorCode.INVALID_RECORD and case.ours == ErrorCode.INVALID_REQUIRED_ACKS,
+    ),
+    *(
+        Allowed(
+            api,
+            "*",
+            "Kafka takes any number for internal.segment.bytes, also one that leaves no room for a batch",
+            _sets_segments_without_room,
+            ends=True,
+        )
+        for api in ("CreateTopics", "AlterConfigs", "IncrementalAlterConfigs")
     ),
     Allowed(
         "CreateTopics",
