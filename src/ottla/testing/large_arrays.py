@@ -13,11 +13,12 @@ from uuid import UUID
 
 from ottla.protocol.schema import Field, schema_of
 from ottla.protocol.versions import Api
-from ottla.protocol.wire import STRING, UUID16, Primitive
+from ottla.protocol.wire import INT8, INT16, STRING, UUID16, Primitive
 from ottla.testing.messages import smallest_message
 
 PARTITION_NAMES = frozenset({"partition_index", "partition", "index"})
 IDS = frozenset({"group_id", "transactional_id", "v3_and_below_transactional_id", "member_id"})
+NUMBERS_MAX: dict[object, int] = {INT8: 1 << 7, INT16: 1 << 15}  # how many there are that fit; of others there are enough
 Path = tuple[Field, ...]
 
 
@@ -94,4 +95,6 @@ def _element(field: Field, number: int, version: int) -> Any:
 def _value(field: Field, number: int) -> Any:
     if field.wire_type is STRING:
         return f"n{number}"
-    return UUID(int=number + 1) if field.wire_type is UUID16 else number
+    if field.wire_type is UUID16:
+        return UUID(int=number + 1)
+    return number % NUMBERS_MAX.get(field.wire_type, number + 1)
