@@ -18,7 +18,10 @@ from ottla.testing.messages import smallest_message
 
 PARTITION_NAMES = frozenset({"partition_index", "partition", "index"})
 IDS = frozenset({"group_id", "transactional_id", "v3_and_below_transactional_id", "member_id"})
-NUMBERS_MAX: dict[object, int] = {INT8: 1 << 7, INT16: 1 << 15}  # how many there are that fit; of others there are enough
+NUMBERS_MAX: dict[object, int] = {
+    INT8: 1 << 7,
+    INT16: 1 << 15,
+}  # how many there are that fit; of others there are enough
 Path = tuple[Field, ...]
 
 
