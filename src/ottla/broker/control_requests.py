@@ -319,9 +319,11 @@ class ControlRequests:
         gone = await self._strays.gone_topics(self._assignments)
         if gone:
             async with self._one_at_a_time:
-                gone = self._strays.unconfirmed(gone)
-                logger.warning("%d topics were deleted while nobody could say so to us: %s", len(gone), Listed(gone))
-                await self._take_image(self._broker.image, self._broker.image.with_topics((), gone))
+                if gone := self._strays.unconfirmed(gone):
+                    logger.warning(
+                        "%d topics were deleted while nobody could say so to us: %s", len(gone), Listed(gone)
+                    )
+                    await self._take_image(self._broker.image, self._broker.image.with_topics((), gone))
         found = [each async for each in self._turns.over(list(self._replicas)) if self._is_stray(each)]
         strays = [each for each in found if not await self._assignments.is_ours(each.name, each.topic_id)]
         if strays:
