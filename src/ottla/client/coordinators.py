@@ -76,7 +76,7 @@ async def ask_coordinator(
     until = deadline or cluster.deadline()
 
     async def coordinator() -> BrokerConnection:
-        return await cluster.connection(await known_coordinator(cluster, kind, key))
+        return await cluster.coordinator_connection(await known_coordinator(cluster, kind, key))
 
     async def attempt() -> Answer:
         try:

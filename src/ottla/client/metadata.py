@@ -245,11 +245,19 @@ class Cluster:
 
     async def leader_connection(self, node_id: int) -> BrokerConnection:
         """The connection to a broker that metadata named as a leader; that it is gone is an error that may pass."""
+        return await self._connection_or(ErrorCode.LEADER_NOT_AVAILABLE, node_id, Lane.GENERAL)
+
+    async def coordinator_connection(self, node_id: int, lane: Lane = Lane.GENERAL) -> BrokerConnection:
+        """The connection to a broker that another one named as a coordinator; that it is gone is an error that may
+        pass: after a kill some brokers know of it before others do."""
+        return await self._connection_or(ErrorCode.COORDINATOR_NOT_AVAILABLE, node_id, lane)
+
+    async def _connection_or(self, code: ErrorCode, node_id: int, lane: Lane) -> BrokerConnection:
         try:
-            return await self.connection(node_id)
+            return await self.connection(node_id, lane)
         except ApiError as error:
-            # The leader that we know of is not among the brokers that we know of: one of the two is out of date.
-            raise error_of_code(ErrorCode.LEADER_NOT_AVAILABLE, str(error)) from error
+            # Whom we know of is not among the brokers that we know of: one of the two is out of date.
+            raise error_of_code(code, str(error)) from error
 
     async def controller_connection(self) -> BrokerConnection:
         """The connection to the broker that takes changes of topics and settings."""

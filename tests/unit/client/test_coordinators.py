@@ -87,3 +87,19 @@ def test_a_client_knows_so_many_coordinators_and_no_more(
 
     run(main())
     assert coordination.lookups() == 4
+
+
+def test_a_coordinator_that_is_gone_from_the_cluster_is_looked_for_again(coordination: Coordination) -> None:
+    """After a kill, the broker that is asked may still name it, when another one no longer knows it."""
+
+    async def main() -> None:
+        async with coordination.cluster:
+            named = iter([9, 9, 1])
+            for broker in coordination.brokers:
+                broker.scripts[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
+                    node_id=next(named), host="broker", port=9000
+                )
+            await coordination.ask()
+
+    run(main())
+    assert coordination.lookups() == 3

@@ -14,7 +14,7 @@ from ottla.client.coordinators import CoordinatorType, find_coordinator
 from ottla.client.error_codes import error_of_code
 from ottla.client.metadata import Cluster, Lane
 from ottla.client.retrying import Deadline
-from ottla.errors import ErrorCode, OttlaError
+from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.net.client import BrokerConnection, ConnectionFailedError
 
 Answer = TypeVar("Answer")
@@ -62,7 +62,10 @@ class Coordinator:
     async def _connected(self, lane: Lane, deadline: Deadline | None) -> BrokerConnection:
         try:
             async with asyncio.timeout_at(None if deadline is None else deadline.at):
-                return await self._cluster.connection(await self.find(), lane)
+                return await self._cluster.coordinator_connection(await self.find(), lane)
+        except ApiError as error:
+            self.note(error)
+            raise
         except TimeoutError as error:
             assert deadline is not None
             message = f"{self._cluster.where}: not within {deadline.timeout_s:g} s"

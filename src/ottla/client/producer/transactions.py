@@ -390,7 +390,7 @@ class Transactions(TransactionView):
                 self._coordinators[place] = await find_coordinator(self._cluster, *place)
             except ApiError as error:
                 raise _CoordinatorError(error) from error
-        return await self._cluster.connection(self._coordinators[place])
+        return await self._cluster.coordinator_connection(self._coordinators[place])
 
 
 class _CoordinatorError(Exception):
