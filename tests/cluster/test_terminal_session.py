@@ -328,7 +328,9 @@ def stage(shared_ensemble: ZooKeeperEnsemble, tmp_path_factory: pytest.TempPathF
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
-    broker = BrokerProcess(1, home, port, settings, f"{shared_ensemble.connect}/terminal-session")
+    # A place of its own each time: a worker that comes back to this module would find the session of the one before.
+    place = f"{shared_ensemble.connect}/{directory.name}"
+    broker = BrokerProcess(1, home, port, settings, place)
     _write_directory_of_kafka(directory / "kafka")
     (directory / "job.py").write_text("print('a program that starts streaming queries')\n")
     broker.launch()

@@ -28,6 +28,7 @@ TOPIC: Final = "t"
 TRANSACTIONS_TOPIC: Final = "x"
 TRANSACTIONS_PARTITIONS: Final = 2
 SECONDS_MAX: Final = 1800.0
+ACKNOWLEDGED_S_MAX: Final = 60.0  # until something is acknowledged once the faults are over
 IDEMPOTENT: Final = ("i", "j")
 MEMBERS: Final = ("m", "n")
 
@@ -79,6 +80,10 @@ async def _history(cluster: SimulatedCluster, climate: ClusterClimate, *, is_sec
     await ClusterFaults(cluster, climate).come()
     await cluster.settle(is_quiet=False)
     await asyncio.sleep(1.0)
+    # Over a slow network, six faults may be over before the first answers are there.
+    deadline = world.loop.time() + ACKNOWLEDGED_S_MAX
+    while not any(seen.acknowledged for seen in cluster.observed.values()) and world.loop.time() < deadline:
+        await asyncio.sleep(1.0)
     await _end(tasks)
     await cluster.settle(is_quiet=True)
     cluster.look()

@@ -213,9 +213,10 @@ class IdempotentProducer:
             self._producer_id = -1
 
     def _is_stored(self, name: TopicPartition, batch: _Unacknowledged) -> bool:
-        cluster = self._work.cluster
-        leaders = [replica for replica in cluster.replicas(name) if replica.is_leader]
-        return any(batch.values[0] in contents(leader).values() for leader in leaders)
+        """Whether the leader has it; where there is none at this moment, any replica."""
+        replicas = self._work.cluster.replicas(name)
+        leaders = [replica for replica in replicas if replica.is_leader]
+        return any(batch.values[0] in contents(replica).values() for replica in leaders or replicas)
 
 
 async def consume(work: Work, client: str) -> None:

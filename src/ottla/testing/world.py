@@ -265,6 +265,7 @@ class BrokerProcess:
         assert life is not None, f"{self.name} does not run"
         self._world.trace(f"{self.name} crashes{' without power' if power_loss else ''}")
         life.is_over = True
+        self.disk.on_stop = None
         self.disk.stop()
         if power_loss:
             self.host.power_off()
@@ -292,7 +293,15 @@ class BrokerProcess:
         The process cannot continue, and has to be crashed at once.
         """
         stopped = asyncio.Event()
-        self.disk.on_stop = stopped.set
+
+        def stop() -> None:
+            # Now, and not with the crash: callbacks that run before that would serve on without a disk.
+            self.host.kill()
+            if self._store is not None:
+                self._store.vanish()
+            stopped.set()
+
+        self.disk.on_stop = stop
         self.disk.stop_at(len(self.disk.operations) + after_operations, written=written)
         await stopped.wait()
 
