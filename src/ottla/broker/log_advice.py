@@ -210,6 +210,9 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "… connections did not finish in … s; closed": "Nothing: the broker stopped with requests that waited, and "
         "clients repeat them elsewhere.",
     },
+    "ottla.runtime.carried_out": {
+        "failed after the client that asked for it had hung up": _BUG,
+    },
     "ottla.runtime.machine": {
         "…: … records were not written: …": "Clients got an error and try again. If it goes on, the partition has no "
         "leader, too few in-sync replicas, or a failing disk: the message says which.",

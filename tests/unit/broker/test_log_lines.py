@@ -21,7 +21,7 @@ from ottla.broker.session import Sessions
 from ottla.broker.slow_requests import PAUSE_MS, SlowRequests
 from ottla.config.dynamic import ConfigResourceType, ConfigScope
 from ottla.ids import TopicPartition
-from ottla.net.connection import Parked
+from ottla.net.connection import Deferred, Parked
 from ottla.protocol.codec import encode
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.messages.configs import (
@@ -157,7 +157,7 @@ async def ask(dispatcher: Dispatcher, request: object, version: int) -> None:
     connection: Any = SimpleNamespace(session=Sessions().open("PLAINTEXT", "10.0.0.1"))
     frame = memoryview(bytearray(encode_request_header(header) + encode(request, version)))
     reply = dispatcher(connection, frame)
-    assert not isinstance(reply, Parked)
+    assert not isinstance(reply, Parked | Deferred)
     if reply is not None and not isinstance(reply, list):
         await reply
 

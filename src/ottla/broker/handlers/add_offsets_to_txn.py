@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.broker.transaction_requests import without_fenced
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.transactions import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.runtime.carried_out import carried_out
 from ottla.transactions.coordinator import TransactionShard
 from ottla.transactions.state import ProducerIdAndEpoch
 
@@ -26,7 +26,7 @@ async def handle(broker: Broker, request: AddOffsetsToTxnRequest, context: Conte
     if not broker.groups.is_ready:
         # A producer asks this before it looks for the group's coordinator, whose topic may not be there yet.
         try:
-            await asyncio.shield(broker.groups.create_topic())
+            await carried_out(broker.groups.create_topic())
         except ApiError:
             return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from ottla.protocol.messages.topics import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from ottla.runtime.carried_out import carried_out
 from ottla.runtime.stepping import all_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ async def _create(
         creation = broker.controller.create_partitions(
             entry.name, entry.count, assignments, validate_only=validate_only, wait_s=wait_s, charge=charge
         )
-        await asyncio.shield(creation)
+        await carried_out(creation)
     except ApiError as error:
         return CreatePartitionsTopicResult(name=entry.name, error_code=error.code, error_message=error.message or None)
     return CreatePartitionsTopicResult(name=entry.name)

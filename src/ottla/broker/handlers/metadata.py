@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -20,6 +19,7 @@ from ottla.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.protocol.wire import ZERO_UUID
+from ottla.runtime.carried_out import carried_out
 from ottla.runtime.turns import STEP, Steps
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ async def handle(broker: Broker, request: MetadataRequest, context: Context) -> 
     created: Mapping[str, ApiError | None] = {}
     if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
         # A client that hangs up must not leave a topic half made.
-        created = await asyncio.shield(broker.controller.auto_create(missing, charge=context.charge(strict=False)))
+        created = await carried_out(broker.controller.auto_create(missing, charge=context.charge(strict=False)))
         image = broker.image
     return _response(broker, request, context, await broker.turns.finish(_answers(image, wanted, created)))
 
