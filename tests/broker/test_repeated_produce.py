@@ -11,6 +11,7 @@ import pytest
 
 from ottla.broker.repeated_produce import KEY_ENDS_MAX, RepeatedProduce
 from ottla.errors import ErrorCode
+from ottla.net.connection import Connection
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.messages.topics import DeleteTopicsRequest
 from ottla.protocol.wire import ZERO_UUID
@@ -59,10 +60,10 @@ class Counted:
     """Counts the requests that were answered as a repetition."""
 
     count: int = 0
-    original: Callable[..., bytes | None] = field(default=RepeatedProduce.repeat)
+    original: Callable[..., Any] = field(default=RepeatedProduce.repeat)
 
-    def __call__(self, session: RepeatedProduce, frame: memoryview, now_ms: int) -> bytes | None:
-        found = self.original(session, frame, now_ms)
+    def __call__(self, remembered: RepeatedProduce, connection: Connection, frame: memoryview) -> Any:
+        found = self.original(remembered, connection, frame)
         self.count += found is not None
         return found
 
@@ -71,8 +72,8 @@ class Counted:
 def repeated(monkeypatch: pytest.MonkeyPatch) -> Counted:
     counted = Counted()
 
-    def repeat(session: RepeatedProduce, frame: memoryview, now_ms: int) -> bytes | None:
-        return counted(session, frame, now_ms)
+    def repeat(remembered: RepeatedProduce, connection: Connection, frame: memoryview) -> Any:
+        return counted(remembered, connection, frame)
 
     monkeypatch.setattr(RepeatedProduce, "repeat", repeat)
     return counted

@@ -19,7 +19,7 @@ from ottla.storage.recovery import open_log
 from ottla.testing.soak import Climate, soak
 from ottla.testing.world import SimulationError
 
-SEEDS_MAX = 16  # chance decides when a bug shows; so many runs must be enough
+SEEDS_MAX = 48  # chance decides when a bug shows: the rarest in one run of eight; so many must be enough
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

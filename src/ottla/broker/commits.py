@@ -16,17 +16,19 @@ class PendingCommit(NamedTuple):
 
     partition: Partition
     end_offset: int
+    leadership: int  # in a later one of this broker, other records may stand there
 
     @property
     def is_committed(self) -> bool:
-        return self.partition.committed_offset >= self.end_offset
+        return self.outcome is ErrorCode.NONE
 
     @property
     def outcome(self) -> ErrorCode | None:
         """NONE once the records are committed, an error where this leader will never say so, and None before."""
-        if not self.partition.is_leader:
+        leader = self.partition.current_leader
+        if leader is None or self.partition.leadership != self.leadership:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return ErrorCode.NONE if self.is_committed else None
+        return ErrorCode.NONE if leader.high_watermark >= self.end_offset else None
 
 
 class PendingDeletion(NamedTuple):
@@ -61,10 +63,10 @@ async def committed(pending: Sequence[Pending], deadline: float) -> list[ErrorCo
     REQUEST_TIMED_OUT where the time was up: it may be done later.
     """
     loop = asyncio.get_running_loop()
-    while (left_s := deadline - loop.time()) > 0:
-        unknown = [one.partition.moved for one in pending if one.outcome is None]
-        if not unknown:
-            break
+    # Once known, it stays: a leader that is lost later takes nothing back.
+    outcomes = [one.outcome for one in pending]
+    while None in outcomes and (left_s := deadline - loop.time()) > 0:
+        unknown = [one.partition.moved for one, outcome in zip(pending, outcomes, strict=True) if outcome is None]
         await wait_any(unknown, left_s)
-    outcomes = (one.outcome for one in pending)
+        outcomes = [one.outcome if outcome is None else outcome for one, outcome in zip(pending, outcomes, strict=True)]
     return [ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome for outcome in outcomes]

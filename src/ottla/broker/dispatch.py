@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,12 +26,14 @@ from ottla.broker.api_rights import RIGHTS
 from ottla.broker.client_quotas import Charge, ClientQuotas, RequestQuota, free_of_charge
 from ottla.broker.known_rights import KNOWN_RIGHTS
 from ottla.broker.large_messages import is_large, structs_of
+from ottla.broker.repeated import LateAnswer
 from ottla.broker.rights import PASSED, Asked, Outcome, Rights
 from ottla.broker.serving import ServedApi
 from ottla.broker.session import Session
 from ottla.broker.slow_requests import SLOW_NS, WAITS_ARE_ASKED_FOR, SlowRequests
 from ottla.errors import ErrorCode, ProtocolError, TooManyElementsError
-from ottla.net.connection import Connection, Parked, Part, Reply
+from ottla.net.connection import Connection, Handled, Parked, Reply
+from ottla.net.outbox import Part
 from ottla.protocol.codec import decode, decode_bounded, encode, encode_large, encode_parts
 from ottla.protocol.frames import frame_length
 from ottla.protocol.headers import API_VERSIONS_KEY, decode_request_header, encode_response_header
@@ -39,6 +41,7 @@ from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.messages.headers import RequestHeader
 from ottla.protocol.versions import API_TABLE
+from ottla.runtime.carried_out import carried_out
 from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
 from ottla.runtime.stepping import Timed, resumed
@@ -52,6 +55,7 @@ logger = logging.getLogger(__name__)
 DECODED_AT_ONCE_BYTES_MAX = 16 * 1024  # a frame of this size holds no more elements than a turn has time for
 DECODED_AT_ONCE_ELEMENTS_MAX = 2000  # of a larger frame, of which most are records
 PRODUCE_KEY = 0
+API_KEY_AT = 1  # its lower byte; there are fewer than 256
 # Between brokers: LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition,
 # AllocateProducerIds. A follower's Fetch says so itself.
 EXEMPT_FROM_QUOTAS = frozenset({4, 5, 6, 7, 27, 56, 67})
@@ -105,21 +109,23 @@ class Dispatcher:
         missing = [served.api.name for key, served in self.handlers.items() if key not in RIGHTS]
         assert not missing, f"who may use {', '.join(missing)}? See broker/api_rights.py"
 
-    def __call__(self, connection: Connection, frame: memoryview) -> Reply | Awaitable[Reply] | Parked:
+    def __call__(self, connection: Connection, frame: memoryview) -> Handled:
         started = time.perf_counter_ns()
         session: Session = connection.session
-        repeated = session.repeated
-        if repeated is not None:
-            answer = repeated.repeat(frame, self.clock.now_ms())
-            if answer is not None:
-                meter = self.meters[repeated.api_key]
-                spent_ns = time.perf_counter_ns() - started
-                meter.count += 1
-                meter.local_ns += spent_ns
-                meter.total_ns += spent_ns
+        remembered = session.repeated
+        if remembered and len(frame) > API_KEY_AT:
+            repeated = remembered.get(frame[API_KEY_AT])
+            reply = None if repeated is None else repeated.repeat(connection, frame)
+            if reply is not None:
+                key = frame[API_KEY_AT]
+                spent_ns = self.taken(key, started)
+                if isinstance(reply, LateAnswer):
+                    reply.begun(self, started)
+                    return reply
+                self.meters[key].total_ns += spent_ns
                 if spent_ns > SLOW_NS:
-                    self._slow.note(API_TABLE[repeated.api_key].name, connection, None, spent_ns)
-                return [answer]
+                    self._slow.note(API_TABLE[key].name, connection, None, spent_ns)
+                return reply
         header, position = decode_request_header(frame)
         key, version = header.request_api_key, header.request_api_version
         served = self.handlers.get(key)
@@ -182,6 +188,20 @@ class Dispatcher:
         if served.reports_bytes and is_large(response):
             return self._encoded_in_thread(header, [response])
         return _encoded(header, response)
+
+    def taken(self, key: int, started_ns: int) -> int:
+        """A repeated request was handled, or waits; how long it took until now."""
+        meter = self.meters[key]
+        spent_ns = time.perf_counter_ns() - started_ns
+        meter.count += 1
+        meter.local_ns += spent_ns
+        return spent_ns
+
+    def answered_late(self, key: int, connection: Connection, total_ns: int) -> None:
+        """A repeated request has its answer now."""
+        self.meters[key].total_ns += total_ns
+        if total_ns > SLOW_NS and key not in WAITS_ARE_ASKED_FOR:
+            self._slow.note(API_TABLE[key].name, connection, None, total_ns)
 
     def _quota_of(self, session: Session, client_id: str | None, request_bytes: int = 0) -> RequestQuota | None:
         limits = None if self.quotas is None else self.quotas.of(session.principal, client_id)
@@ -265,7 +285,7 @@ class Dispatcher:
         handed_over = [message]
         del message
         # To its end, also where the peer is gone by now: what was made is to be let go of.
-        return await asyncio.shield(self._encoded_in_thread(header, handed_over))
+        return await carried_out(self._encoded_in_thread(header, handed_over))
 
     async def _encoded_in_thread(self, header: RequestHeader, handed_over: list[Any]) -> Reply:
         """Encodes the response in a list of which it is taken out: whoever else held it would free it in one go."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from ottla.broker.replication_quotas import ReplicationQuota
+from ottla.broker.steady_fetches import SteadyFetches
 from ottla.errors import ApiError, ErrorCode, OttlaError, StorageError
 from ottla.ids import TopicPartition
 from ottla.net.client import (
@@ -26,6 +27,7 @@ from ottla.net.client import (
     connect,
     connect_tcp,
 )
+from ottla.protocol.codec import decode
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
 from ottla.protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -35,9 +37,17 @@ from ottla.protocol.messages.offsets import (
 )
 from ottla.protocol.versions import API_TABLE
 from ottla.protocol.wire import ZERO_UUID
-from ottla.replication.fetch_requests import SESSION_ERRORS, FetchKey, FetchPosition, FetchSessionReader
+from ottla.replication.fetch_frames import FetchedPartition, template_of
+from ottla.replication.fetch_requests import (
+    SESSION_ERRORS,
+    FetchKey,
+    FetchPosition,
+    FetchSessionReader,
+    SessionPart,
+)
 from ottla.replication.follower import (
     Append,
+    Fetched,
     FindRestartOffset,
     Follower,
     Ignore,
@@ -85,7 +95,7 @@ class FollowedPartition(Protocol):
     @property
     def follower(self) -> Follower | None: ...
 
-    def append_fetched(self, follower: Follower, data: PartitionData, now_ms: int) -> None: ...
+    def append_fetched(self, follower: Follower, data: Fetched, now_ms: int) -> None: ...
 
     def truncate_to_leader(self, follower: Follower, epoch: int, end_offset: int, now_ms: int) -> None: ...
 
@@ -212,6 +222,7 @@ class _Fetcher:
 
     def remove(self, name: TopicPartition) -> None:
         self.partitions.pop(name, None)
+        self._changed.fire()
 
     def close(self) -> None:
         self._task.cancel()
@@ -269,15 +280,33 @@ class _Fetcher:
 
     async def _fetch(self, wanted: dict[FetchKey, FollowedPartition]) -> None:
         connection = await self._connected()
-        positions: dict[FetchKey, FetchPosition] = {}
-        bytes_max = self._settings().fetch_bytes_max
-        for key, partition in wanted.items():
-            follower = partition.follower
-            if follower is not None and self.partitions.get(partition.name) is partition:
-                positions[key] = follower.position._replace(bytes_max=bytes_max)
+        positions = self._positions(wanted)
         if not positions:
             return  # all have left while the connection was made
         response = await self._ask(connection, positions)
+        await self._handle_answer(response, wanted, positions)
+        run = self._steady_run(connection, wanted)
+        unusual = None if run is None else await run.run()
+        if unusual is not None:
+            version = self._version(connection, wanted)
+            response = decode(FetchResponse, unusual.frame, version, unusual.body_at)
+            await self._handle_answer(response, wanted, dict(self._session.known))
+
+    def _positions(self, wanted: Mapping[FetchKey, FollowedPartition]) -> dict[FetchKey, FetchPosition]:
+        """Where those of them that are still followed here stand."""
+        bytes_max = self._settings().fetch_bytes_max
+        return {
+            key: follower.position._replace(bytes_max=bytes_max)
+            for key, partition in wanted.items()
+            if (follower := partition.follower) is not None and self.partitions.get(partition.name) is partition
+        }
+
+    async def _handle_answer(
+        self,
+        response: FetchResponse,
+        wanted: Mapping[FetchKey, FollowedPartition],
+        positions: Mapping[FetchKey, FetchPosition],
+    ) -> None:
         if not self._session.answered(response):
             if response.error_code not in SESSION_ERRORS:
                 raise ApiError(ErrorCode(response.error_code), f"broker {self._leader_id} rejects fetches")
@@ -297,11 +326,18 @@ class _Fetcher:
             self._connection = await connect(self.address, self._options, self._connector)
         return self._connection
 
-    async def _ask(self, connection: BrokerConnection, positions: dict[FetchKey, FetchPosition]) -> FetchResponse:
+    async def _ask(self, connection: BrokerConnection, positions: Mapping[FetchKey, FetchPosition]) -> FetchResponse:
+        version = self._version(connection, positions)
+        request = self._request(version, self._session.next_request(positions))
+        return await connection.request(request, FetchResponse, version_max=version)
+
+    def _version(self, connection: BrokerConnection, keys: Iterable[FetchKey]) -> int:
+        """A leader from before topic ids, or topics without one, are asked by name."""
+        version_max = FIRST_TOPIC_ID_VERSION - 1 if any(key.topic_id == ZERO_UUID for key in keys) else None
+        return connection.version_of(API_TABLE[FETCH_KEY], version_max)
+
+    def _request(self, version: int, part: SessionPart) -> FetchRequest:
         settings = self._settings()
-        part = self._session.next_request(positions)
-        # A leader from before topic ids, or topics without one, are asked by name.
-        version_max = FIRST_TOPIC_ID_VERSION - 1 if any(key.topic_id == ZERO_UUID for key in positions) else None
         request = FetchRequest(
             max_wait_ms=settings.wait_ms_max,
             min_bytes=settings.min_bytes,
@@ -311,11 +347,64 @@ class _Fetcher:
             topics=part.topics,
             forgotten_topics_data=part.forgotten,
         )
-        if connection.version_of(API_TABLE[FETCH_KEY], version_max) >= FIRST_REPLICA_STATE_VERSION:
+        if version >= FIRST_REPLICA_STATE_VERSION:
             request.replica_state = ReplicaState(replica_id=self._node_id, replica_epoch=self._broker_epoch())
         else:
             request.replica_id = self._node_id
-        return await connection.request(request, FetchResponse, version_max=version_max)
+        return request
+
+    # -- while nothing but records comes -------------------------------------------------------------------------------
+
+    def _steady_run(
+        self, connection: BrokerConnection, wanted: Mapping[FetchKey, FollowedPartition]
+    ) -> SteadyFetches | None:
+        """The next fetches, where all of our partitions are in the session, and none is throttled or pauses."""
+        session = self._session
+        positions = self._positions(wanted)
+        now = self._loop.time()
+        if (
+            not session.is_established
+            or session.known.keys() != positions.keys()
+            or len(positions) != len(self.partitions)
+            or not all(one.follower is not None and one.follower.is_ready(now) for one in wanted.values())
+            or connection.is_closed
+            or any(self._quota.applies_to(one.name, one.log.config) for one in wanted.values())
+        ):
+            return None
+        version = self._version(connection, wanted)
+        request = self._request(version, SessionPart(session.session_id, session.epoch, [], []))
+        template = template_of(connection.frame_of(request, version), request)
+        if template is None:
+            return None
+        epoch, changes = self._broker_epoch(), self._changed.count
+
+        def take(key: FetchKey, asked: FetchPosition, fetched: FetchedPartition) -> FetchPosition | None:
+            return self._append(wanted[key], asked, fetched)
+
+        def may_go_on() -> bool:
+            return self._changed.count == changes and self._broker_epoch() == epoch and not connection.is_login_due
+
+        moved = [(key, position) for key, position in positions.items() if session.known[key] != position]
+        return SteadyFetches(connection, session, template, moved, take, may_go_on, self._options.request_timeout_s)
+
+    def _append(
+        self, partition: FollowedPartition, asked: FetchPosition, fetched: FetchedPartition
+    ) -> FetchPosition | None:
+        """Appends records that fit, in the callback of the connection; where to ask next, or None where they do not."""
+        follower = partition.follower
+        if (
+            follower is None
+            or follower.is_stopped
+            or self.partitions.get(partition.name) is not partition
+            or follower.position[:-1] != asked[:-1]
+        ):
+            return None
+        try:
+            partition.append_fetched(follower, fetched, self._clock.now_ms())
+        except (ApiError, StorageError):
+            return None  # it fails on the general way again, which deals with it
+        offset, leader_epoch, last_fetched_epoch, log_start_offset, _ = follower.position
+        return FetchPosition(offset, leader_epoch, last_fetched_epoch, log_start_offset, asked.bytes_max)
 
     # -- answers -------------------------------------------------------------------------------------------------------
 

@@ -118,7 +118,7 @@ class MarkerDelivery:
         for start in range(0, len(due.partitions), MARKERS_PER_TURN):
             some = due.partitions[start : start + MARKERS_PER_TURN]
             elsewhere, marked = await self._write_elsewhere(due, some)
-            if not self._shard.partition.is_leader:
+            if self._is_over:
                 return is_progress  # the next leader finds it in the log
             written, unwritten = self._write(due, [name for name in some if name not in elsewhere])
             if ErrorCode.TRANSACTION_COORDINATOR_FENCED in unwritten.values():
@@ -172,10 +172,16 @@ class MarkerDelivery:
             return False
         return not self._parts.replicas.find(*name).log.producers.is_in_transaction(due.producer.producer_id)
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether somebody else coordinates, or this broker does again, from the log: there it is written by then."""
+        runner = self._shard.runner
+        return runner is None or runner.is_over or not self._shard.partition.is_leader
+
     def _report(self, due: DueMarkers, partitions: Collection[TopicPartition]) -> None:
         """Reports to the shard which partitions have their markers; with the last one the transaction is complete."""
         runner = self._shard.runner
-        if runner is not None:
+        if runner is not None and not self._is_over:
             now_ms = runner.now_ms()
             runner.carry_out(self._shard.machine.markers_written(due, partitions, now_ms), now_ms)
 

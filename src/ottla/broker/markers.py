@@ -39,4 +39,4 @@ def write_marker(
     )
     if name.topic == OFFSETS_TOPIC:
         groups.transaction_ended(name.partition, producer.producer_id, committed=marker.commit)
-    return PendingCommit(partition, appended.last_offset + 1)
+    return PendingCommit(partition, appended.last_offset + 1, partition.leadership)

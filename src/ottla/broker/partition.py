@@ -14,10 +14,9 @@ from uuid import UUID
 from ottla.broker.disk_failures import DiskFailures
 from ottla.errors import ApiError, ErrorCode, OutOfDescriptorsError, StorageError
 from ottla.ids import TopicPartition
-from ottla.protocol.messages.fetch import PartitionData
 from ottla.records.control import EndTransactionMarker
 from ottla.replication.fetch_requests import FetchPosition
-from ottla.replication.follower import Follower, follower_high_watermark, truncation_offset
+from ottla.replication.follower import Fetched, Follower, follower_high_watermark, truncation_offset
 from ottla.replication.leader import NO_EPOCH, Leader, check_epoch
 from ottla.runtime.signal import Signal
 from ottla.storage.admission import Admitted
@@ -26,6 +25,7 @@ from ottla.storage.index import AbortedTransaction, TimestampOffset
 from ottla.storage.log import Log
 from ottla.storage.log_slice import LogSlice
 from ottla.storage.lookups import Looked
+from ottla.storage.segment import FileSlice
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -62,6 +62,7 @@ class Partition:
         "_truncate",
         "is_gone",
         "leader_epoch",
+        "leadership",
         "log",
         "moved",
         "name",
@@ -87,6 +88,9 @@ class Partition:
         self._follower: Follower | None = None
         self._followed_high_watermark = 0
         self._truncate = truncate
+        # Which one this is of the times that this broker has led. It goes on over a new epoch of the same leader, whose
+        # log nobody has cut.
+        self.leadership = 0
         self.leader_epoch = NO_EPOCH  # the latest that this broker knows, in whatever role
         self.is_gone = False  # deleted or offline: waiting requests must not wait any longer
 
@@ -94,6 +98,8 @@ class Partition:
 
     def lead(self, leader: Leader) -> None:
         """This broker leads the partition from now on, in the leader's epoch."""
+        if self._leader is None:
+            self.leadership += 1
         self._leader, self._follower = leader, None
         self.leader_epoch = leader.epoch
         self.log.assign_epoch(leader.epoch)
@@ -116,12 +122,8 @@ class Partition:
         self.moved.fire()
 
     def _position(self, leader_epoch: int) -> FetchPosition:
-        return FetchPosition(
-            self.log.end_offset,
-            leader_epoch,
-            last_fetched_epoch=self.log.epochs.latest,
-            log_start_offset=self.log.log_start_offset,
-        )
+        log = self.log
+        return FetchPosition(log.end_offset, leader_epoch, log.epochs.latest, log.log_start_offset)
 
     def moved_to(self, log: Log) -> None:
         """The log is in another directory of this broker, with the same records."""
@@ -276,16 +278,19 @@ class Partition:
             self.log.producers.passed_high_watermark(leader.high_watermark)
         self.moved.fire()
 
-    def append_fetched(self, follower: Follower, data: PartitionData, now_ms: int) -> None:
+    def append_fetched(self, follower: Follower, data: Fetched, now_ms: int) -> None:
         """Appends the leader's records as they are, and takes its watermarks."""
         assert self._follower is follower, "what an earlier leader sent is not appended"
         try:
             if data.records:
-                self.log.append_as_follower(data.records, now_ms=now_ms)  # type: ignore[arg-type]
+                self.log.append_as_follower(data.records, now_ms=now_ms)
             if data.log_start_offset > self.log.log_start_offset:
                 self.log.advance_log_start(min(data.log_start_offset, self.log.end_offset))
         except StorageError as error:
-            raise self.disk_failure(error) from error
+            failure = self.disk_failure(error)
+            if self._follower is follower:
+                follower.position = self._position(follower.leader_epoch)  # batches before the failure are in the log
+            raise failure from error
         self._settle_follower(follower, data.high_watermark)
 
     def truncate_to_leader(self, follower: Follower, epoch: int, end_offset: int, now_ms: int) -> None:
@@ -336,6 +341,13 @@ class Partition:
     def read(self, offset: int, max_bytes: int, *, upper_offset: int, at_least_one: bool) -> LogSlice | None:
         try:
             return self.log.read(offset, max_bytes, upper_offset=upper_offset, at_least_one=at_least_one)
+        except StorageError as error:
+            raise self.disk_failure(error) from error
+
+    def tail_from(self, offset: int, bytes_max: int) -> FileSlice | None:
+        """What was appended lately from `offset` on, all of it; None where `read` has to look for it."""
+        try:
+            return self.log.tail_from(offset, bytes_max)
         except StorageError as error:
             raise self.disk_failure(error) from error
 

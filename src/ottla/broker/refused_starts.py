@@ -69,6 +69,15 @@ class RefusedStarts:
     def __init__(self) -> None:
         self._starts: dict[tuple[Place, int], _Start] = {}
 
+    def is_empty(self, now_ms: int) -> bool:
+        """Whether no batch is expected to come again; the oldest are forgotten."""
+        while self._starts:
+            oldest = next(iter(self._starts))
+            if now_ms - self._starts[oldest].refused_ms <= REMEMBERED_MS:
+                return False
+            del self._starts[oldest]
+        return True
+
     def note(self, place: Place, refused: BatchStart, now_ms: int) -> None:
         """A batch was refused, and its producer will send it again."""
         key = place, refused.producer_id

@@ -35,15 +35,16 @@ class ReplicationQuota:
 
     def delay_s(self, partition: TopicPartition, config: LogConfig) -> float:
         """How long nothing of a partition may pass; 0 where something may."""
-        if not self._applies_to(partition, config):
+        if not self.applies_to(partition, config):
             return 0.0
         return self._throttle.delay_s(self._rate(), self._now())
 
     def record(self, partition: TopicPartition, config: LogConfig, size_bytes: int) -> None:
         """So much of a partition has passed."""
-        if size_bytes and self._applies_to(partition, config):
+        if size_bytes and self.applies_to(partition, config):
             self._throttle.record(size_bytes, self._now())
 
-    def _applies_to(self, partition: TopicPartition, config: LogConfig) -> bool:
+    def applies_to(self, partition: TopicPartition, config: LogConfig) -> bool:
+        """Whether the partition's replica here is a throttled one."""
         replicas = self._replicas(config)
         return bool(replicas) and (ALL_REPLICAS in replicas or f"{partition.partition}:{self._node_id}" in replicas)

@@ -22,7 +22,7 @@ from ottla.broker.session import Session
 from ottla.config.broker import BrokerConfig
 from ottla.config.listener_security import ListenerSecurity
 from ottla.errors import ErrorCode, ProtocolError
-from ottla.net.connection import Connection, Parked, Reply
+from ottla.net.connection import Connection, Handled, Reply
 from ottla.protocol.codec import decode, decode_bounded, encode
 from ottla.protocol.frames import framed
 from ottla.protocol.headers import API_VERSIONS_KEY, decode_request_header, encode_response_header
@@ -75,7 +75,7 @@ class SaslAuthenticator:
     def _security(self) -> ListenerSecurity:
         return self._config().security_of_listeners[self._listener_name]
 
-    def __call__(self, connection: Connection, frame: memoryview) -> Reply | Awaitable[Reply] | Parked:
+    def __call__(self, connection: Connection, frame: memoryview) -> Handled:
         session: Session = connection.session
         progress = session.login
         if progress is not None:
@@ -88,7 +88,7 @@ class SaslAuthenticator:
 
     def _log_in(
         self, connection: Connection, frame: memoryview, session: Session, progress: LoginInProgress
-    ) -> Reply | Awaitable[Reply] | Parked:
+    ) -> Handled:
         if progress.state is State.FAILED:
             raise ProtocolError("a request behind a login that failed")
         security = self._security
@@ -230,9 +230,7 @@ class SaslAuthenticator:
 
     # -- logins with a lifetime ----------------------------------------------------------------------------------------
 
-    def _in_limited_session(
-        self, connection: Connection, frame: memoryview, session: Session, ends_ms: int
-    ) -> Reply | Awaitable[Reply] | Parked:
+    def _in_limited_session(self, connection: Connection, frame: memoryview, session: Session, ends_ms: int) -> Handled:
         now_ms = self._now_ms()
         is_handshake = len(frame) >= _INT16.size and _INT16.unpack_from(frame)[0] == HANDSHAKE_KEY
         if is_handshake and now_ms - session.login_started_ms >= REAUTHENTICATION_PAUSE_MS:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.login_state import LoginInProgress
-from ottla.broker.refused_starts import RefusedStarts
-from ottla.broker.repeated_produce import RepeatedProduce
+from ottla.broker.refused_starts import BatchStart, Place, RefusedStarts
 
 if TYPE_CHECKING:
+    from ottla.broker.repeated import Repeated
     from ottla.broker.rights import Rights
+    from ottla.runtime.clock import Clock
 
 ANONYMOUS = "User:ANONYMOUS"  # a peer that has not said who it is, in Kafka's words
 
@@ -73,9 +74,9 @@ class Session:
         self.ends_ms: int | None = None  # when it must have logged in again, in steady time
         self.version = 0
         self.rights: dict[int, Rights] = {}  # of this principal, by API key, where rights are checked
-        self._repeated: RepeatedProduce | None = None
+        self._repeated: dict[int, Repeated] = {}  # by API key
         self.refused_starts: RefusedStarts | None = None  # from the first on
-        self._version_then = self._rules_version_then = 0  # when it was begun
+        self._version_then, self._rules_version_then = 0, sessions.rules_version  # when it was remembered
 
     def become(self, principal: str) -> None:
         """The peer has shown who it is."""
@@ -94,18 +95,27 @@ class Session:
         self.become(principal)
 
     @property
-    def repeated(self) -> RepeatedProduce | None:
-        """What is remembered of its Produce requests; None where nothing is, or where it no longer holds."""
-        repeated = self._repeated
+    def repeated(self) -> dict[int, Repeated]:
+        """What is remembered of its requests, by API key: as long as it is the same peer, by the same rules."""
         if self._version_then != self.version or self._rules_version_then != self._sessions.rules_version:
-            repeated = self._repeated = None
-        return repeated
+            self._version_then, self._rules_version_then = self.version, self._sessions.rules_version
+            self.forget_repeated()
+        return self._repeated
 
-    def remember_repeated(self) -> RepeatedProduce:
-        """Where to note what this peer repeats."""
-        repeated = self.repeated
-        if repeated is None:
-            repeated = self._repeated = RepeatedProduce()
-            self._version_then = self.version
-            self._rules_version_then = self._sessions.rules_version
-        return repeated
+    def forget_repeated(self) -> None:
+        """The connection is closed, or the peer is another one."""
+        for one in self._repeated.values():
+            one.forget()
+        self._repeated = {}
+
+    def has_refused(self, clock: Clock) -> bool:
+        """Whether batches of this peer were refused that have to come again."""
+        return self.refused_starts is not None and not self.refused_starts.is_empty(clock.steady_ms())
+
+    def note_refused(self, place: Place, start: BatchStart | None, now_ms: int) -> None:
+        """Remembers a batch that will come again, so that those behind it wait for it."""
+        if start is None:
+            return
+        if self.refused_starts is None:
+            self.refused_starts = RefusedStarts()
+        self.refused_starts.note(place, start, now_ms)

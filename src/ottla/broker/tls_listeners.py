@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.session import Session
@@ -13,7 +13,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.listener_security import ListenerSecurity
 from ottla.config.tls import TlsConfig
 from ottla.errors import ConfigError, ProtocolError
-from ottla.net.connection import Connection, Parked, Reply
+from ottla.net.connection import Connection, Handled
 from ottla.net.tls import Tls, server_context
 from ottla.net.transport import Plain, Transport
 from ottla.security.principals import ANONYMOUS, USER, distinguished_name, mapped_name, parse_mapping_rules
@@ -95,7 +95,7 @@ class CertificateAuthenticator:
         self._dispatcher = dispatcher
         self._rules = parse_mapping_rules(security.principal_mapping_rules)
 
-    def __call__(self, connection: Connection, frame: memoryview) -> Reply | Awaitable[Reply] | Parked:
+    def __call__(self, connection: Connection, frame: memoryview) -> Handled:
         session: Session = connection.session
         if session.mechanism is None:
             session.logged_in(self._principal(connection), BY_CERTIFICATE, None)

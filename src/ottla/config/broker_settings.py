@@ -183,7 +183,7 @@ class NetworkSettings:
         500,
         "The largest number of requests in progress; connections are not read while it is reached.",
         minimum=1,
-        no_effect="every connection has one request in progress",
+        no_effect="a connection has one request in progress, or some Produce requests that wait for followers",
     )
     queued_max_request_bytes: int = setting(
         Kind.LONG,

@@ -47,6 +47,9 @@ cdef class Shortcut:
         if connection._frame is not None:
             connection._readable()
             return
+        if connection._is_holding_off:
+            connection._came_early()
+            return
         connection.last_active = self._time()
         cdef uint8_t *data = &self._bytes[0]
         cdef ssize_t count
@@ -57,7 +60,12 @@ cdef class Shortcut:
                 connection._lost(OSError(errno, os.strerror(errno)))
             return
         if count == 0:
-            connection.close()
+            connection._ended()
+            return
+        if not connection._is_reading:
+            connection._is_sending_ahead = True
+        if connection._deferred is not None:
+            connection._received(self._buffer[:count])
             return
         cdef unsigned int length = 0
         if count >= LENGTH_BYTES:

@@ -22,7 +22,9 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import ottla
 from ottla.errors import ApiError, ErrorCode, OttlaError, ProtocolError
+from ottla.net.expected_answers import AnswerReceiver, Awaited, ExpectedAnswer
 from ottla.net.login import Credentials, LoginRefused, SecureConnector, log_in
+from ottla.net.spare_frames import SpareFrames
 from ottla.net.tokens import NoTokenError
 from ottla.protocol.codec import decode, encode_pieces
 from ottla.protocol.frames import FRAME_BYTES_MAX, LENGTH_BYTES, frame_bytes, frame_length
@@ -38,7 +40,6 @@ Result = TypeVar("Result")
 
 SMALL_BUFFER_BYTES: Final = 64 * 1024
 FRAME_START_BYTES: Final = 1024 * 1024  # reserved for a large frame before more of it has arrived
-SPARE_FRAMES_MAX: Final = 3
 CORRELATION_ID_MAX: Final = 0x7FFF_FFFF
 API_VERSIONS_VERSION: Final = 3  # the first with the client's name and version; every broker since 2.4 has it
 
@@ -175,15 +176,6 @@ def _deadline(timeout_s: float) -> _Deadline:
     return _Deadline(asyncio.get_running_loop().time() + timeout_s, timeout_s)
 
 
-class _Expected(NamedTuple):
-    """An answer that is due."""
-
-    correlation_id: int
-    api_key: int
-    version: int
-    arrived: asyncio.Future[tuple[memoryview, int]]  # the frame and where the body starts in it
-
-
 async def connect(
     address: Address, options: ConnectionOptions | None = None, connector: Connector = connect_tcp
 ) -> BrokerConnection:
@@ -219,44 +211,6 @@ def _reason(error: OSError) -> str:
     return str(error.strerror or error).lower() or "closed in the TLS handshake; does this listener speak TLS?"
 
 
-class SpareFrames:
-    """The buffers of the last large frames, to be filled again once nobody looks at them any more.
-
-    A consumer that reads at full speed has three of them in turn: one that is read, one that waits, one that arrives.
-    Memory that comes fresh from the system costs more than receiving what is written there.
-    """
-
-    def __init__(self) -> None:
-        self._frames: list[bytearray] = []
-
-    def handed_out(self, frame: bytearray) -> None:
-        self._frames.append(frame)
-        if len(self._frames) > SPARE_FRAMES_MAX:
-            del self._frames[0]
-
-    def take(self, bytes_min: int) -> bytearray | None:
-        """The largest that is free, and has at least room for this."""
-        free = [frame for frame in self._frames if len(frame) >= bytes_min and not _is_viewed(frame)]
-        if not free:
-            return None
-        taken = max(free, key=len)
-        self._frames = [frame for frame in self._frames if frame is not taken]
-        return taken
-
-    def clear(self) -> None:
-        self._frames.clear()
-
-
-def _is_viewed(frame: bytearray) -> bool:
-    """Whether a view of it is left: as long as there is one, it cannot change its size."""
-    try:
-        last = frame.pop()
-    except BufferError:
-        return True
-    frame.append(last)
-    return False
-
-
 class BrokerConnection(asyncio.BufferedProtocol):
     """Made by `connect`. Once it is closed, for whatever reason, it stays closed."""
 
@@ -267,7 +221,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.features: Mapping[str, int] = {}
         self._transport: ClientTransport | None = None
         self._correlation_id = 0
-        self._expected: deque[_Expected] = deque()
+        self._expected: deque[ExpectedAnswer] = deque()
         self._small = bytearray(SMALL_BUFFER_BYTES)
         self._small_filled = 0
         self._frame: bytearray | None = None  # a frame too large for the small buffer, without its length
@@ -331,11 +285,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         api = _api_of(message)
         assert answer is api.response, f"{api.name} is answered by {api.response.__name__}"
         version = self.version_of(api, version_max)
-        expected = await self._within(deadline, api.key, self._write(message, api.key, version))
-        assert expected is not None
+        awaited = await self._within(deadline, api.key, self._write(message, api.key, version))
+        assert awaited is not None
 
         async def answered() -> Answer:
-            buffer, position = await self._within(deadline, api.key, expected.arrived)
+            buffer, position = await self._within(deadline, api.key, awaited.arrived)
             try:
                 return decode(answer, buffer, version, position)
             except ProtocolError as error:
@@ -354,46 +308,78 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     async def _exchange(self, message: object, api_key: int, version: int, timeout_s: float) -> tuple[memoryview, int]:
         deadline = _deadline(timeout_s)
-        expected = await self._within(deadline, api_key, self._write(message, api_key, version))
-        assert expected is not None
-        return await self._within(deadline, api_key, expected.arrived)
+        awaited = await self._within(deadline, api_key, self._write(message, api_key, version))
+        assert awaited is not None
+        return await self._within(deadline, api_key, awaited.arrived)
+
+    def exchange(
+        self, make_frame: Callable[[int], bytes], api_key: int, version: int, receiver: AnswerReceiver
+    ) -> None:
+        """Sends a frame that is made with its correlation id, and has the answer handed over where it arrives.
+
+        For who sends one request after the other without end: it takes no task and no timer. How long to wait is for
+        the receiver to say, by `timed_out`.
+        """
+        if self._failure is not None:
+            raise self._failure
+        assert self._transport is not None
+        correlation_id = self._take_correlation_id()
+        frame = make_frame(correlation_id)
+        self._expected.append(ExpectedAnswer(correlation_id, api_key, version, receiver))
+        self._transport.write(frame_length(len(frame)) + frame)
+
+    def frame_of(self, message: object, version: int) -> bytes:
+        """The bytes of a request without their length, as they would be sent, with a correlation id of 0."""
+        key = _api_of(message).key
+        return b"".join(self._pieces_of(message, key, version, correlation_id=0))
+
+    def timed_out(self, api_key: int, timeout_s: float) -> ConnectionFailedError:
+        """An answer did not come within its time."""
+        name = API_TABLE[api_key].name
+        return self._fail(RequestTimedOutError(self.address, f"no answer to {name} within {timeout_s:g} s"))
+
+    @property
+    def is_login_due(self) -> bool:
+        """Whether the next request has to wait until we have logged in again."""
+        return self._login_ends_at is not None and asyncio.get_running_loop().time() >= self._login_ends_at
 
     async def _within(self, deadline: _Deadline, api_key: int, work: Awaitable[Result]) -> Result:
         try:
             async with asyncio.timeout_at(deadline.at):
                 return await work
         except TimeoutError as error:
-            name = API_TABLE[api_key].name
-            raise self._fail(
-                RequestTimedOutError(self.address, f"no answer to {name} within {deadline.timeout_s:g} s")
-            ) from error
+            raise self.timed_out(api_key, deadline.timeout_s) from error
 
-    async def _write(
-        self, message: object, api_key: int, version: int, *, is_answered: bool = True
-    ) -> _Expected | None:
+    async def _write(self, message: object, api_key: int, version: int, *, is_answered: bool = True) -> Awaited | None:
         while not self._may_write.is_set():
             await self._may_write.wait()
         if self._failure is not None:
             raise self._failure
         assert self._transport is not None
+        correlation_id = self._take_correlation_id()
+        pieces = self._pieces_of(message, api_key, version, correlation_id)
+        pieces[0] = frame_length(sum(map(len, pieces))) + pieces[0]
+        awaited = None
+        if is_answered:
+            awaited = Awaited()
+            self._expected.append(ExpectedAnswer(correlation_id, api_key, version, awaited))
+        for piece in pieces:
+            self._transport.write(piece)
+        return awaited
+
+    def _take_correlation_id(self) -> int:
         correlation_id = self._correlation_id
         self._correlation_id = (correlation_id + 1) & CORRELATION_ID_MAX
+        return correlation_id
+
+    def _pieces_of(self, message: object, api_key: int, version: int, correlation_id: int) -> list[bytes | memoryview]:
         header = RequestHeader(
             request_api_key=api_key,
             request_api_version=version,
             correlation_id=correlation_id,
             client_id=self.options.client_id,
         )
-        pieces = encode_pieces(encode_request_header(header), message, version)
-        pieces[0] = frame_length(sum(map(len, pieces))) + pieces[0]
-        expected = None
-        if is_answered:
-            arrived = asyncio.get_running_loop().create_future()
-            expected = _Expected(correlation_id, api_key, version, arrived)
-            self._expected.append(expected)
-        for piece in pieces:
-            self._transport.write(piece)
-        return expected
+        return encode_pieces(encode_request_header(header), message, version)
 
     async def negotiate(self) -> None:
         """Learns what the broker speaks: the first thing that is asked on a connection."""
@@ -513,9 +499,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if header.correlation_id != expected.correlation_id:
             raise ProtocolError(f"answer {header.correlation_id} where {expected.correlation_id} was due")
         self._expected.popleft()
-        # A caller that has given up leaves a cancelled future; its answer is dropped.
-        if not expected.arrived.done():
-            expected.arrived.set_result((buffer, position))
+        expected.receiver.response_arrived(buffer, position)
 
     def eof_received(self) -> None:
         self._fail(ConnectionLostError(self.address, "the broker closed the connection"))
@@ -544,10 +528,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._frame = None
             self._may_write.set()
             while self._expected:
-                arrived = self._expected.popleft().arrived
-                if not arrived.done():
-                    arrived.set_exception(failure)
-                    arrived.exception()  # looked at: a caller that was cancelled meanwhile needs no complaint
+                self._expected.popleft().receiver.connection_failed(failure)
             if self._transport is not None:
                 self._transport.close()
         return failure

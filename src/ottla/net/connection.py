@@ -1,15 +1,15 @@
-"""One connection of a client: bytes in, requests handled one at a time, answers out in order.
+"""One connection of a client: bytes in, requests handled in their order, answers out in that order.
 
 Our own non-blocking socket on the loop's readiness callbacks; streams would cost twice as much per request. A request
 whose answer is ready at once never leaves the callback that received it; one that has to wait (a parked Fetch,
-acks=all) becomes a task, and until it is done nothing more is read. Answers to requests that arrived together leave
+acks=all) becomes a task, and until it is done nothing more is read. One that comes again and again may wait without a
+task (`Deferred`), and then others of its kind may be taken behind it. Answers to requests that arrived together leave
 together.
 
 Limits: a frame is at most `frame_bytes_max`; memory grows with the bytes that came, not with those a peer announced;
 a peer that does not read its answers is not read from either; one that sends many requests at once gets `PIPELINED_S`
-of a turn and then stands in the line of those with much to do; one whose answer is of very many slices of files sends
-them for `SLICES_S` of a turn; one that is muted, because it did more than its quotas allow, is not read from until
-that time is over.
+of a turn and then stands in the line of those with much to do; what is sent of one whose answers are large is limited
+in `Outbox`; one that is muted, because it did more than its quotas allow, is not read from until that time is over.
 
 A request is a view of the receive buffer and valid until its handler first waits: what it needs longer it copies.
 
@@ -24,14 +24,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
-from collections import deque
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.compiled import is_pure_python_asked_for
-from ottla.errors import ProtocolError, StorageError
+from ottla.errors import ProtocolError
+from ottla.net.outbox import Outbox, Part
 from ottla.net.transport import Transport
 from ottla.protocol.frames import LENGTH_BYTES, frame_bytes
 
@@ -49,36 +49,35 @@ logger = logging.getLogger(__name__)
 
 FRAME_START_BYTES = 64 * 1024  # reserved for a large frame before more of it has arrived
 LOGIN_FRAME_START_BYTES = 512  # the same of a peer that has not logged in: there may be very many of them
-SEND_PARTS_MAX = 64  # parts handed to one sendmsg
 OUT_PARTS_MAX = 64  # answers that are collected before they are sent, as long as they are small
 OUT_PART_BYTES_MAX = 16 * 1024
-SENDFILE_BYTES_MAX = 1024 * 1024  # sent of one slice before others get their turn
-READ_BYTES_MAX = 256 * 1024  # of one slice, where the kernel cannot send it
 PIPELINED_S = 0.002  # spent on requests that arrived together before others get their turn
-SLICES_S = 0.002  # spent on slices of files, which are a call of the system each, before others get their turn
 
 # The peer is gone, and saying so helps nobody.
 GONE = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNABORTED, errno.EBADF})
 
 
-class FileRange(Protocol):
-    """A range of a file, to be sent by the kernel."""
-
-    @property
-    def position(self) -> int: ...
-
-    @property
-    def size_bytes(self) -> int: ...
-
-    def fileno(self) -> int:
-        """The descriptor; OSError where the file is none of the operating system's."""
-        ...
-
-    def read(self) -> bytes: ...
+Reply: TypeAlias = list[Part] | None
 
 
-Part = bytes | bytearray | memoryview | FileRange
-Reply = list[Part] | None
+class Deferred:
+    """The promise of an answer without a task: once it is there, `Connection.answer_deferred` is called with it.
+
+    A task costs two turns of the loop and a dozen objects. This is for what is asked very often. One that `takes_more`
+    promises the answers to several requests, in their order.
+    """
+
+    __slots__ = ()
+
+    ends_with_peer = False  # whether nobody needs the answer once the peer is gone
+    takes_more = False  # whether requests behind this one may be offered to it before it is answered
+
+    def take(self, connection: Connection, frame: memoryview) -> bool:
+        """Whether it took another request, whose answer will follow those that wait."""
+        return False
+
+    def cancel(self) -> None:
+        """The connection is closed: nobody waits any longer."""
 
 
 class Parked:
@@ -90,7 +89,8 @@ class Parked:
         self.reply = reply
 
 
-Handler = Callable[["Connection", memoryview], "Reply | Awaitable[Reply] | Parked"]
+Handled: TypeAlias = Reply | Awaitable[Reply] | Parked | Deferred
+Handler = Callable[["Connection", memoryview], Handled]
 
 
 class Connection:
@@ -98,11 +98,15 @@ class Connection:
 
     __slots__ = (
         "__weakref__",
+        "_deferred",
         "_filled",
         "_frame",
         "_handler",
+        "_is_holding_off",
+        "_is_last",
         "_is_parked",
         "_is_reading",
+        "_is_sending_ahead",
         "_is_stopping",
         "_is_waiting_its_turn",
         "_is_writing",
@@ -111,15 +115,18 @@ class Connection:
         "_muted",
         "_on_readable",
         "_out",
+        "_outbox",
         "_remainder",
         "_task",
         "_transport",
+        "_watched",
         "accepted_at",
         "descriptor",
         "has_hung_up",
         "is_closed",
         "last_active",
         "login_bytes_max",
+        "on_close",
         "on_hang_up",
         "peer",
         "session",
@@ -137,16 +144,24 @@ class Connection:
         self.session = session
         self._frame: bytearray | None = None  # a frame that is arriving, without its length
         self._filled = 0
-        self._remainder = b""  # arrived behind a request that is still being handled
-        self._out: deque[Any] = deque()  # of Part: told apart by type when they are sent
+        self._remainder: bytes | memoryview = b""  # arrived behind a request that is still being handled
+        self._outbox = Outbox(transport, listener.turns)
+        self._out = self._outbox.parts
         self._task: asyncio.Task[None] | None = None
         self._is_parked = False  # whether the task is one that may be given up
+        self._deferred: Deferred | None = None  # at most one of a task and this
         self.has_hung_up = False
         self.on_hang_up: Callable[[], None] | None = None  # of the request in hand
+        self.on_close: Callable[[], None] | None = None  # of what the handler keeps for the next requests
         self.descriptor = transport.socket.fileno()
+        # By its number where it has one: of a socket that it does not know, asyncio makes a text with both addresses.
+        self._watched: Any = self.descriptor if isinstance(transport.socket, socket.socket) else transport.socket
         self._is_reading = False
+        self._is_holding_off = False  # what it reads now is not taken, though the loop is not told yet
+        self._is_sending_ahead = False  # whether the peer sent its last request before it had the answer to another
         self._is_writing = False
         self._is_stopping = False
+        self._is_last = False  # whether nothing comes behind what is in hand
         self._is_waiting_its_turn = False  # others have theirs before its next request is taken
         self._muted: asyncio.TimerHandle | None = None  # while no request is taken
         self.is_closed = False
@@ -162,7 +177,7 @@ class Connection:
     @property
     def is_busy(self) -> bool:
         """Whether we are at work for the peer, or keep it waiting. Answers that it does not take are its business."""
-        return self._task is not None or self._muted is not None
+        return self._task is not None or self._deferred is not None or self._muted is not None
 
     @property
     def listener_name(self) -> str:
@@ -186,18 +201,35 @@ class Connection:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def _resume_reading(self) -> None:
+        self._is_holding_off = False
         if not self._is_reading and not self.is_closed:
-            self._loop.add_reader(self._transport.socket, self._on_readable)
+            self._loop.add_reader(self._watched, self._on_readable)
             self._is_reading = True
             if self._transport.has_pending:
                 self._loop.call_soon(self._readable_or_pending)
 
     def _pause_reading(self) -> None:
         if self._is_reading:
-            self._loop.remove_reader(self._transport.socket)
+            self._loop.remove_reader(self._watched)
             self._is_reading = False
 
+    def _hold_off(self) -> None:
+        """Takes no bytes while a request is in hand. Most peers send none then, so the loop is asked to stop reading
+        once some come: system calls for each request are saved. A peer that sends ahead is expected to do so again."""
+        if self._is_sending_ahead or not self._transport.can_shortcut:
+            self._pause_reading()
+        else:
+            self._is_holding_off = True
+
+    def _came_early(self) -> None:
+        """Bytes came while a request is in hand."""
+        self._is_sending_ahead = True
+        self._pause_reading()
+
     def _readable(self) -> None:
+        if self._is_holding_off:
+            self._came_early()
+            return
         self.last_active = self._loop.time()
         try:
             if self._frame is None:
@@ -213,8 +245,10 @@ class Connection:
             self._lost(error)
             return
         if count == 0:
-            self.close()
+            self._ended()
             return
+        if not self._is_reading:
+            self._is_sending_ahead = True
         if self._frame is None:
             self._received(buffer[:count])
         else:
@@ -222,6 +256,14 @@ class Connection:
                 self._fill(count)
             except Exception as error:
                 self._failed(error)
+
+    def _ended(self) -> None:
+        """Nothing more is taken from the peer. What it asked for before is still answered."""
+        if self._deferred is None:
+            self.close()
+        else:
+            self._is_last = True
+            self._pause_reading()
 
     def _readable_or_pending(self) -> None:
         """For transports that may have received more than was taken, and that begin with a handshake."""
@@ -274,28 +316,38 @@ class Connection:
         position, end = 0, len(data)
         timer = self._listener.turns.timer
         turn_ends = timer() + PIPELINED_S
-        while end - position >= LENGTH_BYTES and self._is_free:
+        has_to_wait = False
+        while end - position >= LENGTH_BYTES and self._may_take:
             start = position + LENGTH_BYTES
             size = self._frame_bytes(data, position)
             if end - start < size:
                 break
+            frame = data[start : start + size]
+            if self._deferred is None:
+                self._accept(self._handler(self, frame))
+            elif not self._deferred.take(self, frame):
+                has_to_wait = True
+                break
             position = start + size
-            self._accept(self._handler(self, data[start:position]))
             if timer() >= turn_ends and end - position >= LENGTH_BYTES:
                 self._is_waiting_its_turn = True
                 self._listener.turns.in_line(self._next_turn)
-        self._settle(data[position:])
+        self._settle(data[position:], has_to_wait=has_to_wait)
 
     def _next_turn(self) -> None:
         self._is_waiting_its_turn = False
         self._proceed()
 
-    def _accept(self, reply: Reply | Awaitable[Reply] | Parked) -> None:
+    def _accept(self, reply: Handled) -> None:
         """What a handler returned: an answer to be sent, the promise of one, or nothing."""
         if type(reply) is list:
             self._out.extend(reply)
             if len(self._out) >= OUT_PARTS_MAX or len(reply[0]) > OUT_PART_BYTES_MAX:  # type: ignore[arg-type]
                 self._flush()
+        elif isinstance(reply, Deferred):
+            self._deferred = reply
+            if self.has_hung_up and reply.ends_with_peer:
+                self._loop.call_soon(self.hung_up)
         elif reply is not None:
             self._is_parked = type(reply) is Parked
             promise = reply.reply if isinstance(reply, Parked) else reply
@@ -303,23 +355,43 @@ class Connection:
             if self.has_hung_up:
                 self._loop.call_soon(self.hung_up)  # once the handler waits, and has asked to be notified
 
-    def _settle(self, rest: memoryview | bytes) -> None:
-        """Sends the answers that are ready, and puts away what came behind the last request that was handled."""
+    def _settle(self, rest: memoryview | bytes, *, has_to_wait: bool = False) -> None:
+        """Sends the answers that are ready, and puts away what came behind the last request that was handled.
+
+        `has_to_wait`: a whole request begins there, which whoever answers late did not take.
+        """
         if self._out:
             self._flush()
         if self.is_closed:
             return
-        if not self._is_free:
+        if self._may_take and not has_to_wait:
+            if rest:
+                self._keep(rest)
+            if self._deferred is not None:
+                self._read_on()
+            return
+        if rest:
+            self._is_sending_ahead = True
+        if self._is_writing or self._is_waiting_its_turn or self._muted is not None:
             self._pause_reading()
-            self._remainder = bytes(rest)
-        elif rest:
-            self._keep(rest)
+        else:
+            self._hold_off()
+        # A large frame stays in the buffer that was made for it; the other buffer is everybody's.
+        is_own = isinstance(rest, memoryview) and rest.obj is not self._listener.receive_buffer.obj
+        self._remainder = rest if is_own else bytes(rest)
 
     @property
     def _is_free(self) -> bool:
-        """Whether the next request may be taken: none is in hand, the peer takes its answers, and it has its turn."""
+        """Whether no request is in hand, and the next one may be taken."""
+        return self._deferred is None and self._may_take
+
+    @property
+    def _may_take(self) -> bool:
+        """Whether another request may be looked at: nothing is in hand that has to be answered before that, the peer
+        takes its answers, and it has its turn."""
         return (
             self._task is None
+            and (self._deferred is None or self._deferred.takes_more)
             and not self._is_writing
             and not self.is_closed
             and not self._is_waiting_its_turn
@@ -328,16 +400,32 @@ class Connection:
 
     def _proceed(self) -> None:
         """Something that held requests back is over: go on with those that have arrived, then with reading."""
-        if not self._is_free:
-            return
-        remainder, self._remainder = self._remainder, b""
-        if remainder:
-            self._received(memoryview(bytearray(remainder)))
         if self._is_free:
-            if self._is_stopping:
-                self.close()
-            else:
-                self._resume_reading()
+            remainder, self._remainder = self._remainder, b""
+            if remainder:
+                self._received(remainder if isinstance(remainder, memoryview) else memoryview(bytearray(remainder)))
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if self._is_free and (self._is_stopping or self._is_last):
+            self.close()
+        elif self._is_free and self._is_sending_ahead and not self._is_reading and not self._transport.has_pending:
+            # The next request is here, or will be waited for: one look costs less than telling the loop twice.
+            self._is_sending_ahead = self._is_holding_off = False
+            self._on_readable()
+        if self._may_take and not self._remainder and not self._is_stopping and not self._is_last:
+            self._resume_reading()
+
+    def answer_deferred(self, deferred: Deferred, parts: Reply, *, is_last: bool = True) -> None:
+        """Answers to requests that are in hand, by whoever promised them; `is_last`: there are no others."""
+        if self._deferred is not deferred:
+            return  # the connection was closed meanwhile
+        if is_last:
+            self._deferred = None
+        if parts:
+            self._out.extend(parts)
+            self._flush()
+        self._proceed()
 
     def _keep(self, rest: memoryview | bytes) -> None:
         """The beginning of a frame waits for the rest in a buffer of its own, which grows with what arrives."""
@@ -386,105 +474,26 @@ class Connection:
         if self._is_writing or self.is_closed:
             return
         try:
-            if self._send():
+            if self._outbox.send():
                 return
         except OSError as error:
             self._lost(error)
             return
         self._is_writing = True
-        self._loop.add_writer(self._transport.socket, self._writable)
+        self._pause_reading()  # a peer that does not take its answers is not read from
+        self._loop.add_writer(self._watched, self._writable)
 
     def _writable(self) -> None:
         self.last_active = self._loop.time()
         try:
-            is_done = self._send()
+            is_done = self._outbox.send()
         except OSError as error:
             self._lost(error)
             return
         if is_done:
-            self._loop.remove_writer(self._transport.socket)
+            self._loop.remove_writer(self._watched)
             self._is_writing = False
             self._proceed()
-
-    def _send(self) -> bool:
-        """Sends as much as the socket takes; True when nothing is left."""
-        out = self._out
-        timer, read_bytes = self._listener.turns.timer, 0
-        slices_end: float | None = None  # when others get their turn
-        while out:
-            part = out[0]
-            if type(part) is bytes or isinstance(part, (bytearray, memoryview)):
-                if not self._send_bytes():
-                    return False
-            else:
-                is_spent = read_bytes >= SENDFILE_BYTES_MAX or (slices_end is not None and timer() >= slices_end)
-                if is_spent or not self._send_file(part):
-                    return False
-                if not self._transport.can_sendfile:
-                    read_bytes += len(out[0])
-                elif slices_end is None and len(out) > 1:
-                    slices_end = timer() + SLICES_S
-        return True
-
-    def _send_bytes(self) -> bool:
-        """Sends the leading parts that are in memory, together; False when the socket is full."""
-        out = self._out
-        try:
-            if len(out) == 1:
-                sent = self._transport.send(out[0])
-            else:
-                parts: list[bytes | bytearray | memoryview] = []
-                for part in out:
-                    if not isinstance(part, (bytes, bytearray, memoryview)) or len(parts) == SEND_PARTS_MAX:
-                        break
-                    parts.append(part)
-                sent = self._transport.sendmsg(parts)
-        except (BlockingIOError, InterruptedError):
-            return False
-        while sent:
-            part = out[0]
-            if sent < len(part):
-                out[0] = memoryview(part)[sent:]
-                return False
-            sent -= len(part)
-            out.popleft()
-        return True
-
-    def _send_file(self, part: FileRange) -> bool:
-        """Lets the kernel send a range of a file; False when the socket is full, or others should have a turn."""
-        transport = self._transport
-        descriptor = _descriptor_of(part)
-        if descriptor is None:
-            try:
-                self._out[0] = part.read()
-            except StorageError as error:  # as the kernel would say
-                raise OSError(errno.EIO, str(error)) from error
-            return True
-        position, left = part.position, part.size_bytes
-        if not transport.can_sendfile:
-            self._read_file(part, descriptor)
-            return True
-        try:
-            sent = transport.sendfile(descriptor, position, min(left, SENDFILE_BYTES_MAX))
-        except (BlockingIOError, InterruptedError):
-            return False
-        if sent == 0 and left:
-            raise OSError(errno.EIO, "the file is shorter than the slice that was promised")
-        self._out.popleft()
-        if sent < left:
-            self._out.appendleft(_Unsent(part, sent))
-            return False
-        return True
-
-    def _read_file(self, part: FileRange, descriptor: int) -> None:
-        """Puts the next piece of a range of a file in its place: its transport sends bytes only."""
-        piece = os.pread(descriptor, min(part.size_bytes, READ_BYTES_MAX), part.position)
-        if not piece:
-            raise OSError(errno.EIO, "the file is shorter than the slice that was promised")
-        self._out.popleft()
-        if len(piece) < part.size_bytes:
-            self._out.appendleft(_Unsent(part, len(piece)))
-        self._out.appendleft(piece)
 
     # -- ending --------------------------------------------------------------------------------------------------------
 
@@ -502,18 +511,23 @@ class Connection:
         self.has_hung_up = True
         if self.on_hang_up is not None:
             self.on_hang_up()
-        elif self._is_parked:
+        elif self._is_parked or (self._deferred is not None and self._deferred.ends_with_peer):
             self.close()
 
     def _failed(self, error: Exception) -> None:
         """A request that cannot be handled costs its connection, and nobody else anything."""
         if isinstance(error, ProtocolError):
             logger.warning("%s: %s; the connection is closed", self, error)
+            self._flush()
+            if self._deferred is not None or self._is_writing:
+                self._is_last = True  # what came before it is answered
+                self._pause_reading()
+                return
         else:
             logger.error("%s: a request failed; the connection is closed", self, exc_info=error)
         if not self._is_writing:
             with suppress(OSError):  # a peer that is gone loses nothing
-                self._send()  # what was answered before it is not lost with it
+                self._outbox.send()  # what was answered before it is not lost with it
         self.close()
 
     def _lost(self, error: OSError) -> None:
@@ -527,8 +541,11 @@ class Connection:
         self.is_closed = True
         self._pause_reading()
         if self._is_writing:
-            self._loop.remove_writer(self._transport.socket)
+            self._loop.remove_writer(self._watched)
             self._is_writing = False
+        if self._deferred is not None:
+            deferred, self._deferred = self._deferred, None
+            deferred.cancel()
         if self._task is not None:
             if self._is_parked:
                 self._loop.call_soon(self._task.cancel)  # once it has begun: what it holds, it lets go of
@@ -542,31 +559,8 @@ class Connection:
         self._remainder = b""
         self._transport.close()
         self._listener.closed(self)
+        if self.on_close is not None:
+            self.on_close()
 
     def __str__(self) -> str:
         return f"{self.peer[0]}:{self.peer[1]}"
-
-
-def _descriptor_of(part: FileRange) -> int | None:
-    """None where the file is none of the operating system's, as on a simulated disk."""
-    try:
-        return part.fileno()
-    except OSError:
-        return None
-
-
-class _Unsent:
-    """What is left of a file range after a part of it was sent."""
-
-    __slots__ = ("_range", "position", "size_bytes")
-
-    def __init__(self, whole: FileRange, sent: int) -> None:
-        self._range = whole
-        self.position = whole.position + sent
-        self.size_bytes = whole.size_bytes - sent
-
-    def fileno(self) -> int:
-        return self._range.fileno()
-
-    def read(self) -> bytes:
-        return self._range.read()[-self.size_bytes :]

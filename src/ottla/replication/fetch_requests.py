@@ -6,7 +6,7 @@ the session, or an answer that did not come, begins a new one. Pure; followers a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -64,6 +64,20 @@ class FetchSessionReader:
         self._known: dict[FetchKey, FetchPosition] = {}
 
     @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def epoch(self) -> int:
+        """Of the next request."""
+        return self._epoch
+
+    @property
+    def is_established(self) -> bool:
+        """Whether the next request goes on with a session of the other side."""
+        return self._session_id != NO_SESSION and self._epoch != INITIAL_EPOCH
+
+    @property
     def known(self) -> Mapping[FetchKey, FetchPosition]:
         """What the last request asked for, whether it had to say so or not."""
         return self._known
@@ -96,8 +110,16 @@ class FetchSessionReader:
         elif response.session_id != self._session_id or self._epoch == INITIAL_EPOCH:
             self._session_id, self._epoch = response.session_id, 1
         else:
-            self._epoch = 1 if self._epoch == EPOCH_MAX else self._epoch + 1
+            self.advance()
         return True
+
+    def note_positions(self, changed: Iterable[tuple[FetchKey, FetchPosition]]) -> None:
+        """The next request says of partitions that are known already where the reader stands now."""
+        self._known.update(changed)
+
+    def advance(self) -> None:
+        """An answer of this session came, without an error."""
+        self._epoch = 1 if self._epoch == EPOCH_MAX else self._epoch + 1
 
     def last_request(self) -> SessionPart | None:
         """What ends the session, so that the other side need not keep it; None where there is none."""

@@ -55,7 +55,9 @@ Names: TypeAlias = Mapping[UUID, str]
 NO_NAMES: Final[Names] = MappingProxyType({})
 
 
-class _Wanted:
+class WantedPartition:
+    """A partition of a session: what the reader asked for last, and what it knows."""
+
     __slots__ = ("entry", "name", "reported")
 
     def __init__(self, entry: FetchPartition, name: str | None) -> None:
@@ -68,14 +70,15 @@ class _Wanted:
 class FetchSession:
     """One reader's partitions, in the order in which they are served."""
 
-    __slots__ = ("epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
+    __slots__ = ("changes", "epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
 
     def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
+        self.changes = 0  # requests that may have changed what is wanted: who remembers that looks again
         self.last_used_ms = now_ms
-        self.partitions: OrderedDict[WantedKey, _Wanted] = OrderedDict()
+        self.partitions: OrderedDict[WantedKey, WantedPartition] = OrderedDict()
 
     def add(
         self, named: list[tuple[WantedKey, FetchPartition]], names: Names, *, is_follower: bool = False
@@ -86,7 +89,7 @@ class FetchSession:
                 yield
             wanted = self.partitions.get(key)
             if wanted is None:
-                self.partitions[key] = _Wanted(entry, names.get(key.topic_id))
+                self.partitions[key] = WantedPartition(entry, names.get(key.topic_id))
             else:
                 if is_follower and wanted.entry.current_leader_epoch != entry.current_leader_epoch:
                     wanted.reported = NOTHING_REPORTED
@@ -127,6 +130,11 @@ class FetchPlan:
     @property
     def session_id(self) -> int:
         return NO_SESSION if self._session is None else self._session.session_id
+
+    @property
+    def continued_session(self) -> FetchSession | None:
+        """The session that the request goes on with, if it does."""
+        return self._session if self._is_incremental else None
 
     @property
     def begins_session(self) -> bool:
@@ -202,8 +210,8 @@ class FetchSessions:
             )
         if known.uses_topic_ids != uses_topic_ids:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session names topics by name or by id, not both")
-        known.advance(now_ms)
-        self._sessions.move_to_end(known.session_id)
+        self.advance(known, now_ms)
+        known.changes += 1
         yield from known.add(named, names, is_follower=replica_id_of(request) >= 0)
         yield from known.forget(request)
         if not known.partitions:
@@ -216,6 +224,15 @@ class FetchSessions:
             if len(wanted) % STEP == 0:
                 yield
         return FetchPlan(known, wanted, names, is_incremental=True)
+
+    def is_current(self, session: FetchSession, epoch: int) -> bool:
+        """Whether a request of this epoch goes on with the session."""
+        return session.epoch == epoch and self._sessions.get(session.session_id) is session
+
+    def advance(self, session: FetchSession, now_ms: int) -> None:
+        """A request went on with the session."""
+        session.advance(now_ms)
+        self._sessions.move_to_end(session.session_id)
 
     def give_up(self, plan: FetchPlan) -> int:
         """Nothing is answered this time: the id of the session that goes on, if one does. One that the reader has not

@@ -10,11 +10,24 @@ earlier epoch, or from another place, is ignored.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.fetch import PartitionData
 from ottla.replication.fetch_requests import FetchPosition
+
+
+class Fetched(Protocol):
+    """What is appended of a partition in a response of the leader."""
+
+    @property
+    def records(self) -> Any: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

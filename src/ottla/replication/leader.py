@@ -45,6 +45,13 @@ class IsrProposal:
 
 
 @dataclass(slots=True)
+class LastFetch:
+    """When a follower last asked for all partitions of a session, most of which it does not name again."""
+
+    at_ms: int
+
+
+@dataclass(slots=True)
 class FollowerProgress:
     """What the leader knows of a follower from its fetches. Times are of a clock that does not jump."""
 
@@ -53,6 +60,9 @@ class FollowerProgress:
     caught_up_ms: int = NEVER_MS  # when it last had everything that the leader had
     fetched_ms: int = NEVER_MS
     leader_end_at_fetch: int = UNKNOWN_OFFSET
+    # Of the session by which it asks, where that is noted once for all of its partitions. It holds for this one as long
+    # as the follower stands at the leader's end: `settle` takes it over before that moves.
+    last_fetch: LastFetch | None = None
 
     def fetched(self, offset: int, log_start_offset: int, leader_end_offset: int, now_ms: int) -> None:
         """It asks from `offset` on, so it has everything below."""
@@ -65,6 +75,12 @@ class FollowerProgress:
         self.log_start_offset = log_start_offset
         self.fetched_ms = now_ms
         self.leader_end_at_fetch = leader_end_offset
+
+    def settle(self, leader_end_offset: int) -> None:
+        """The leader's end is about to move: until its last fetch a follower that stood there had everything."""
+        if self.last_fetch is not None and self.end_offset >= leader_end_offset:
+            self.caught_up_ms = self.fetched_ms = max(self.fetched_ms, self.last_fetch.at_ms)
+            self.leader_end_at_fetch = leader_end_offset
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
         if self.end_offset == leader_end_offset:
@@ -151,9 +167,13 @@ class Leader:
 
     def record_end(self, node_id: int, end_offset: int) -> bool:
         """A replica has everything below `end_offset`; whether that moved the high watermark."""
+        if node_id == self.node_id:
+            if self.is_alone:
+                self._ends[node_id] = end_offset
+                return self._raise_high_watermark(end_offset)
+            for progress in self.followers.values():
+                progress.settle(self._ends[node_id])
         self._ends[node_id] = end_offset
-        if self.is_alone and node_id == self.node_id:
-            return self._raise_high_watermark(end_offset)
         return self._raise_high_watermark(high_watermark(self._ends, self._maximal_isr))
 
     def _raise_high_watermark(self, offset: int) -> bool:

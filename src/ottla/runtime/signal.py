@@ -11,23 +11,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Protocol
+
+
+class Watcher(Protocol):
+    """Who looks again when a signal fires."""
+
+    def note(self, place: int) -> None:
+        """The signal that was watched as number `place` fired. What follows is done in another turn: whoever fires is
+        in the middle of something."""
 
 
 class Signal:
     """Something changed. Owned by whoever changes it."""
 
-    __slots__ = ("_waiters", "_watches", "count")
+    __slots__ = ("_waiters", "_watchers", "count")
 
     def __init__(self) -> None:
         self._waiters: dict[asyncio.Future[bool], None] = {}  # in order, so that a simulated run can be replayed
-        self._watches: dict[Watch, int] = {}
+        self._watchers: dict[Watcher, int] = {}
         self.count = 0  # of how often it fired: who looks in several turns knows whether it missed something
 
     def fire(self) -> None:
         self.count += 1
-        if self._watches:
-            for watch, place in self._watches.items():
-                watch._note(place)
+        if self._watchers:
+            for watcher, place in self._watchers.items():
+                watcher.note(place)
         if self._waiters:
             waiters, self._waiters = self._waiters, {}
             for waiter in waiters:
@@ -36,7 +45,14 @@ class Signal:
 
     @property
     def waiter_count(self) -> int:
-        return len(self._waiters) + len(self._watches)
+        return len(self._waiters) + len(self._watchers)
+
+    def watch(self, watcher: Watcher, place: int) -> None:
+        """Notes every time that it fires, until `unwatch`."""
+        self._watchers[watcher] = place
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.pop(watcher, None)
 
     async def wait(self, timeout_s: float | None = None) -> bool:
         """Whether the signal fired before the time was up."""
@@ -55,7 +71,7 @@ class Watch:
 
     def add(self, place: int, signal: Signal, seen_count: int) -> None:
         """Watches a signal, once; `seen_count` is its count when the state behind it was last looked at."""
-        signal._watches[self] = place
+        signal.watch(self, place)
         self._signals.append(signal)
         if signal.count != seen_count:
             self._fired[place] = None
@@ -76,9 +92,9 @@ class Watch:
 
     def close(self) -> None:
         for signal in self._signals:
-            signal._watches.pop(self, None)
+            signal.unwatch(self)
 
-    def _note(self, place: int) -> None:
+    def note(self, place: int) -> None:
         self._fired[place] = None
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(True)

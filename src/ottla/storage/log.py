@@ -34,7 +34,7 @@ from ottla.storage.log_slice import LogSlice
 from ottla.storage.lookups import Looked
 from ottla.storage.producer_replay import ProducerReplay, record_marker, replay_batch
 from ottla.storage.producer_state import ProducerStates
-from ottla.storage.segment import SWAP_SUFFIX, Segment
+from ottla.storage.segment import SWAP_SUFFIX, FileSlice, Segment
 from ottla.storage.segments import Segments
 from ottla.storage.snapshots import Snapshots
 
@@ -323,6 +323,10 @@ class Log:
         if offset >= upper_offset:
             return None
         return self._segments.read(offset, max_bytes, upper_offset, self.end_offset, at_least_one)
+
+    def tail_from(self, offset: int, bytes_max: int) -> FileSlice | None:
+        """What was appended lately from `offset` on, all of it; None where `read` has to look for it."""
+        return self.active.tail_from(offset, bytes_max)
 
     def aborted_transactions(self, start_offset: int, upper_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that a read_committed reader of [start_offset, upper_offset) must know."""

@@ -40,5 +40,7 @@ def slice_of(
         if not at_least_one:
             return None
         size_bytes = first_bytes
-    bound = min(upper_offset, next_base, segment.offset_past(position + size_bytes, next_base))
+    bound = min(upper_offset, next_base)
+    if position + size_bytes < segment.size_bytes:
+        bound = min(bound, segment.offset_past(position + size_bytes, next_base))
     return LogSlice(segment.slice(position, size_bytes), header.base_offset, bound, header.attributes)

@@ -129,7 +129,8 @@ class Segment:
         self.index_bytes_needed = 0
         self._file: File | None = None
         self._used = False
-        self._recent: dict[int, int] = {}
+        # By their base offset: where they stand, and from their first reader on also their header.
+        self._recent: dict[int, int | FoundBatch] = {}
         self._max_timestamp: TimestampOffset | None = None
         self.first_timestamp: int | None = None
         # Set where a sealed segment was found cut or overwritten: reads past it are refused, not answered.
@@ -443,9 +444,11 @@ class Segment:
 
     def find(self, offset: int) -> FoundBatch | None:
         """The first batch that ends at or past `offset`; None where the segment ends before it."""
-        position = self._recent.get(offset)
-        if position is not None:
-            return FoundBatch(position, self.header_at(position))
+        recent = self._recent.get(offset)
+        if isinstance(recent, int):
+            recent = self._recent[offset] = FoundBatch(recent, self.header_at(recent))
+        if recent is not None:
+            return recent
         walk = self.walk(self._walk_start(offset))
         for found in walk:
             if found.header.last_offset >= offset:
@@ -453,6 +456,15 @@ class Segment:
                     next(walk, None)  # a gap, or a damaged offset: then the next batch does not follow
                 return found
         return None
+
+    def tail_from(self, offset: int, bytes_max: int) -> FileSlice | None:
+        """All that follows from a batch on that was added lately; None where it was not, or that is too much."""
+        recent = self._recent.get(offset)
+        if recent is None or self.damaged_from is not None:
+            return None
+        position = recent if isinstance(recent, int) else recent.position
+        size_bytes = self.size_bytes - position
+        return self.slice(position, size_bytes) if size_bytes <= bytes_max else None
 
     def offset_past(self, position: int, default: int) -> int:
         """An offset past every batch that starts before `position`, near it where the index knows one."""

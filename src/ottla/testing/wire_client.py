@@ -31,15 +31,9 @@ class WireClient:
 
     async def call(self, request: object, version: int, *, timeout_s: float = 30.0) -> Any:
         """The broker's answer; OSError if the connection breaks, TimeoutError if nothing comes."""
-        api = _api_of(request)
         try:
             async with asyncio.timeout(timeout_s):
-                await self.send(request, version)
-                answer = await self._receive_frame()
-            header, position = decode_response_header(answer, api.key, version)
-            if header.correlation_id != self._correlation_id:
-                raise ProtocolError(f"answer {header.correlation_id} to request {self._correlation_id}")
-            return decode(api.response, answer, version, position)
+                return await self.receive(request, version, await self.send(request, version))
         except BaseException:
             self.close()
             raise
@@ -56,18 +50,22 @@ class WireClient:
                     await self.send(request, version)
                     await asyncio.sleep(pause_s())
                 for number, request in enumerate(requests, first):
-                    api, answer = _api_of(request), await self._receive_frame()
-                    header, position = decode_response_header(answer, api.key, version)
-                    if header.correlation_id != number:
-                        raise ProtocolError(f"answer {header.correlation_id} to request {number}")
-                    answers.append(decode(api.response, answer, version, position))
+                    answers.append(await self.receive(request, version, number))
         except BaseException:
             self.close()
             raise
         return answers
 
-    async def send(self, request: object, version: int) -> None:
-        """Only sends: for requests that have no answer."""
+    async def receive(self, request: object, version: int, correlation_id: int) -> Any:
+        """The next answer, which has to be the one to a request that was sent."""
+        api, answer = _api_of(request), await self._receive_frame()
+        header, position = decode_response_header(answer, api.key, version)
+        if header.correlation_id != correlation_id:
+            raise ProtocolError(f"answer {header.correlation_id} to request {correlation_id}")
+        return decode(api.response, answer, version, position)
+
+    async def send(self, request: object, version: int) -> int:
+        """Only sends; the correlation id, for `receive`."""
         self._correlation_id += 1
         header = RequestHeader(
             request_api_key=_api_of(request).key,
@@ -76,7 +74,16 @@ class WireClient:
             client_id=self._client_id,
         )
         data = framed(encode_request_header(header), encode(request, version))
+        await self.send_part(data)
+        return self._correlation_id
+
+    async def send_part(self, data: bytes) -> None:
+        """Bytes as they are."""
         await asyncio.get_running_loop().sock_sendall(self._socket, data)
+
+    def end(self) -> None:
+        """No more will be sent; answers are still read."""
+        self._socket.shutdown(socket.SHUT_WR)
 
     async def _receive_frame(self) -> bytes:
         return await self._receive(int.from_bytes(await self._receive(4)))

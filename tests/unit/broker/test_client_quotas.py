@@ -210,7 +210,7 @@ def test_a_repeated_produce_does_not_escape_a_quota() -> None:
             return int((await client.call(produce(topic, one_batch(b"x" * 1000)), 9)).throttle_time_ms)
 
         def is_short() -> bool:
-            return any(connection.session.repeated is not None for connection in scene.broker.server.connections)
+            return any(connection.session.repeated for connection in scene.broker.server.connections)
 
         assert [await send() for _ in range(3)] == [0, 0, 0]
         assert is_short()

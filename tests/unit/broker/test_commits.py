@@ -19,7 +19,7 @@ async def with_batches(scene: Scene) -> list[PendingCommit]:
     for _ in range(BATCHES):
         await scene.ask(produce(topic, one_batch(b"v"), acks=1), 9)
     partition = scene.broker.replicas.find(topic, 0)
-    return [PendingCommit(partition, end_offset) for end_offset in range(1, BATCHES + 1)]
+    return [PendingCommit(partition, end_offset, partition.leadership) for end_offset in range(1, BATCHES + 1)]
 
 
 def test_it_is_waited_for_the_last_of_them() -> None:
@@ -57,5 +57,25 @@ def test_who_no_longer_leads_says_so_at_once() -> None:
         pending[0].partition.leave()
         assert await waiting == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * BATCHES
         assert scene.broker.loop.time() == before
+
+    perform(play)
+
+
+def test_what_is_known_stays_so_when_the_leader_is_lost_before_the_others_are_known() -> None:
+    async def play(scene: Scene) -> None:
+        pending = await with_batches(scene)
+        other = await scene.new_topic("other")
+        scene.follow(other)
+        await scene.ask(produce(other, one_batch(b"v"), acks=1), 9)
+        partition = scene.partition(other)
+        slow = PendingCommit(partition, 1, partition.leadership)
+        waiting = asyncio.create_task(committed([*pending, slow], scene.broker.loop.time() + 60))
+        scene.catch_up(pending[0].partition.name.topic, end_offset=2)
+        await asyncio.sleep(1)
+        pending[0].partition.go_idle(pending[0].partition.leader_epoch + 1)
+        await asyncio.sleep(1)
+        scene.catch_up(other)
+        lost = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await waiting == [ErrorCode.NONE, ErrorCode.NONE, lost, ErrorCode.NONE]
 
     perform(play)

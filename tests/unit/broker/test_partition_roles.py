@@ -225,3 +225,28 @@ def test_a_new_leader_does_not_tell_an_end_that_is_before_what_clients_heard() -
     replication.fetch(1)
     replication.fetch(3)
     assert list_offsets._find(late, latest, asked_by(-1), {}).offset == 3
+
+
+def test_a_follower_that_could_take_only_a_part_asks_for_the_rest_and_not_for_what_it_has() -> None:
+    """A segment cannot be begun between two batches of a response: the table of open files is full."""
+    disks = {node: SimulatedDisk() for node in (1, 2)}
+    led, following = (partition_on(disks[node]) for node in (1, 2))
+    led.lead(Leader(1, 1, (1, 2), (1, 2), end_offset=0, high_watermark=0))
+    follower = following.follow(1, 1, 0)
+    for number in range(12):  # of 600 bytes each, so that segments roll
+        led.append(batch.build(None, [b"record %d" % number], 0), acks=1, now_ms=0)
+
+    def answer() -> PartitionData:
+        found = led.read(follower.position.offset, 100_000, upper_offset=led.log.end_offset, at_least_one=True)
+        assert found is not None
+        records = b"".join(data for header, data in batches_of(led.log) if header.base_offset >= found.first_offset)
+        return PartitionData(partition_index=0, high_watermark=0, log_start_offset=0, records=records)
+
+    disks[2].run_out_of_descriptors(disks[2].descriptors_taken, 1)
+    with pytest.raises(ApiError) as refusal:
+        following.append_fetched(follower, answer(), 0)
+    assert refusal.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert 0 < following.log.end_offset < led.log.end_offset
+    assert follower.position.offset == following.log.end_offset
+    following.append_fetched(follower, answer(), 0)
+    assert list(batches_of(following.log)) == list(batches_of(led.log))

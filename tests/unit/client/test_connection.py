@@ -20,10 +20,10 @@ from ottla.net.client import (
     ConnectionOptions,
     NotABrokerError,
     RequestTimedOutError,
-    SpareFrames,
     UnsupportedByBrokerError,
     connect,
 )
+from ottla.net.spare_frames import SpareFrames
 from ottla.protocol.codec import encode
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -345,3 +345,60 @@ def test_large_answers_that_somebody_keeps_stay_as_they_are(network):
 def response_of(records: bytes) -> FetchResponse:
     part = PartitionData(partition_index=0, high_watermark=1, records=records)
     return FetchResponse(responses=[FetchableTopicResponse(topic="orders", partitions=[part])])
+
+
+class Receiver:
+    """Notes what it is called with."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.failures: list[Exception] = []
+
+    def response_arrived(self, frame: memoryview, body_at: int) -> None:
+        self.frames.append(bytes(frame[body_at:]))
+
+    def connection_failed(self, failure: Exception) -> None:
+        self.failures.append(failure)
+
+
+def exchanged(connection: BrokerConnection, receiver: Receiver) -> None:
+    version = connection.version_of(METADATA)
+    frame = connection.frame_of(ALL_TOPICS, version)
+
+    def make(correlation_id: int) -> bytes:
+        return frame[:4] + correlation_id.to_bytes(4) + frame[8:]
+
+    connection.exchange(make, METADATA.key, version, receiver)
+
+
+def test_a_receiver_gets_its_answer_in_order_among_those_that_tasks_wait_for(network):
+    network.add(1)
+
+    async def work(connection: BrokerConnection) -> None:
+        receiver = Receiver()
+        first = await connection.post(ALL_TOPICS, MetadataResponse)
+        exchanged(connection, receiver)
+        last = await connection.post(ALL_TOPICS, MetadataResponse)
+        answers = [await first, await last]
+        version = connection.version_of(METADATA)
+        assert receiver.frames == [encode(answers[0], version)] == [encode(answers[1], version)]
+        assert receiver.failures == []
+
+    run(network, work)
+
+
+def test_a_receiver_learns_that_no_answer_will_come_and_may_not_ask_again(network):
+    network.add(1).scripts[MetadataRequest] = lambda request, version: None
+
+    async def work(connection: BrokerConnection) -> None:
+        receiver = Receiver()
+        exchanged(connection, receiver)
+        assert receiver.failures == []
+        failure = connection.timed_out(METADATA.key, 3.0)
+        assert receiver.failures == [failure]
+        assert "no answer to Metadata within 3 s" in str(failure)
+        with pytest.raises(RequestTimedOutError):
+            exchanged(connection, receiver)
+        assert receiver.frames == []
+
+    run(network, work)

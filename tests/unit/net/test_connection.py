@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from itertools import count
+from random import Random
 from typing import Any
 
 import pytest
 
 from ottla.errors import ProtocolError
 from ottla.net import connection as connection_module
-from ottla.net.connection import PIPELINED_S, Connection, Parked, Reply
+from ottla.net.connection import PIPELINED_S, Connection, Deferred, Parked, Reply
 from ottla.net.hang_ups import HangUps
 from ottla.net.server import RECEIVE_BUFFER_BYTES
 from ottla.net.transport import Plain
@@ -560,3 +562,195 @@ def test_the_bytes_of_a_request_are_kept_for_a_handler_that_waits() -> None:
         assert [bytes(frame) for frame in kept] == bodies
 
     connected(handle, play, frame_bytes_max=1 << 20)
+
+
+# -- answers that come late, without a task ----------------------------------------------------------------------------
+
+
+class Late(Deferred):
+    """Answers when it is told to, and takes more meanwhile: frames that begin with `takes`."""
+
+    takes_more = True
+
+    def __init__(self, takes: bytes = b"L") -> None:
+        self._takes = takes
+        self.waiting: deque[bytes] = deque()
+
+    def begun(self, frame: memoryview) -> Late:
+        self.waiting.append(bytes(frame))
+        return self
+
+    def take(self, connection: Connection, frame: memoryview) -> bool:
+        if bytes(frame[:1]) != self._takes:
+            return False
+        self.waiting.append(bytes(frame))
+        return True
+
+    def answer(self, connection: Connection, count: int | None = None) -> None:
+        answers: Any = [framed(self.waiting.popleft()) for _ in range(len(self.waiting) if count is None else count)]
+        connection.answer_deferred(self, answers, is_last=not self.waiting)
+
+    def cancel(self) -> None:
+        self.waiting.clear()
+
+
+def late_or_echo(late: Late) -> Handle:
+    def handle(connection: Connection, frame: memoryview) -> Any:
+        return late.begun(frame) if bytes(frame[:1]) == b"L" else [framed(bytes(frame))]
+
+    return handle
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0.001)
+
+
+def test_late_answers_and_those_at_once_leave_in_the_order_of_their_requests() -> None:
+    late = Late()
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        sent = [b"L1", b"L2", b"now", b"L3"]
+        theirs.send(framed(*sent))
+        await settled()
+        assert list(late.waiting) == [b"L1", b"L2"], "what is to be answered at once waits, and what is behind it"
+        late.answer(connection, 1)
+        await settled()
+        assert list(late.waiting) == [b"L2"]
+        late.answer(connection)
+        await settled()
+        assert list(late.waiting) == [b"L3"]
+        late.answer(connection)
+        expected = framed(*sent)
+        assert await received(theirs, len(expected)) == expected
+
+    connected(late_or_echo(late), play)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_is_sent_is_answered_once_and_in_order(seed: int) -> None:
+    """Late answers in groups, tasks and answers at once, in any pieces, to a peer that reads slowly."""
+    rng, late = Random(seed), Late()
+
+    async def slowly(frame: bytes) -> Reply:
+        await asyncio.sleep(rng.random() * 0.002)
+        return [framed(frame)]
+
+    def handle(connection: Connection, frame: memoryview) -> Any:
+        match bytes(frame[:1]):
+            case b"L":
+                return late.begun(frame)
+            case b"T":
+                return slowly(bytes(frame))
+        return [framed(bytes(frame))]
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        connection._transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        kinds = rng.choice(["L", "LLLN", "LNT", "LN"])
+        bodies = [
+            rng.choice(kinds).encode() + b"%d" % number + bytes(rng.choice([0, 10, 3000, 20_000]))
+            for number in range(40)
+        ]
+        stream = framed(*bodies)
+
+        async def send() -> None:
+            position = 0
+            while position < len(stream):
+                size = rng.choice([1, 7, 500, 5000, 100_000])
+                await asyncio.get_running_loop().sock_sendall(theirs, stream[position : position + size])
+                position += size
+                if rng.random() < 0.3:
+                    await asyncio.sleep(rng.random() * 0.002)
+
+        async def answer() -> None:
+            while True:
+                await asyncio.sleep(rng.random() * 0.003)
+                if late.waiting:
+                    late.answer(connection, rng.randint(1, len(late.waiting)))
+
+        sending, answering = asyncio.create_task(send()), asyncio.create_task(answer())
+        assert await received(theirs, len(stream)) == stream
+        await sending
+        answering.cancel()
+
+    connected(handle, play)
+
+
+def test_an_answer_that_does_not_fit_the_socket_is_not_cut_in_two_by_the_next() -> None:
+    late = Late()
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        theirs.send(framed(b"L"))
+        await settled()
+        large = framed(bytes(4_000_000))
+        connection.answer_deferred(late, [large])
+        assert connection._is_writing
+        begun = theirs.recv(10_000_000)
+        theirs.send(framed(b"now"))
+        rest = await received(theirs, len(large) + 7 - len(begun))
+        assert begun + rest == large + framed(b"now")
+
+    connected(late_or_echo(late), play)
+
+
+def test_what_came_before_a_frame_that_is_none_is_answered_before_the_connection_closes() -> None:
+    late = Late()
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        theirs.send(framed(b"L"))
+        await settled()
+        theirs.send(b"\x40\0\0\0 this is no frame")
+        await settled()
+        assert not connection.is_closed
+        late.answer(connection)
+        assert await received(theirs, 5) == framed(b"L")
+        assert connection.is_closed
+
+    connected(late_or_echo(late), play)
+
+
+def test_answers_that_do_not_fit_the_socket_are_sent_whole_before_a_frame_that_is_none_closes_it() -> None:
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        connection._transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        sent = framed(*(bytes([number]) * 30_000 for number in range(3)))
+        await asyncio.get_running_loop().sock_sendall(theirs, sent + b"\xff" * 8)
+        await settled()
+        assert await received(theirs, len(sent)) == sent
+        assert await received(theirs, 1) == b"", "closed"
+
+    connected(echo, play)
+
+
+def test_an_end_that_is_seen_once_closes_the_connection_behind_the_answers() -> None:
+    """A peer's goodbye over TLS is read with what came before it, and not again."""
+    late = Late()
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        theirs.send(framed(b"L"))
+        await settled()
+        connection._ended()
+        await settled()
+        assert not connection.is_closed
+        late.answer(connection)
+        assert await received(theirs, 5) == framed(b"L")
+        assert connection.is_closed
+
+    connected(late_or_echo(late), play)
+
+
+def test_a_large_frame_that_has_to_wait_stays_where_it_is() -> None:
+    late = Late()
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        theirs.send(framed(b"L"))
+        await settled()
+        body = b"N" + bytes(900_000)
+        await asyncio.get_running_loop().sock_sendall(theirs, framed(body))
+        await settled()
+        kept = connection._remainder
+        assert isinstance(kept, memoryview)
+        assert len(kept) == len(body) + 4
+        late.answer(connection)
+        assert await received(theirs, 5 + 4 + len(body)) == framed(b"L", body)
+
+    connected(late_or_echo(late), play)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.replication.leader import Leader, high_watermark
+from ottla.replication.leader import LastFetch, Leader, high_watermark
 
 
 def leader(isr: tuple[int, ...] = (1, 2, 3), *, end_offset: int = 10, known: int = 4) -> Leader:
@@ -111,3 +111,41 @@ def test_the_low_watermark_is_that_of_the_replicas_that_are_alive() -> None:
     known.record_fetch(2, 10, 6, now_ms=0)
     assert known.low_watermark(5, {1, 2}) == 5
     assert known.low_watermark(5, {1}) == 5
+
+
+@example([("append", 1), ("wait", 60), ("wait", 60), ("fetch", 0), ("append", 1)])
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("append"), st.integers(1, 3)),
+            st.tuples(st.just("fetch"), st.integers(0, 3)),
+            st.tuples(st.just("wait"), st.integers(1, 60)),
+        ),
+        max_size=40,
+    )
+)
+def test_a_fetch_that_is_noted_once_for_a_session_says_as_much_as_one_that_is_noted_for_each_partition(
+    events: list[tuple[str, int]],
+) -> None:
+    """A follower that stands at the end and asks on is noted by the time of its session alone."""
+    lag_ms_max = 100
+    exact, noted = leader(end_offset=0, known=0), leader(end_offset=0, known=0)
+    session = LastFetch(0)
+    noted.followers[2].last_fetch = session
+    end_offset = offset = now_ms = 0
+    for kind, amount in events:
+        if kind == "append":
+            end_offset += amount
+            for led in (exact, noted):
+                led.record_end(1, end_offset)
+        elif kind == "wait":
+            now_ms += amount
+        else:
+            was_at_end = noted.followers[2].end_offset == end_offset
+            offset = min(end_offset, offset + amount)
+            exact.record_fetch(2, offset, 0, now_ms)
+            session.at_ms = now_ms
+            if not was_at_end or offset < end_offset:
+                noted.record_fetch(2, offset, 0, now_ms)
+        known = [led.followers[2].is_caught_up(end_offset, now_ms, lag_ms_max) for led in (exact, noted)]
+        assert known[0] == known[1]

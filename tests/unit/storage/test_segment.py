@@ -407,3 +407,44 @@ def test_a_torn_batch_is_not_taken_for_one_of_an_old_format(directory: str) -> N
     data[16] = 0  # the sector of the magic was not written
     segment.write(data)
     assert recover(reopened(segment)).valid_bytes == 0
+
+
+# -- the tail ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_added_lately_is_found_without_a_look_at_the_file(directory: str) -> None:
+    segment = new(directory)
+    positions = [add(segment, BASE + number, b"%d" % number) for number in range(3)]
+    for number, position in enumerate(positions):
+        tail = segment.tail_from(BASE + number, 10_000)
+        assert tail is not None
+        assert (tail.position, tail.size_bytes) == (position, segment.size_bytes - position)
+        assert tail.read() == segment.file.read(position, segment.size_bytes - position)
+    assert segment.tail_from(BASE + 3, 10_000) is None, "nothing is there yet"
+    assert segment.tail_from(BASE + 1, segment.size_bytes - positions[1] - 1) is None, "it is too much"
+
+
+def test_the_tail_that_a_reader_has_seen_is_that_of_the_file_after_a_truncation_and_another_append(
+    directory: str,
+) -> None:
+    segment = new(directory)
+    add(segment, BASE)
+    cut = add(segment, BASE + 1, b"cut off", b"and more")
+    assert segment.find(BASE + 1) == segment.find(BASE + 1)
+    segment.truncate_to(BASE + 1)
+    assert segment.tail_from(BASE + 1, 10_000) is None
+    assert segment.find(BASE + 1) is None
+    assert add(segment, BASE + 1, b"new") == cut
+    found = segment.find(BASE + 1)
+    assert found is not None
+    assert found.header.last_offset == BASE + 1
+    tail = segment.tail_from(BASE + 1, 10_000)
+    assert tail is not None
+    assert batch.decode(tail.read()).values == [b"new"]
+
+
+def test_a_damaged_tail_is_not_read_past_the_checks(directory: str) -> None:
+    segment = new(directory)
+    add(segment, BASE)
+    segment.damaged_from = 0
+    assert segment.tail_from(BASE, 10_000) is None

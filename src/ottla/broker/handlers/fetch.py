@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.follower_fetches import FETCH_KEY, FRAME_BYTES_MAX, FollowerFetches, FollowerSession, Leading
 from ottla.broker.known_rights import READ_TOPIC
-from ottla.broker.partition import READ_COMMITTED, Partition, check_isolation
+from ottla.broker.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition, check_isolation
+from ottla.broker.repeated import Repeated
+from ottla.broker.rights import tells_all
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.fetch import (
@@ -19,6 +22,7 @@ from ottla.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from ottla.replication.fetch_frames import FetchTemplate, template_of
 from ottla.replication.fetch_sessions import FetchPlan, Reported, WantedKey, replica_id_of
 from ottla.replication.leader import NO_EPOCH
 from ottla.replication.read_replicas import has_rack_aware_selector, replica_in_rack
@@ -47,13 +51,50 @@ async def handle(broker: Broker, request: FetchRequest, context: Context) -> Fet
         check_isolation(request.isolation_level)
     except ApiError as error:
         return await broker.turns.finish(_refused(request, context.version, error.code))
+    remembered = context.session.repeated
+    _forget_fetches(remembered)  # this one changes what they go on with
+    asked_ms = broker.clock.steady_ms()
+    # Now: the bytes are gone once the request has waited.
+    frame = bytes(context.frame) if _may_repeat(broker, request, context) else None
     try:
         names = broker.image.names_by_id
-        planning = broker.fetch_sessions.plan(request, context.version, broker.clock.steady_ms(), names)
+        planning = broker.fetch_sessions.plan(request, context.version, asked_ms, names)
         plan = await broker.turns.finish(planning)
     except ApiError as error:
         return FetchResponse(error_code=error.code, session_id=0, responses=[])
-    return await _Reading(broker, request, context, plan).answer()
+    session = plan.continued_session
+    changes = 0 if session is None else session.changes
+    reading = _Reading(broker, request, context, plan)
+    response = await reading.answer()
+    # What is remembered is another dict where rules changed while the request waited.
+    if frame is not None and session is not None and context.session.repeated is remembered:
+        template = template_of(frame, request)
+        follower = FollowerSession(replica_id_of(request), session, asked_ms, changes)
+        if template is not None:
+            await broker.turns.finish(reading.learn(template, follower))
+    return response
+
+
+def _forget_fetches(remembered: dict[int, Repeated]) -> None:
+    known = remembered.pop(FETCH_KEY, None)
+    if known is not None:
+        known.forget()
+
+
+def _may_repeat(broker: Broker, request: FetchRequest, context: Context) -> bool:
+    """Whether the next requests of a follower may take the short way."""
+    return (
+        broker.cluster is not None
+        and replica_id_of(request) >= 0
+        and 0 < len(context.frame) <= FRAME_BYTES_MAX
+        and context.version >= FIRST_TOPIC_ID_VERSION
+        and request.min_bytes <= 1
+        and request.max_bytes >= 0
+        and request.isolation_level == READ_UNCOMMITTED
+        and not has_rack_aware_selector(broker.config.replica_selector_class)
+        and context.session.listener_name == broker.config.inter_broker_listener
+        and (context.rights is None or not tells_all())
+    )
 
 
 def _refused(request: FetchRequest, version: int, code: ErrorCode) -> Steps[FetchResponse]:
@@ -139,6 +180,44 @@ class _Reading:
         if self._context.quota is not None and not self._context.quota.may_fetch(self._response_bytes):
             return FetchResponse(session_id=self._broker.fetch_sessions.give_up(self._plan), responses=[])
         return await self._response(pace)
+
+    def learn(self, template: FetchTemplate, follower: FollowerSession) -> Steps[None]:
+        """Remembers what the follower's next requests repeat, where there was nothing unusual in any partition."""
+        broker, session, node_id = self._broker, follower.session, follower.node_id
+        repeated, connection = self._context.session.repeated, self._context.connection
+        wanted = self._plan.wanted
+        if broker.cluster is None or session.changes != follower.changes or len(self._read_from) != len(wanted):
+            return
+        leading = Leading(
+            broker.fetch_sessions,
+            broker.cluster.leader_quota,
+            broker.clock,
+            lambda: broker.config.fetch_max_bytes,
+            lambda: broker.is_stopping,
+        )
+        fetches = FollowerFetches(leading, follower, template, self._request)
+        # At once: whoever closes the connection, or changes rules, between two steps has it forgotten.
+        repeated[FETCH_KEY] = fetches
+        connection.on_close = self._context.session.forget_repeated
+        is_learned = False
+        try:
+            for place, (key, entry) in enumerate(wanted):
+                (partition, seen_count), data = self._read_from[place], self._results[place]
+                leader, known = partition.current_leader, session.partitions.get(key)
+                has_news = data.error_code or data.diverging_epoch is not None
+                if fetches.is_forgotten or has_news or known is None or leader is None:
+                    return
+                if node_id not in leader.isr or node_id not in leader.followers:
+                    return  # one that moves away may be in sync, and not a follower
+                has_more = partition.log.end_offset > entry.fetch_offset
+                fetches.add(key, known, partition, leader, has_moved=has_more or partition.moved.count != seen_count)
+                if place % STEP == STEP - 1:
+                    yield
+            is_learned = not connection.is_closed
+        finally:  # also where the task is cancelled between two steps
+            if not is_learned:
+                _forget_fetches(repeated)
+                fetches.forget()
 
     @property
     def _response_bytes(self) -> int:

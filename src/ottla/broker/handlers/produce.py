@@ -14,7 +14,8 @@ from uuid import UUID
 from ottla.broker.commits import PendingCommit, committed
 from ottla.broker.partition import ALL_REPLICAS, Partition
 from ottla.broker.produce_refusals import refuse
-from ottla.broker.refused_starts import FOR_NOW, BatchStart, Place, RefusedStarts, start_of
+from ottla.broker.refused_starts import FOR_NOW, BatchStart, Place, start_of
+from ottla.broker.repeated_produce import PRODUCE_KEY, RepeatedProduce
 from ottla.broker.rights import tells_all
 from ottla.broker.transactional_produce import TransactionChecks, has_transactional_batches
 from ottla.cluster.image import INTERNAL_TOPICS
@@ -111,7 +112,7 @@ async def handle(broker: Broker, request: ProduceRequest, context: Context) -> P
     uncommitted: list[Waiting] = []
     pace = broker.turns.pace() if gives_way else None
     response = await _append_all(broker, request, context, checks, unchecked, uncommitted, pace)
-    if names_no_transaction and not unchecked and not uncommitted:
+    if names_no_transaction and not unchecked:
         _remember(broker, request, response, context)
     if unchecked:
         await _append_checked(broker, request, context, unchecked, uncommitted, checks)
@@ -120,7 +121,7 @@ async def handle(broker: Broker, request: ProduceRequest, context: Context) -> P
         return None
     if uncommitted:
         await _wait_until_committed(broker, request, context, uncommitted)
-    return _with_leaders(broker, context, response) if context.version >= FIRST_LEADER_VERSION else response
+    return _with_leaders(broker, context.version, context.session.listener_name, response)
 
 
 def _remember(broker: Broker, request: ProduceRequest, response: ProduceResponse, context: Context) -> None:
@@ -136,7 +137,14 @@ def _remember(broker: Broker, request: ProduceRequest, response: ProduceResponse
         return
     index = topics[0].partition_responses[0].index
     partition = broker.replicas.find_named_or_by_id(topics[0].name, topics[0].topic_id, index)
-    context.session.remember_repeated().learn(context.frame, request, response, context.version, partition)
+    version, session = context.version, context.session
+    repeated = session.repeated.get(PRODUCE_KEY)
+    if repeated is None:
+        repeated = session.repeated[PRODUCE_KEY] = RepeatedProduce(session, broker.clock)
+        context.connection.on_close = session.forget_repeated
+    assert isinstance(repeated, RepeatedProduce)
+    completed = partial(_with_leaders, broker, version, session.listener_name)
+    repeated.learn(context.frame, request, response, version, partition, completed)
 
 
 def _named_once(topics: list[TopicProduceData]) -> Steps[list[TopicProduceData]]:
@@ -232,7 +240,7 @@ async def _append_all(
                     )
                 appended = partition.append(records, acks=acks, now_ms=now_ms)
                 if _accept(answer, partition, appended, acks):
-                    pending = PendingCommit(partition, appended.last_offset + 1)
+                    pending = PendingCommit(partition, appended.last_offset + 1, partition.leadership)
                     uncommitted.append(Waiting(pending, answer, _place(topic, item), start_of(records)))
             except TakesLongError:
                 unchecked.append(Unchecked(_place(topic, item), partition, item, bytearray(records), answer))
@@ -279,17 +287,7 @@ def _refuse(
     error = broker.unless_outdated(refusal)
     refuse(answer, error, records, log_start_offset)
     if error.code in FOR_NOW:
-        _note_refused(broker, context, place, start_of(records))
-
-
-def _note_refused(broker: Broker, context: Context, place: Place, start: BatchStart | None) -> None:
-    """Remembers a batch that will come again, so that those behind it wait for it."""
-    if start is None:
-        return
-    session = context.session
-    if session.refused_starts is None:
-        session.refused_starts = RefusedStarts()
-    session.refused_starts.note(place, start, broker.clock.steady_ms())
+        context.session.note_refused(place, start_of(records), broker.clock.steady_ms())
 
 
 async def _append_checked(
@@ -314,7 +312,8 @@ async def _append_checked(
                 starts.check(place, start, partition.log.producers, broker.clock.steady_ms())
             appended = partition.append_admitted(admitted, acks=acks, now_ms=broker.clock.now_ms())
             if _accept(answer, partition, appended, acks):
-                uncommitted.append(Waiting(PendingCommit(partition, appended.last_offset + 1), answer, place, start))
+                pending = PendingCommit(partition, appended.last_offset + 1, partition.leadership)
+                uncommitted.append(Waiting(pending, answer, place, start))
         except ApiError as error:
             _refuse(broker, context, answer, error, place, records, partition.log.log_start_offset)
 
@@ -351,11 +350,13 @@ async def _wait_until_committed(
         if error:
             answer.error_code = error
             answer.base_offset = NO_OFFSET
-            _note_refused(broker, context, place, start)
+            context.session.note_refused(place, start, broker.clock.steady_ms())
 
 
-def _with_leaders(broker: Broker, context: Context, response: ProduceResponse) -> ProduceResponse:
+def _with_leaders(broker: Broker, version: int, listener_name: str, response: ProduceResponse) -> ProduceResponse:
     """From version 10 on, the answer of a broker that does not lead names the leader (KIP-951)."""
+    if version < FIRST_LEADER_VERSION:
+        return response
     leaders: set[int] = set()
     for topic in response.responses:
         for answer in topic.partition_responses:
@@ -367,7 +368,7 @@ def _with_leaders(broker: Broker, context: Context, response: ProduceResponse) -
     if leaders:
         response.node_endpoints = [
             NodeEndpoint(node_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack)
-            for node, endpoint in broker.endpoints(context.session.listener_name)
+            for node, endpoint in broker.endpoints(listener_name)
             if node.node_id in leaders
         ]
     return response
