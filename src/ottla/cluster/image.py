@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from uuid import UUID
 
+from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 
 NO_LEADER = -1
@@ -105,6 +106,10 @@ class ClusterImage:
     def topic_by_id(self, topic_id: UUID) -> TopicState | None:
         name = self.names_by_id.get(topic_id)
         return None if name is None else self.topics[name]
+
+    def code_of_missing(self, code: ErrorCode) -> ErrorCode:
+        """What to say of a topic that is not here: `code`, but nothing final before the cluster is known at all."""
+        return code if self.brokers else ErrorCode.LEADER_NOT_AVAILABLE
 
     def partition(self, partition: TopicPartition) -> PartitionState | None:
         topic = self.topics.get(partition.topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED
+from ottla.broker.first_image import first_image
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
@@ -18,13 +19,13 @@ CONTROLLERS = 2
 
 
 async def handle(broker: Broker, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
-    image = broker.image
     if request.endpoint_type == CONTROLLERS:
         return _refused(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a listener of brokers; there are no separate controllers here"
         )
     if request.endpoint_type != BROKERS:
         return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no kind {request.endpoint_type} of endpoints")
+    image = await first_image(lambda: broker.image, broker.image_changed)
     return DescribeClusterResponse(
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,

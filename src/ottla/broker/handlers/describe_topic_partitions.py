@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.authorized import TOPIC_OPERATIONS
+from ottla.broker.first_image import first_image
 from ottla.broker.rights import chosen
 from ottla.cluster.image import NO_LEADER, ClusterImage, TopicState
 from ottla.errors import ErrorCode
@@ -17,7 +18,7 @@ from ottla.protocol.messages.metadata import (
     DescribeTopicPartitionsResponseTopic,
 )
 from ottla.protocol.wire import ZERO_UUID
-from ottla.runtime.turns import Steps, in_turns
+from ottla.runtime.turns import Steps
 from ottla.security.acls import Operation, Resource
 
 if TYPE_CHECKING:
@@ -25,11 +26,18 @@ if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
 
 
-@in_turns
-def handle(
+async def handle(
     broker: Broker, request: DescribeTopicPartitionsRequest, context: Context
+) -> DescribeTopicPartitionsResponse:
+    image = await first_image(
+        lambda: broker.image, broker.image_changed
+    )  # one view for the whole answer, however many turns it takes
+    return await broker.turns.finish(_described(broker, image, request, context))
+
+
+def _described(
+    broker: Broker, image: ClusterImage, request: DescribeTopicPartitionsRequest, context: Context
 ) -> Steps[DescribeTopicPartitionsResponse]:
-    image = broker.image  # one view for the whole answer, however many turns it takes
     asked = {topic.name for topic in request.topics}
     start_topic, start_index = "", 0
     if request.cursor is not None:
@@ -49,7 +57,7 @@ def handle(
             )
         topic = image.topics.get(name)
         if topic is None:
-            topics.append(_unknown(name))
+            topics.append(_unknown(image, name))
             continue
         first = start_index if name == start_topic else 0
         indexes = range(first, min(len(topic.partitions), first + left))
@@ -85,9 +93,11 @@ def _refused(request: DescribeTopicPartitionsRequest, code: ErrorCode) -> Steps[
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
-    is_valid = is_valid_topic_name(name)
-    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION
+def _unknown(image: ClusterImage, name: str) -> DescribeTopicPartitionsResponseTopic:
+    if not is_valid_topic_name(name):
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    else:
+        code = image.code_of_missing(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return DescribeTopicPartitionsResponseTopic(
         error_code=code,
         name=name,

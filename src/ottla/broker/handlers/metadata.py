@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from ottla.broker.first_image import first_image
 from ottla.cluster.image import NO_LEADER, ClusterImage, TopicState
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import is_valid_topic_name
@@ -32,7 +33,9 @@ FIRST_ERROR_VERSION = 13
 
 
 async def handle(broker: Broker, request: MetadataRequest, context: Context) -> MetadataResponse:
-    image = broker.image  # one view for the whole answer, however many turns it takes
+    image = await first_image(
+        lambda: broker.image, broker.image_changed
+    )  # one view for the whole answer, however many turns it takes
     topics = request.topics
     if topics is None or (not topics and context.version == 0):
         return _response(broker, request, context, await broker.turns.finish(_all_known(image)))
@@ -40,7 +43,9 @@ async def handle(broker: Broker, request: MetadataRequest, context: Context) -> 
         return await broker.turns.finish(_refused(topics, context.version, ErrorCode.INVALID_REQUEST))
     wanted, missing = await broker.turns.finish(_named_once(image, topics))
     created: Mapping[str, ApiError | None] = {}
-    if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
+    # Without an image nobody knows what is missing.
+    is_allowed = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable and image.brokers
+    if missing and is_allowed:
         # A client that hangs up must not leave a topic half made.
         created = await carried_out(broker.controller.auto_create(missing, charge=context.charge(strict=False)))
         image = broker.image
@@ -132,14 +137,14 @@ def _find(image: ClusterImage, entry: MetadataRequestTopic) -> TopicState:
     if entry.topic_id != ZERO_UUID:
         topic = image.topic_by_id(entry.topic_id)
         if topic is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+            raise ApiError(image.code_of_missing(ErrorCode.UNKNOWN_TOPIC_ID))
         return topic
     assert entry.name is not None, "a topic without name and id is refused before"
     if not is_valid_topic_name(entry.name):
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     topic = image.topics.get(entry.name)
     if topic is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise ApiError(image.code_of_missing(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     return topic
 
 
