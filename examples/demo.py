@@ -122,7 +122,7 @@ class Lags:
     def wait_until_none(self, driver: Driver) -> None:
         deadline = time.monotonic() + WAIT_S
         while set((lags := self.now()).values()) != {0}:
-            check(driver.is_running, f"the pipeline runs (see {SPARK_LOG})")
+            check(driver.is_running, f"the pipeline runs (the end of {SPARK_LOG} says why not)")
             check(time.monotonic() < deadline, f"the pipeline catches up within {WAIT_S} s; it is behind by {lags}")
             time.sleep(0.1)
 

@@ -54,6 +54,13 @@ NOT_NOW: Final = frozenset(
 CREATION_WAIT_S: Final = 2.0  # for a topic that a broker creates because it was asked for
 
 
+class NotInClusterYetError(ConnectionFailedError):
+    """The broker that answers has just started and knows nothing of its cluster yet, nor of any topic."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address, "this broker has just started and does not know its cluster yet")
+
+
 class NoBrokerReachableError(CannotConnectError):
     """None of several addresses leads to a broker; `failures` has the cause of each."""
 
@@ -177,6 +184,7 @@ class Cluster:
         self._connections: dict[tuple[Address, Lane], BrokerConnection] = {}
         self._log = ConnectionLog()
         self._connecting: dict[tuple[Address, Lane], asyncio.Lock] = {}
+        self._uninformed: Address | None = None  # who knew nothing when it was asked last: others are asked first
         self._is_closed = False
 
     async def __aenter__(self) -> Cluster:
@@ -222,11 +230,11 @@ class Cluster:
 
     async def any_connection(self) -> BrokerConnection:
         """An open connection, else a new one to the first broker that takes it."""
-        for (_, lane), connection in self._connections.items():
-            if lane is Lane.GENERAL and not connection.is_closed:
+        for (address, lane), connection in self._connections.items():
+            if lane is Lane.GENERAL and not connection.is_closed and address != self._uninformed:
                 return connection
         failures: list[ConnectionFailedError] = []
-        for address in self._addresses():
+        for address in sorted(self._addresses(), key=lambda each: each == self._uninformed):
             try:
                 return await self._connection_to(address)
             except ConnectionFailedError as failure:
@@ -320,8 +328,13 @@ class Cluster:
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=may_create)
         view = _view_of(await connection.request(request, MetadataResponse, timeout_s=self._request_s(deadline)))
-        if view.nodes:
-            self._nodes, self._controller_id = dict(view.nodes), view.controller_id
+        if not view.nodes:
+            # Not even the one that answers: it cannot know which topics do not exist.
+            self._uninformed = connection.address
+            raise NotInClusterYetError(connection.address)
+        if connection.address == self._uninformed:
+            self._uninformed = None
+        self._nodes, self._controller_id = dict(view.nodes), view.controller_id
         if topics is None:
             self._topics.clear()
         for name in view.errors:
@@ -335,10 +348,34 @@ class Cluster:
         deadline = deadline or self.deadline()
         return await retrying(lambda: self.view(topics, deadline=deadline), deadline, self.options.pauses)
 
-    async def topic(self, name: str, deadline: Deadline | None = None, *, may_create: bool = False) -> Topic:
+    async def find_topics(
+        self, names: Collection[str] | None, expected: Collection[str] = (), deadline: Deadline | None = None
+    ) -> ClusterView:
+        """The same, but topics that are named or expected are missing only where no broker knows them.
+
+        For whoever concludes something from that: a broker that gets a change later than others, or that has just
+        started, knows less than they do.
+        """
+        deadline = deadline or self.deadline()
+        view = await self.refresh(names, deadline)
+        for node_id in view.nodes:
+            missing = {*(names or ()), *expected} - view.topics.keys()
+            if not missing:
+                break
+            try:
+                seen = await self.view(missing, node_id=node_id, deadline=deadline)
+            except (ApiError, ConnectionFailedError):
+                continue  # it cannot tell
+            view = replace(view, topics={**view.topics, **seen.topics})
+        return view
+
+    async def topic(
+        self, name: str, deadline: Deadline | None = None, *, may_create: bool = False, exists: bool = False
+    ) -> Topic:
         """A topic with its partitions, from memory where it is known.
 
         A topic that does not exist is an error at once, or with `may_create` when it has not appeared in a short while.
+        `exists`: the controller has it, so whoever does not know it will.
         """
         if name in self._topics:
             return self._topics[name]
@@ -350,7 +387,7 @@ class Cluster:
                 return (await self.view([name], may_create=may_create, deadline=deadline)).topic(name)
             except ApiError as error:
                 # A broker that creates a topic and one that will not give the same answer at first.
-                if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not created_by.left_s:
+                if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not exists and not created_by.left_s:
                     raise UnknownTopicError(f"the topic {name} does not exist") from error
                 raise
 
@@ -438,8 +475,18 @@ class Cluster:
         codes: Callable[[Answer], Iterable[int]] = lambda response: (),
         deadline: Deadline | None = None,
     ) -> Answer:
-        """Asks that broker."""
-        return await self._ask(lambda: self.connection(node_id), request, answer, codes, deadline)
+        """Asks that broker, for as long as it is in the cluster."""
+        until = deadline or self.deadline()
+        has_failed = False
+
+        async def reach() -> BrokerConnection:
+            nonlocal has_failed
+            if has_failed:  # it may have left
+                await self.view((), deadline=until)
+            has_failed = True
+            return await self.connection(node_id)
+
+        return await self._ask(reach, request, answer, codes, until)
 
     async def ask_controller(
         self,

@@ -111,7 +111,7 @@ async def write_report(producer: ClusterProducer, report: PipelineReport) -> Non
 
 async def read_reports(cluster: Cluster, deadline: Deadline) -> list[PipelineReport]:
     """The last report of every pipeline, by name; none where no pipeline has ever reported."""
-    if TOPIC not in (await cluster.refresh([TOPIC], deadline)).topics:
+    if TOPIC not in (await cluster.find_topics([TOPIC], deadline=deadline)).topics:
         return []
     starts = await list_offsets(cluster, {PLACE: int(OffsetSpec.EARLIEST)}, deadline=deadline)
     ends = await list_offsets(cluster, {PLACE: int(OffsetSpec.LATEST)}, deadline=deadline)

@@ -51,12 +51,13 @@ class Lookup:
         """The partitions that the query reads, as they are now. Topics in `known` may be gone; others must be there."""
         topics = self._options.topics
         names = topics.names or sorted({partition.topic for partition in topics.partitions})
-        view = self._client.wait(self._client.cluster.refresh(None if topics.pattern else names))
+        seen = {partition.topic for partition in known}
+        view = self._client.wait(self._client.cluster.find_topics(None if topics.pattern else names, seen))
         if topics.pattern:
             is_found_in = re.compile(topics.pattern).search
             names = tuple(name for name, topic in view.topics.items() if is_found_in(name) and not topic.is_internal)
         else:
-            self._check_topics(names, view, {partition.topic for partition in known})
+            self._check_topics(names, view, seen)
         there = [
             TopicPartition(name, partition.partition)
             for name in names

@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from ottla.client.consumer.lookups import epoch_ends
+from ottla.client.consumer.positions import Position
 from ottla.client.errors import TimedOutError
 from ottla.client.metadata import Cluster, parse_addresses
 from ottla.client.offsets import OffsetSpec, list_offsets
@@ -13,12 +15,16 @@ from ottla.client.retrying import UnknownTopicError
 from ottla.errors import ConfigError, ErrorCode
 from ottla.ids import TopicPartition
 from ottla.net.client import Address, CannotConnectError
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from ottla.protocol.messages.offsets import (
+    EpochEndOffset,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
 )
 from ottla.testing.loop import run
 
@@ -189,5 +195,121 @@ def test_a_leader_that_never_comes_is_given_up_with_the_last_reason(network, opt
         async with Cluster([network.address(1)], options, network.connector) as cluster:
             with pytest.raises(TimedOutError, match=r"given up after 0\.02 s: orders-0: NOT_LEADER_OR_FOLLOWER"):
                 await list_offsets(cluster, {TopicPartition("orders", 0): OffsetSpec.LATEST})
+
+    run(main())
+
+
+# -- brokers that know less than others --------------------------------------------------------------------------------
+
+
+def knows_nothing(request: MetadataRequest, version: int) -> MetadataResponse:
+    """As Kafka answers before it has heard of its controller."""
+    return MetadataResponse(
+        brokers=[],
+        cluster_id="cluster",
+        topics=[
+            MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=topic.name, partitions=[])
+            for topic in request.topics or ()
+        ],
+    )
+
+
+def test_a_broker_that_knows_nothing_yet_is_not_believed_and_another_one_is_asked(network, options):
+    fresh, other = network.add(1), network.add(2)
+    fresh.scripts[MetadataRequest] = knows_nothing
+
+    async def main() -> None:
+        async with Cluster([network.address(1), network.address(2)], options, network.connector) as cluster:
+            assert (await cluster.topic("orders")).name == "orders"
+            assert list((await cluster.refresh(None)).topics) == ["orders"]
+
+    run(main())
+    assert len(fresh.requests(MetadataRequest)) == 1, "it was not asked again"
+    assert len(other.requests(MetadataRequest)) == 2
+
+
+def test_a_broker_that_knows_nothing_is_asked_again_where_there_is_no_other(network, options):
+    broker = network.add(1)
+
+    def later(request: MetadataRequest, version: int) -> MetadataResponse:
+        return (knows_nothing if len(broker.requests(MetadataRequest)) < 4 else network.metadata)(request, version)
+
+    broker.scripts[MetadataRequest] = later
+
+    async def main() -> None:
+        async with Cluster([network.address(1)], options, network.connector) as cluster:
+            assert (await cluster.topic("orders")).name == "orders"
+            broker.scripts[MetadataRequest] = knows_nothing
+            with pytest.raises(TimedOutError, match="has just started and does not know its cluster yet"):
+                await cluster.refresh(["orders"])
+            assert "orders" in cluster.known_topics(), "what was known is not forgotten"
+
+    run(main())
+
+
+def test_a_topic_is_missing_only_where_no_broker_knows_it(network, options):
+    late, gone = network.add(1), network.add(3)
+    network.add(2)
+
+    def unaware(request: MetadataRequest, version: int) -> MetadataResponse:
+        answer = network.metadata(request, version)
+        for topic in answer.topics:
+            topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
+        return answer
+
+    late.scripts[MetadataRequest] = unaware
+    gone.is_down = True
+
+    async def main() -> None:
+        async with Cluster([network.address(1)], options, network.connector) as cluster:
+            found = await cluster.find_topics(["orders", "nowhere"])
+            assert list(found.topics) == ["orders"]
+            assert found.errors["nowhere"].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert list((await cluster.find_topics(None, expected=["orders"])).topics) == ["orders"]
+            with pytest.raises(UnknownTopicError):
+                await cluster.topic("nowhere")
+
+    run(main())
+
+
+def test_a_topic_that_exists_is_waited_for(network, options):
+    broker = network.add(1)
+    network.topic = "not yet"
+
+    def metadata(request: MetadataRequest, version: int) -> MetadataResponse:
+        if len(broker.requests(MetadataRequest)) == 3:
+            network.topic = "orders"
+        return network.metadata(request, version)
+
+    broker.scripts[MetadataRequest] = metadata
+
+    async def main() -> None:
+        async with Cluster([network.address(1)], options, network.connector) as cluster:
+            assert (await cluster.topic("orders", exists=True)).name == "orders"
+
+    run(main())
+    assert len(broker.requests(MetadataRequest)) == 3
+
+
+def test_the_end_of_an_epoch_is_asked_again_where_its_leader_has_left_the_cluster(network, options):
+    broker = network.add(1)
+    network.leaders = [2]  # who is not among the brokers
+
+    def metadata(request: MetadataRequest, version: int) -> MetadataResponse:
+        if len(broker.requests(MetadataRequest)) == 4:
+            network.leaders = [1]
+        return network.metadata(request, version)
+
+    def end(request: OffsetForLeaderEpochRequest, version: int) -> OffsetForLeaderEpochResponse:
+        found = EpochEndOffset(error_code=0, partition=0, leader_epoch=0, end_offset=7)
+        return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="orders", partitions=[found])])
+
+    broker.scripts[MetadataRequest] = metadata
+    broker.scripts[OffsetForLeaderEpochRequest] = end
+    asked = TopicPartition("orders", 0)
+
+    async def main() -> None:
+        async with Cluster([network.address(1)], options, network.connector) as cluster:
+            assert await epoch_ends(cluster, {asked: Position(9, 0)}, 2.0) == {asked: Position(7, 0)}
 
     run(main())

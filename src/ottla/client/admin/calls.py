@@ -74,7 +74,10 @@ class AdminCalls:
     async def _from_every_broker(
         self, ask: Callable[[int], Awaitable[Item]], deadline: Deadline
     ) -> dict[int, Item | OttlaError]:
-        """What every broker that is alive answers, or why it does not."""
+        """What every broker that is alive answers, or why it does not.
+
+        Where one leaves meanwhile, all are asked again: others have what it had.
+        """
 
         async def one(node_id: int) -> Item | OttlaError:
             try:
@@ -82,8 +85,14 @@ class AdminCalls:
             except (ApiError, ConnectionFailedError) as error:
                 return error
 
-        nodes = sorted((await self._cluster.refresh((), deadline)).nodes)
-        return dict(zip(nodes, await asyncio.gather(*map(one, nodes)), strict=True))
+        pauses = iter(self._cluster.options.pauses)
+        while True:
+            nodes = sorted((await self._cluster.refresh((), deadline)).nodes)
+            found = dict(zip(nodes, await asyncio.gather(*map(one, nodes)), strict=True))
+            pause_s = next(pauses, None)
+            if not any(map(_has_left, found.values())) or pause_s is None or pause_s >= deadline.left_s:
+                return found
+            await asyncio.sleep(pause_s)
 
     async def _ask_group(
         self,
@@ -105,6 +114,10 @@ class AdminCalls:
             version_max=version_max,
             deadline=deadline,
         )
+
+
+def _has_left(outcome: object) -> bool:
+    return isinstance(outcome, ApiError) and outcome.code is ErrorCode.BROKER_NOT_AVAILABLE
 
 
 def _is_throttled(outcome: object) -> bool:

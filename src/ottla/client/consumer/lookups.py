@@ -43,7 +43,7 @@ async def epoch_ends(
                 for topic, numbers in by_topic(partitions).items()
             ],
         )
-        connection = await cluster.connection(node_id)
+        connection = await cluster.leader_connection(node_id)
         response = await connection.request(request, OffsetForLeaderEpochResponse)
         return {
             TopicPartition(topic.topic, each.partition): error_of(

@@ -35,6 +35,8 @@ TOPIC_CONFIG: Final = {
 }
 # Of the transaction of one decision. Readers of other queries' decisions wait for one that was left open.
 TIMEOUT_MS: Final = 10_000
+# By somebody else, or by a controller that takes its time.
+_CREATED: Final = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT})
 _FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
 
@@ -64,9 +66,9 @@ class DecisionLog:
 
     async def open(self) -> None:
         """Fences every other writer of this query's decisions, and reads the last one."""
-        await self._ensure_topic()
+        topic = await self._ensure_topic()
         self._transaction = await prepared.begin(self._cluster, self.writer.decisions_id, TIMEOUT_MS, two_phase=False)
-        await self.read_last()
+        await self._read_last(topic)
 
     async def write(self, decision: Decision, now_ms: int) -> None:
         """Returns once it is durable. After an error the log has to be opened again, to see what became of it."""
@@ -91,9 +93,10 @@ class DecisionLog:
 
     async def read_last(self) -> Decision | None:
         """The last decision; None where there is none, or no topic yet. What was read once is not read again."""
-        topic = (await self._cluster.refresh([self._topic])).topics.get(self._topic)
-        if topic is None:
-            return None
+        topic = (await self._cluster.find_topics([self._topic])).topics.get(self._topic)
+        return None if topic is None else await self._read_last(topic)
+
+    async def _read_last(self, topic: Topic) -> Decision | None:
         self._check(topic)
         # Up to the end that readers of uncommitted records see: an open decision may be followed by a committed one.
         ends = await list_offsets(self._cluster, {self._partition: int(OffsetSpec.LATEST)})
@@ -121,17 +124,18 @@ class DecisionLog:
                             self.last = None if value is None else Decision.from_json(bytes(value))
         self._position = end
 
-    async def _ensure_topic(self) -> None:
-        topic = (await self._cluster.refresh([self._topic])).topics.get(self._topic)
+    async def _ensure_topic(self) -> Topic:
+        topic = (await self._cluster.find_topics([self._topic])).topics.get(self._topic)
         if topic is None:
             made = await ClusterAdmin(self._cluster).create_topics(
                 [NewTopic(self._topic, PARTITIONS, config=TOPIC_CONFIG)]
             )
             outcome = made[self._topic]
-            if isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            if isinstance(outcome, ApiError) and outcome.code not in _CREATED:
                 raise DecisionsError(f"the topic {self._topic} for decisions cannot be created: {outcome}") from outcome
-            topic = await self._cluster.topic(self._topic, may_create=False)
-        self._check(topic)
+            # Whoever created it, the broker that is asked here may not have heard of it yet.
+            topic = await self._cluster.topic(self._topic, exists=True)
+        return topic
 
     def _check(self, topic: Topic) -> None:
         """Anything may have the name that was given, also a topic with records of somebody else."""

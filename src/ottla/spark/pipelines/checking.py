@@ -108,7 +108,7 @@ def _named(options: SourceOptions) -> list[str]:
 
 
 def _checked_topic(use: Use, name: str, client: Blocking) -> Finding:
-    view = client.wait(client.cluster.view([name]))
+    view = client.wait(client.cluster.find_topics([name]))
     if name not in view.topics:
         return Finding(use.where, f"topic {name}", f"the topic does not exist: `ottla topics create {name}` makes it")
     return Finding(use.where, f"topic {name}", note=f"{len(view.topics[name].partitions)} partitions")

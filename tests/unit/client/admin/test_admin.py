@@ -612,6 +612,27 @@ def test_groups_are_listed_by_every_broker_and_a_broker_that_fails_is_not_left_o
         ask(lambda admin: admin.list_groups())
 
 
+def test_where_a_broker_leaves_while_all_are_asked_they_are_asked_again(network, ask):
+    for node_id in (1, 2):
+        network.add(node_id).scripts[ListGroupsRequest] = lambda request, version, name=f"group-{node_id}": (
+            ListGroupsResponse(groups=[ListedGroup(group_id=name, protocol_type="consumer")])
+        )
+    leaving = network.brokers[2]
+
+    def metadata(request: MetadataRequest, version: int) -> object:
+        answer = network.metadata(request, version)
+        if len(network.brokers[1].requests(MetadataRequest)) == 1:
+            network.brokers.pop(2)  # its groups are at the other one now
+            network.brokers[1].scripts[ListGroupsRequest] = lambda request, version: ListGroupsResponse(
+                groups=[ListedGroup(group_id=name, protocol_type="consumer") for name in ("group-1", "group-2")]
+            )
+        return answer
+
+    network.brokers[1].scripts[MetadataRequest] = metadata
+    assert [each.group_id for each in ask(lambda admin: admin.list_groups())] == ["group-1", "group-2"]
+    assert not leaving.requests(ListGroupsRequest)
+
+
 # -- rules, quotas, users ----------------------------------------------------------------------------------------------
 
 
