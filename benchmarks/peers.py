@@ -51,6 +51,8 @@ AS_SHIPPED = {
     "num.network.threads": "3",
     "num.io.threads": "8",
     "log.cleaner.dedupe.buffer.size": str(128 << 20),
+    "broker.session.timeout.ms": "9000",
+    "broker.heartbeat.interval.ms": "2000",
 }
 
 

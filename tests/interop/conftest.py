@@ -22,7 +22,14 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.testing.apache_kafka import KAFKA_3_9, KAFKA_4, ApacheKafka, KafkaBroker, missing_programs
+from ottla.testing.apache_kafka import (
+    KAFKA_3_9,
+    KAFKA_4,
+    SHORT_SESSION,
+    ApacheKafka,
+    KafkaBroker,
+    missing_programs,
+)
 from ottla.testing.broker import Broker
 from ottla.testing.waiting import WAIT_S, wait_until
 
@@ -33,6 +40,7 @@ SMALL_SEGMENTS = {"segment.bytes": "16384", "index.interval.bytes": "1024"}
 EPOCH_MS = 1_700_000_000_000
 
 BROKER_SETTINGS = {
+    **SHORT_SESSION,
     # The records bear times of the past: only deletion by request may take them.
     "log.retention.ms": "-1",
     # Index files are made at full size: keep them small, they are copied.

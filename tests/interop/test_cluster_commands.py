@@ -19,7 +19,7 @@ from ottla.cli.command import ExitCode
 from ottla.local_cluster.broker import BrokerProcess
 from ottla.local_cluster.zookeeper import ZooKeeperEnsemble
 from ottla.net.ports import free_ports
-from ottla.testing.apache_kafka import ApacheKafka, KafkaBroker
+from ottla.testing.apache_kafka import SHORT_SESSION, ApacheKafka, KafkaBroker
 from ottla.testing.waiting import wait_until
 
 names = (f"moved-{number}" for number in count())
@@ -60,8 +60,8 @@ def _directories(home: Path) -> str:
 
 
 def _brokers_of_kafka(kafka: ApacheKafka, home: Path) -> Iterator[Brokers]:
-    first = KafkaBroker(kafka, home / "1", {"broker.rack": "a", "log.dirs": _directories(home)})
-    second = KafkaBroker(kafka, home / "2", {"broker.rack": "b"}, node_id=2, first=first)
+    first = KafkaBroker(kafka, home / "1", {**SHORT_SESSION, "broker.rack": "a", "log.dirs": _directories(home)})
+    second = KafkaBroker(kafka, home / "2", {**SHORT_SESSION, "broker.rack": "b"}, node_id=2, first=first)
     try:
         with ThreadPoolExecutor() as threads:
             list(threads.map(KafkaBroker.start, (first, second)))

@@ -18,7 +18,7 @@ from ottla.records.control import EndTransactionMarker
 from ottla.storage import cleaner
 from ottla.storage.log import Log
 from ottla.storage.logs import Logs
-from ottla.testing.apache_kafka import ApacheKafka, KafkaBroker
+from ottla.testing.apache_kafka import SHORT_SESSION, ApacheKafka, KafkaBroker
 from ottla.testing.log_upkeep import commit_cleaning, unlink_due
 from ottla.testing.topic_config import topic_config
 from ottla.testing.waiting import WAIT_S
@@ -261,7 +261,8 @@ def test_the_dump_tool_reads_our_snapshots_and_aborted_transactions(ours: dict[s
 
 
 def test_a_broker_of_kafka_serves_what_we_wrote_into_its_directory(kafka: ApacheKafka, tmp_path: Path, consume_all):
-    broker = KafkaBroker(kafka, tmp_path, {"log.retention.ms": "-1", "log.cleaner.enable": "false"})
+    settings = {"log.retention.ms": "-1", "log.cleaner.enable": "false"}
+    broker = KafkaBroker(kafka, tmp_path, {**settings, **SHORT_SESSION})
     with broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for created in admin.create_topics([NewTopic(name, 1, 1, config=c) for name, c in TOPICS.items()]).values():

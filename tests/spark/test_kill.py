@@ -232,9 +232,12 @@ def test_a_stream_runs_on_the_workers_of_a_cluster(
 ) -> None:
     send(own_broker.bootstrap_servers, "source", range(FIRST, FIRST + MORE))
     copy = Copy(own_broker, tmp_path, cluster.url, **EXECUTORS)
-    with copy.driver(drain=True) as driver:
-        copy.wait_until(lambda: len(cluster.executor_pids()) == 2, driver)
-        assert driver.wait(WAIT_S) == 0, copy.console()
+
+    def look(driver: subprocess.Popen[bytes]) -> None:
+        """It has both workers, unless it has failed before."""
+        copy.wait_until(lambda: len(cluster.executor_pids()) == 2 or bool(driver.poll()), driver)
+
+    drain(copy, look)
     verify(copy)
 
 
@@ -296,13 +299,14 @@ def test_whatever_is_killed_again_and_again_each_row_is_there_once(
     verify(copy)
 
 
-def drain(copy: Copy) -> None:
+def drain(copy: Copy, look: Callable[[subprocess.Popen[bytes]], None] = lambda driver: None) -> None:
     """By the first driver that gets through: on a busy machine Spark itself may not wait until its Python is there.
 
-    One query at a time, so that few processes start at once.
+    One query at a time, so that few processes start at once. `look`: what is to be seen of a driver while it runs.
     """
     for attempts_left in reversed(range(DRAIN_DRIVERS_MAX)):
         with copy.driver(drain=True, in_turn=True, may_fail=True) as driver:
+            look(driver)
             if driver.wait(DRAIN_S) == 0:
                 return
         assert attempts_left, copy.console()
