@@ -55,6 +55,7 @@ logger = logging.getLogger(__name__)
 DECODED_AT_ONCE_BYTES_MAX = 16 * 1024  # a frame of this size holds no more elements than a turn has time for
 DECODED_AT_ONCE_ELEMENTS_MAX = 2000  # of a larger frame, of which most are records
 PRODUCE_KEY = 0
+NO_FRAME = memoryview(b"")
 API_KEY_AT = 1  # its lower byte; there are fewer than 256
 # Between brokers: LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition,
 # AllocateProducerIds. A follower's Fetch says so itself.
@@ -149,6 +150,7 @@ class Dispatcher:
         if request is None:
             meter.count += 1
             kept = connection.kept(frame)
+            context.frame = NO_FRAME
             decoding = partial(decode_bounded, api.request, kept, version, position, served.elements_max)
             later = self._later(self._handled(served, decoding, context), header, meter, started, context)
             return Parked(later) if served.ends_with_peer else later
@@ -233,6 +235,8 @@ class Dispatcher:
         asked = Asked(request, context.version, rights, self.broker.image, self._topics_are_created)
         judged = RIGHTS[api.key](asked)
         if not isinstance(judged, Outcome):
+            if served.keep is not None:
+                served.keep(request, context)  # now: between two steps a request is not whole
             try:
                 next(judged)  # few entries are judged without a step
             except StopIteration as done:
@@ -248,14 +252,18 @@ class Dispatcher:
         self, judged: Outcome | Steps[Outcome], served: ServedApi, request: Any, context: Context
     ) -> Any:
         """Refuses, or handles a part of what was asked for."""
-        outcome = judged if isinstance(judged, Outcome) else await self.broker.turns.finish(judged)
+        if isinstance(judged, Outcome):
+            outcome = judged
+        else:
+            context.frame = NO_FRAME  # others have their turn, and their bytes its place
+            outcome = await self.broker.turns.finish(judged)
         if outcome.refusal is not None:
             if served.api.key in EXEMPT_FROM_QUOTAS:  # for brokers, and this is none
                 context.quota = self._quota_of(context.session, context.client_id)
             return outcome.refusal
         if outcome.finish is None:
             return await served.handle(self.broker, request, context)
-        context.frame = memoryview(b"")  # other than what is handled: nobody learns from it
+        context.frame = NO_FRAME  # other than what is handled: nobody learns from it
         response = await served.handle(self.broker, request, context)
         await self.broker.turns.finish(outcome.finish(response))
         return response

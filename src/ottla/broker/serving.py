@@ -30,9 +30,14 @@ class ServedApi:
     # Of broker, request and context, whose types were checked by `serve`.
     handle: Callable[[Any, Any, Any], Coroutine[Any, Any, Any]]
     elements_max: int
-    is_decoded_at_once: bool
+    keep: Callable[[Any, Context], None] | None
     ends_with_peer: bool
     reports_bytes: bool
+
+    @property
+    def is_decoded_at_once(self) -> bool:
+        """Whatever its size, where the bytes of its records stand: a request that waits has to be kept."""
+        return self.keep is not None
 
 
 def serve(
@@ -40,21 +45,22 @@ def serve(
     handle: Callable[[Broker, Request, Context], Coroutine[Any, Any, object]],
     *,
     elements_max: int = ELEMENTS_MAX,
-    is_decoded_at_once: bool = False,
+    keep: Callable[[Request, Context], None] | None = None,
     ends_with_peer: bool = False,
     reports_bytes: bool = False,
 ) -> ServedApi:
     """Requests of this class go to `handle`, which answers with the response.
 
-    `elements_max`: fewer where a request is decided in one go. `is_decoded_at_once`: whatever its size, if most of it
-    are records. `ends_with_peer`: it reads, or only waits for others, so nobody needs its answer once the peer is gone.
-    `reports_bytes`: the answer holds what clients wrote about themselves, of whatever size; all others that are made
-    within a turn are small enough to be encoded in it.
+    `elements_max`: fewer where a request is decided in one go. `keep`: if most of a request are records, it is decoded
+    at once and they stay where they arrived; this copies them before others have their turn. `ends_with_peer`: it
+    reads, or only waits for others, so nobody needs its answer once the peer is gone. `reports_bytes`: the answer holds
+    what clients wrote about themselves, of whatever size; all others that are made within a turn are small enough to be
+    encoded in it.
     """
     key = message_schema_of(request).key
     assert key is not None, f"{request.__name__} is not a request"
     assert API_TABLE[key].request is request, f"{request.__name__} is not what the API table has"
-    return ServedApi(API_TABLE[key], handle, elements_max, is_decoded_at_once, ends_with_peer, reports_bytes)
+    return ServedApi(API_TABLE[key], handle, elements_max, keep, ends_with_peer, reports_bytes)
 
 
 def by_key(*served: ServedApi) -> dict[int, ServedApi]:

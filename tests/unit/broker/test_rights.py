@@ -34,6 +34,7 @@ from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.messages.group_offsets import OffsetFetchRequest
 from ottla.protocol.messages.groups import FindCoordinatorRequest, ListGroupsRequest
 from ottla.protocol.messages.metadata import DescribeTopicPartitionsRequest, MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.protocol.messages.transactions import ListTransactionsRequest
 from ottla.protocol.schema import schema_of
@@ -44,10 +45,11 @@ from ottla.security.acls import REAL_RESOURCES, Acl, Operation, Pattern, Permiss
 from ottla.security.authorizer import Authorizer, Verdict
 from ottla.security.sasl.plain import plain_token
 from ottla.store.api import NoNode, Put, StoreUnavailable
+from ottla.testing.network import Conditions
 from ottla.testing.raw_groups import first_beat
 from ottla.testing.raw_requests import create_topic, fetch, list_offsets, metadata, one_batch, produce
 from ottla.testing.raw_transactions import init_request
-from ottla.testing.scene import FOLLOWER_ID, Scene, perform
+from ottla.testing.scene import FOLLOWER_ID, Scene, perform, values_of
 from ottla.testing.wire_client import WireClient
 
 FACTS = Path(__file__).parents[4] / "shared" / "protocol" / "security" / "authorization.json"
@@ -759,3 +761,37 @@ def test_a_pattern_stands_for_the_topics_that_its_member_may_see() -> None:
             "group.consumer.max.session.timeout.ms": "3600000",
         },
     )
+
+
+@pytest.mark.parametrize("allowed", ["*", "mine"])
+def test_records_whose_rights_are_judged_in_steps_are_those_that_came(allowed: str) -> None:
+    """All connections receive into one buffer: what comes in between two steps must not be written in their place."""
+
+    def request(value: bytes) -> ProduceRequest:
+        records = {"mine": value, **{f"other-{number}": b"x" for number in range(40)}}
+        data = {topic: [PartitionProduceData(index=0, records=one_batch(one))] for topic, one in records.items()}
+        return ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[TopicProduceData(name=topic, partition_data=of_topic) for topic, of_topic in data.items()],
+        )
+
+    async def play(scene: Scene) -> None:
+        # What is sent at the same time is here at the same time, and whole.
+        scene.world.network.conditions = Conditions(jitter_s=0, bytes_per_second=1e15, cut_chance=0)
+        admin, *clients = [await log_in(scene, user) for user in ("admin", "alice", "alice", "alice")]
+        await admin.call(create_topic("mine"), 7)
+        await add(admin, rule(Operation.WRITE, name=allowed))
+        values = [b"A" * 20, b"B" * 20, b"C" * 20]
+        sent = [await client.send(request(value), 9) for client, value in zip(clients, values, strict=True)]
+        for client, value, correlation_id in zip(clients, values, sent, strict=True):
+            answer = await client.receive(request(value), 9, correlation_id)
+            codes = {one.name: one.partition_responses[0].error_code for one in answer.responses}
+            assert codes["mine"] == 0
+            assert codes["other-0"] == (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed == "*" else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            )
+        found = (await admin.call(fetch("mine"), 11)).responses[0].partitions[0]
+        assert sorted(values_of(bytes(found.records))) == values
+
+    perform(play, SETTINGS)

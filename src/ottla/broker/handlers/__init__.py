@@ -118,7 +118,7 @@ from ottla.protocol.messages.transactions import (
 
 # What is not here is neither served nor announced. By API key, which is that of the request class.
 HANDLERS = by_key(
-    serve(ProduceRequest, produce.handle, elements_max=20_000, is_decoded_at_once=True),
+    serve(ProduceRequest, produce.handle, elements_max=20_000, keep=produce.keep_records),
     serve(FetchRequest, fetch.handle, ends_with_peer=True),
     serve(ListOffsetsRequest, list_offsets.handle, ends_with_peer=True),
     serve(MetadataRequest, metadata.handle, ends_with_peer=True),

@@ -88,7 +88,7 @@ async def handle(broker: Broker, request: ProduceRequest, context: Context) -> P
     )
     gives_way = count > APPENDED_AT_ONCE_MAX
     if gives_way:
-        _keep_records(request, context)
+        keep_records(request, context)
     if names_no_transaction and has_transactional_batches(request):
         refusing = _all_refused(request)
         return await broker.turns.finish(refusing) if gives_way else done_at_once(refusing)
@@ -106,7 +106,7 @@ async def handle(broker: Broker, request: ProduceRequest, context: Context) -> P
             verifies_added=broker.config.transaction_partition_verification_enable,
         )
         if checks.asked:
-            _keep_records(request, context)
+            keep_records(request, context)
             await checks.ask_coordinator(broker.verifier)
     unchecked: list[Unchecked] = []
     uncommitted: list[Waiting] = []
@@ -182,7 +182,7 @@ def _all_refused(request: ProduceRequest) -> Steps[ProduceResponse | None]:
     return response
 
 
-def _keep_records(request: ProduceRequest, context: Context) -> None:
+def keep_records(request: ProduceRequest, context: Context) -> None:
     """The bytes of a request may stand in a buffer that the next bytes overwrite: waiting takes a copy."""
     for topic in request.topic_data:
         for item in topic.partition_data:

@@ -74,5 +74,5 @@ def test_what_is_no_request_is_served_by_nobody() -> None:
 
 def test_a_produce_is_decoded_at_once_whatever_its_size() -> None:
     assert [key for key, served in HANDLERS.items() if served.is_decoded_at_once] == [
-        serve(ProduceRequest, produce.handle).api.key
+        serve(ProduceRequest, produce.handle, keep=produce.keep_records).api.key
     ]
