@@ -120,7 +120,7 @@ class _Waiting(NamedTuple):
 
 @dataclass(slots=True)
 class _Led:
-    """A time in which this broker leads a partition without a break, and how far that has been committed."""
+    """A time in which this broker leads a partition without a break, and up to where enough replicas have it."""
 
     leadership: int
     high_watermark: int
@@ -246,7 +246,8 @@ class RepeatedProduce(LateAnswer):
         """A partition has moved."""
         partition, led = next(islice(self._watched.items(), place, None))
         if partition.current_leader is not None and partition.leadership == led.leadership:
-            led.high_watermark = partition.high_watermark
+            if partition.has_enough_in_sync:
+                led.high_watermark = partition.high_watermark
         else:
             self._decide_all_in(partition, led.high_watermark)
         if not self._is_due and self._pending and _is_ready(self._pending[0]):
@@ -275,9 +276,9 @@ class RepeatedProduce(LateAnswer):
             self.answer(answers, count=len(answers), is_last=not pending)
 
     def _decide_all_in(self, partition: Partition, high_watermark: int) -> None:
-        """This broker no longer leads a partition without a break. What was committed until then is; all else fails now
-        and not in its turn: nothing behind it may be taken for the first of a producer, and whoever leads again has
-        other records there."""
+        """This broker no longer leads a partition without a break. What enough replicas had committed by then is
+        acknowledged; all else fails now and not in its turn: nothing behind it may be taken for the first of a
+        producer, and whoever leads again has other records there."""
         for place, waiting in enumerate(self._pending):
             if isinstance(waiting, _Waiting) and waiting.commit.partition is partition and waiting.commit.outcome:
                 was_committed = waiting.commit.end_offset <= high_watermark

@@ -290,6 +290,24 @@ def test_what_was_committed_before_the_leader_was_lost_is_acknowledged() -> None
     perform(play)
 
 
+def test_what_too_few_replicas_have_is_not_acknowledged_when_the_leader_goes() -> None:
+    """The other replica left, so the record is committed, by fewer than min.insync.replicas asks for; and then the disk
+    of the only one fails."""
+
+    async def play(scene: Scene) -> None:
+        topic = await scene.new_topic(min_insync_replicas="2")
+        flight = await remembered(scene, topic)
+        await flight.send(produce(topic, one_batch(b"a")))
+        partition = scene.partition(topic)
+        leader = partition.leader
+        partition.isr_changed(leader, (leader.node_id,), leader.version + 1)
+        assert leader.high_watermark == 2
+        partition.leave()
+        assert outcome((await flight.answers(1))[0]) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+    perform(play)
+
+
 def test_a_batch_behind_a_lost_one_is_not_taken_while_the_answer_of_that_waits_its_turn() -> None:
     async def play(scene: Scene) -> None:
         first, other = await scene.new_topic("first"), await scene.new_topic("other")
