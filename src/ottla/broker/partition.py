@@ -1,7 +1,9 @@
 """A partition on this broker: its log, its role, its high watermark, and the signal that something moved.
 
 It leads, follows, or does neither until somebody says which. `moved` fires when a waiting request should look again:
-records came, the high watermark or the log start moved, the role changed, the partition went away.
+records came, the high watermark or the log start moved, the role changed, the partition went away. `committed` fires
+for those of them that say whether records are committed: very many may wait for that, and not all of them look at every
+append.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ class Partition:
         "_follower",
         "_leader",
         "_truncate",
+        "committed",
         "is_gone",
         "leader_epoch",
         "leadership",
@@ -83,6 +86,7 @@ class Partition:
         self.log = log
         self._failures = failures
         self.moved = Signal()
+        self.committed = Signal()
         # At most one of them: the role.
         self._leader: Leader | None = None
         self._follower: Follower | None = None
@@ -103,7 +107,7 @@ class Partition:
         self._leader, self._follower = leader, None
         self.leader_epoch = leader.epoch
         self.log.assign_epoch(leader.epoch)
-        self.moved.fire()
+        self._fire_both()
 
     def follow(self, leader_id: int, leader_epoch: int, high_watermark: int) -> Follower:
         """This broker follows that leader from now on; `high_watermark` is what it knows to be committed."""
@@ -111,7 +115,7 @@ class Partition:
         self._leader, self._follower = None, follower
         self.leader_epoch = leader_epoch
         self._followed_high_watermark = min(high_watermark, self.log.end_offset)
-        self.moved.fire()
+        self._fire_both()
         return follower
 
     def go_idle(self, leader_epoch: int) -> None:
@@ -119,7 +123,7 @@ class Partition:
         self._followed_high_watermark = self.high_watermark
         self._leader = self._follower = None
         self.leader_epoch = max(leader_epoch, self.leader_epoch)
-        self.moved.fire()
+        self._fire_both()
 
     def _position(self, leader_epoch: int) -> FetchPosition:
         log = self.log
@@ -134,6 +138,10 @@ class Partition:
         """The partition is no longer here."""
         self._leader = self._follower = None
         self.is_gone = True
+        self._fire_both()
+
+    def _fire_both(self) -> None:
+        self.committed.fire()
         self.moved.fire()
 
     @property
@@ -257,8 +265,12 @@ class Partition:
 
     def _end_moved(self, leader: Leader) -> None:
         if leader.record_end(leader.node_id, self.log.end_offset):
-            self.log.producers.passed_high_watermark(leader.high_watermark)
+            self._high_watermark_moved(leader)
         self.moved.fire()
+
+    def _high_watermark_moved(self, leader: Leader) -> None:
+        self.log.producers.passed_high_watermark(leader.high_watermark)
+        self.committed.fire()
 
     # -- followers -----------------------------------------------------------------------------------------------------
 
@@ -267,7 +279,7 @@ class Partition:
         leader = self.leader
         known_start = leader.followers[node_id].log_start_offset
         if leader.record_fetch(node_id, offset, log_start_offset, now_ms):
-            self.log.producers.passed_high_watermark(leader.high_watermark)
+            self._high_watermark_moved(leader)
             self.moved.fire()
         elif log_start_offset != known_start:
             self.moved.fire()  # whoever deleted records waits for it
@@ -276,7 +288,7 @@ class Partition:
         """The controller wrote another set of in-sync replicas."""
         if leader.commit_isr(isr, version):
             self.log.producers.passed_high_watermark(leader.high_watermark)
-        self.moved.fire()
+        self._fire_both()
 
     def append_fetched(self, follower: Follower, data: Fetched, now_ms: int) -> None:
         """Appends the leader's records as they are, and takes its watermarks."""

@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple
 
 from ottla.broker.commits import PendingCommit
@@ -122,6 +121,7 @@ class _Waiting(NamedTuple):
 class _Led:
     """A time in which this broker leads a partition without a break, and up to where enough replicas have it."""
 
+    partition: Partition
     leadership: int
     high_watermark: int
 
@@ -137,6 +137,7 @@ class RepeatedProduce(LateAnswer):
         "_learned_count",
         "_loop",
         "_pending",
+        "_places",
         "_session",
         "_targets",
         "_watched",
@@ -155,7 +156,9 @@ class RepeatedProduce(LateAnswer):
         self._learned_count = 0
         # Answers in the order of their requests. The first one waits; bytes are answers that are ready.
         self._pending: deque[_Waiting | bytes] = deque()
-        self._watched: dict[Partition, _Led] = {}  # whose records some answer waits for, or has waited for
+        # Whose records some answer waits for, or has waited for, in the order in which they are watched.
+        self._watched: list[_Led] = []
+        self._places: dict[Partition, int] = {}
         self._is_forgotten = False
         self._is_due = False  # whether they are about to be looked at
 
@@ -226,9 +229,7 @@ class RepeatedProduce(LateAnswer):
         if target.acks != ALL_REPLICAS or leader.high_watermark > last_offset:
             return answer
         (correlation_id,) = _INT32.unpack_from(frame, CORRELATION_ID_AT)
-        if partition not in self._watched:
-            partition.moved.watch(self, len(self._watched))
-        self._watched[partition] = _Led(partition.leadership, partition.high_watermark)
+        self._watch(partition)
         return _Waiting(
             target,
             PendingCommit(partition, last_offset + 1, partition.leadership),
@@ -242,9 +243,20 @@ class RepeatedProduce(LateAnswer):
 
     # -- answers that wait ---------------------------------------------------------------------------------------------
 
+    def _watch(self, partition: Partition) -> None:
+        led = _Led(partition, partition.leadership, partition.high_watermark)
+        place = self._places.get(partition)
+        if place is None:
+            self._places[partition] = place = len(self._watched)
+            self._watched.append(led)
+            partition.committed.watch(self, place)
+        else:
+            self._watched[place] = led
+
     def note(self, place: int) -> None:
-        """A partition has moved."""
-        partition, led = next(islice(self._watched.items(), place, None))
+        """More of a partition is committed, or its role has changed."""
+        led = self._watched[place]
+        partition = led.partition
         if partition.current_leader is not None and partition.leadership == led.leadership:
             if partition.has_enough_in_sync:
                 led.high_watermark = partition.high_watermark
@@ -298,9 +310,10 @@ class RepeatedProduce(LateAnswer):
         super().cancel()
 
     def _stop_waiting(self) -> None:
-        for partition in self._watched:
-            partition.moved.unwatch(self)
+        for partition in self._places:
+            partition.committed.unwatch(self)
         self._watched.clear()
+        self._places.clear()
         if self._is_forgotten:
             self._deadline.close()
         else:

@@ -122,6 +122,7 @@ class Scene:
         leader = partition.leader
         if leader.record_end(FOLLOWER_ID, partition.log.end_offset if end_offset is None else end_offset):
             partition.log.producers.passed_high_watermark(leader.high_watermark)
+            partition.committed.fire()
         partition.moved.fire()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.repeated_produce import PENDING_MAX, PRODUCE_KEY
+from ottla.broker.repeated_produce import PENDING_MAX, PRODUCE_KEY, RepeatedProduce
 from ottla.errors import ErrorCode
 from ottla.net.connection import Connection
 from ottla.records import batch
@@ -409,16 +409,46 @@ def test_a_peer_that_has_ended_its_side_gets_all_of_its_answers() -> None:
 def test_a_peer_that_is_gone_leaves_its_records_and_nothing_else() -> None:
     async def play(scene: Scene) -> None:
         topic = await scene.new_topic()
-        before = scene.partition(topic).moved.waiter_count
+        before = scene.partition(topic).committed.waiter_count
         flight = await remembered(scene, topic)
         for value in (b"a", b"b"):
             await flight.send(produce(topic, one_batch(value)))
         connection = connection_of(scene)
         connection.close()
-        assert scene.partition(topic).moved.waiter_count == before
+        assert scene.partition(topic).committed.waiter_count == before
         scene.catch_up(topic)
         await asyncio.sleep(SETTLED_S)
         assert await scene.values(topic) == [b"first", b"a", b"b"]
+
+    perform(play)
+
+
+def test_those_who_wait_for_a_commit_do_not_look_at_every_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hundreds of connections to one partition each append would cost many times what it takes."""
+    looks = 0
+    note = RepeatedProduce.note
+
+    def counted(repeated: RepeatedProduce, place: int) -> None:
+        nonlocal looks
+        looks += 1
+        note(repeated, place)
+
+    monkeypatch.setattr(RepeatedProduce, "note", counted)
+
+    async def play(scene: Scene) -> None:
+        topic = await scene.new_topic()
+        flights = [InFlight(await scene.connect()) for _ in range(3)]
+        for flight in flights:
+            await flight.client.call(produce(topic, one_batch(b"first")), VERSION)
+        scene.follow(topic)
+        scene.catch_up(topic)
+        for flight in flights:
+            await flight.send(produce(topic, one_batch(b"a")))
+        assert looks == 0
+        scene.catch_up(topic)
+        assert looks == len(flights)
+        for flight in flights:
+            assert outcome((await flight.answers(1))[0])[0] == 0
 
     perform(play)
 

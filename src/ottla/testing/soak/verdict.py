@@ -97,5 +97,6 @@ class Verdict(OffsetAsker):
         self.soak.watch.look()
         assert not broker.server.connections, "all clients are gone, and connections are left"
         for partition in broker.replicas:
-            assert partition.moved.waiter_count == 0, f"somebody waits for {partition.name}, and nobody asks"
+            waiter_count = partition.moved.waiter_count + partition.committed.waiter_count
+            assert waiter_count == 0, f"somebody waits for {partition.name}, and nobody asks"
         assert len(broker.fetch_sessions) <= broker.config.max_incremental_fetch_session_cache_slots
