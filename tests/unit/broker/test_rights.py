@@ -21,6 +21,7 @@ from ottla.broker.authorized import NOT_ASKED
 from ottla.broker.handlers import CLUSTER_HANDLERS, HANDLERS
 from ottla.broker.known_rights import KNOWN_RIGHTS
 from ottla.broker.rights import Asked, Rights, outcome_of
+from ottla.config.dynamic import AlterOperation, ConfigResourceType
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.acls import (
     AclCreation,
@@ -28,6 +29,11 @@ from ottla.protocol.messages.acls import (
     DeleteAclsFilter,
     DeleteAclsRequest,
     DescribeAclsRequest,
+)
+from ottla.protocol.messages.configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestAlterableConfig,
+    IncrementalAlterConfigsRequestAlterConfigsResource,
 )
 from ottla.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.fetch import FetchRequest
@@ -371,6 +377,41 @@ def test_what_is_known_to_be_allowed_is_audited_each_time(caplog: pytest.LogCapt
             assert len(told) >= 3, title
 
     with caplog.at_level(logging.DEBUG, "kafka.authorizer.logger"):
+        perform(play, SETTINGS)
+
+
+def test_what_is_remembered_as_allowed_is_audited_from_the_moment_that_this_is_asked_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    audited = "kafka.authorizer.logger"
+
+    async def play(scene: Scene) -> None:
+        admin, alice = await log_in(scene, "admin"), await log_in(scene, "alice")
+        await admin.call(create_topic("t"), 7)
+        await add(admin, rule(Operation.WRITE, name="t"))
+        for _ in range(3):
+            await alice.call(produce("t", one_batch(b"v")), 9)
+        change = IncrementalAlterConfigsRequest(
+            resources=[
+                IncrementalAlterConfigsRequestAlterConfigsResource(
+                    resource_type=ConfigResourceType.BROKER_LOGGER,
+                    resource_name=str(scene.broker.node_id),
+                    configs=[
+                        IncrementalAlterConfigsRequestAlterableConfig(
+                            name=audited, config_operation=AlterOperation.SET, value="DEBUG"
+                        )
+                    ],
+                )
+            ],
+            validate_only=False,
+        )
+        assert not (await admin.call(change, 1)).responses[0].error_code
+        caplog.clear()
+        await alice.call(produce("t", one_batch(b"v")), 9)
+        assert any("'User:alice' is Allowed operation = WRITE" in record.getMessage() for record in caplog.records)
+
+    with caplog.at_level(logging.DEBUG, audited):
+        logging.getLogger(audited).setLevel(logging.INFO)
         perform(play, SETTINGS)
 
 
@@ -792,6 +833,6 @@ def test_records_whose_rights_are_judged_in_steps_are_those_that_came(allowed: s
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed == "*" else ErrorCode.TOPIC_AUTHORIZATION_FAILED
             )
         found = (await admin.call(fetch("mine"), 11)).responses[0].partitions[0]
-        assert sorted(values_of(bytes(found.records))) == values
+        assert Counter(values_of(bytes(found.records))) == Counter(values)
 
     perform(play, SETTINGS)

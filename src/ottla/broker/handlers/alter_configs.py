@@ -56,6 +56,7 @@ async def handle_incremental(
         if resource.type == ConfigResourceType.BROKER_LOGGER:
             log_levels.check_is_this_broker(resource.name, broker.node_id)
             log_levels.alter(wanted, validate_only=request.validate_only)
+            broker.sessions.rules_changed()  # where the audit log has all that is allowed, nothing is remembered
         else:
             await _store(broker, resource, partial(_alter, resource, wanted), request.validate_only)
 
