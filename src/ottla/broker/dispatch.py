@@ -79,11 +79,15 @@ class Context:
     def __init__(self, connection: Connection, frame: memoryview, version: int, client_id: str | None) -> None:
         self.connection = connection
         self.session: Session = connection.session
-        self.frame = frame  # the bytes of the request, until its handler first waits
+        self.frame = frame  # the bytes of the request, until others have their turn
         self.version = version
         self.client_id = client_id
         self.rights: Rights | None = None  # of the peer; None: everybody may do everything
         self.quota: RequestQuota | None = None  # None: nothing limits the peer
+
+    def forget_frame(self) -> None:
+        """Others have their turn from here on, and their bytes its place: nobody learns from it any more."""
+        self.frame = NO_FRAME
 
     def charge(self, *, strict: bool) -> Charge:
         """What changes of the cluster are charged with; `strict`: whoever has changed too much is refused."""
@@ -150,7 +154,7 @@ class Dispatcher:
         if request is None:
             meter.count += 1
             kept = connection.kept(frame)
-            context.frame = NO_FRAME
+            context.forget_frame()
             decoding = partial(decode_bounded, api.request, kept, version, position, served.elements_max)
             later = self._later(self._handled(served, decoding, context), header, meter, started, context)
             return Parked(later) if served.ends_with_peer else later
@@ -255,7 +259,7 @@ class Dispatcher:
         if isinstance(judged, Outcome):
             outcome = judged
         else:
-            context.frame = NO_FRAME  # others have their turn, and their bytes its place
+            context.forget_frame()
             outcome = await self.broker.turns.finish(judged)
         if outcome.refusal is not None:
             if served.api.key in EXEMPT_FROM_QUOTAS:  # for brokers, and this is none
@@ -263,7 +267,7 @@ class Dispatcher:
             return outcome.refusal
         if outcome.finish is None:
             return await served.handle(self.broker, request, context)
-        context.frame = NO_FRAME  # other than what is handled: nobody learns from it
+        context.forget_frame()  # it is not what is handled
         response = await served.handle(self.broker, request, context)
         await self.broker.turns.finish(outcome.finish(response))
         return response

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.handlers.produce import APPENDED_AT_ONCE_MAX
 from ottla.broker.repeated_produce import PENDING_MAX, PRODUCE_KEY, RepeatedProduce
 from ottla.errors import ErrorCode
 from ottla.net.connection import Connection
@@ -419,6 +420,22 @@ def test_a_peer_that_is_gone_leaves_its_records_and_nothing_else() -> None:
         scene.catch_up(topic)
         await asyncio.sleep(SETTLED_S)
         assert await scene.values(topic) == [b"first", b"a", b"b"]
+
+    perform(play)
+
+
+def test_nothing_is_learned_from_a_request_that_gave_way_to_others() -> None:
+    """What stands where it arrived is another request by then."""
+
+    async def play(scene: Scene) -> None:
+        topic = await scene.new_topic()
+        client = await scene.connect()
+        session = connection_of(scene).session
+        for count, is_learned in ((APPENDED_AT_ONCE_MAX + 1, False), (APPENDED_AT_ONCE_MAX, True)):
+            request = produce_to_many(topic, [(0, one_batch(b"v"))] * count)
+            answer = await client.call(request, VERSION)
+            assert outcome(answer)[0] == 0
+            assert (PRODUCE_KEY in session.repeated) == is_learned
 
     perform(play)
 

@@ -128,7 +128,7 @@ def _remember(broker: Broker, request: ProduceRequest, response: ProduceResponse
     """A request to one partition that went well is likely to come again, with other records."""
     topics = response.responses
     if not context.frame:
-        return  # some of it was forbidden: what came is not what was handled
+        return  # some of it was forbidden, so what came is not what was handled; or it is gone
     if context.quota is not None:
         return  # whoever is limited is measured, on the general way
     if context.rights is not None and tells_all():
@@ -188,6 +188,7 @@ def keep_records(request: ProduceRequest, context: Context) -> None:
         for item in topic.partition_data:
             if item.records is not None:
                 item.records = context.connection.kept(memoryview(item.records))
+    context.forget_frame()
 
 
 async def _append_all(
