@@ -31,6 +31,20 @@ class PendingCommit(NamedTuple):
         return ErrorCode.NONE if leader.high_watermark >= self.end_offset else None
 
 
+class PendingAcknowledgement(PendingCommit):
+    """Records of a producer that asked for acks=all: enough in-sync replicas must have them at the moment at which they
+    are committed (min.insync.replicas)."""
+
+    __slots__ = ()
+
+    @property
+    def outcome(self) -> ErrorCode | None:
+        outcome = super().outcome
+        if outcome is ErrorCode.NONE and not self.partition.has_enough_in_sync:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return outcome
+
+
 class PendingDeletion(NamedTuple):
     """Records below `offset` that this broker has deleted as the leader, and its followers have to."""
 

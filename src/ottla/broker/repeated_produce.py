@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ottla.broker.commits import PendingCommit
+from ottla.broker.commits import PendingAcknowledgement
 from ottla.broker.partition import ALL_REPLICAS, Partition
 from ottla.broker.produce_refusals import refuse
 from ottla.broker.refused_starts import FOR_NOW, BatchStart, Place, start_of
@@ -100,21 +100,13 @@ class _Waiting(NamedTuple):
     """An answer that is right once its records are committed."""
 
     target: RepeatedTarget
-    commit: PendingCommit
+    commit: PendingAcknowledgement
     answer: bytes
     correlation_id: int
     append_time_ms: int
     log_start_offset: int
     start: BatchStart | None
     deadline: float
-
-    @property
-    def outcome(self) -> ErrorCode | None:
-        """NONE once the records are committed, an error where that will not be, and None before."""
-        outcome = self.commit.outcome
-        if outcome is ErrorCode.NONE and not self.commit.partition.has_enough_in_sync:
-            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        return outcome
 
 
 @dataclass(slots=True)
@@ -232,7 +224,7 @@ class RepeatedProduce(LateAnswer):
         self._watch(partition)
         return _Waiting(
             target,
-            PendingCommit(partition, last_offset + 1, partition.leadership),
+            PendingAcknowledgement(partition, last_offset + 1, partition.leadership),
             answer,
             correlation_id,
             append_time_ms,
@@ -274,7 +266,7 @@ class RepeatedProduce(LateAnswer):
         while pending:
             first = pending[0]
             if not isinstance(first, bytes):
-                outcome = first.outcome
+                outcome = self._outcome_of(first)
                 if outcome is None and now < first.deadline:
                     break
                 first = self._answer_of(first, ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome)
@@ -286,6 +278,11 @@ class RepeatedProduce(LateAnswer):
             self._stop_waiting()
         if answers:
             self.answer(answers, count=len(answers), is_last=not pending)
+
+    def _outcome_of(self, waiting: _Waiting) -> ErrorCode | None:
+        """What enough replicas had when it was committed is acknowledged, also where fewer are in sync by now."""
+        led = self._watched[self._places[waiting.commit.partition]]
+        return ErrorCode.NONE if waiting.commit.end_offset <= led.high_watermark else waiting.commit.outcome
 
     def _decide_all_in(self, partition: Partition, high_watermark: int) -> None:
         """This broker no longer leads a partition without a break. What enough replicas had committed by then is

@@ -291,6 +291,23 @@ def test_what_was_committed_before_the_leader_was_lost_is_acknowledged() -> None
     perform(play)
 
 
+def test_what_enough_replicas_had_is_acknowledged_in_its_turn_where_fewer_are_in_sync_by_then() -> None:
+    async def play(scene: Scene) -> None:
+        slow, topic = await scene.new_topic("slow"), await scene.new_topic(min_insync_replicas="2")
+        flight = await remembered(scene, slow, topic)
+        for name in (slow, topic):
+            await flight.send(produce(name, one_batch(b"a")))
+        scene.catch_up(topic)
+        partition = scene.partition(topic)
+        leader = partition.leader
+        partition.isr_changed(leader, (leader.node_id,), leader.version + 1)
+        await asyncio.sleep(SETTLED_S)
+        scene.catch_up(slow)
+        assert [outcome(one) for one in await flight.answers(2)] == [(0, 1), (0, 1)]
+
+    perform(play)
+
+
 def test_what_too_few_replicas_have_is_not_acknowledged_when_the_leader_goes() -> None:
     """The other replica left, so the record is committed, by fewer than min.insync.replicas asks for; and then the disk
     of the only one fails."""

@@ -11,7 +11,7 @@ from ottla.protocol.messages.offsets import DeleteRecordsPartition, DeleteRecord
 from ottla.records.layout import Compression
 from ottla.storage.admission import DECOMPRESSED_AT_ONCE_BYTES_MAX
 from ottla.testing.raw_requests import one_batch, produce
-from ottla.testing.scene import Producer, Scene, perform
+from ottla.testing.scene import FOLLOWER_ID, Producer, Scene, perform
 
 DECOMPRESSES_FAR = bytes(DECOMPRESSED_AT_ONCE_BYTES_MAX)
 
@@ -55,6 +55,40 @@ def test_acks_of_all_that_nobody_gives_time_out_and_the_records_stay() -> None:
         assert 5 <= scene.world.loop.time() - started < 6
         scene.catch_up(topic)
         assert await scene.values(topic) == [b"v"]
+
+    perform(play)
+
+
+@pytest.mark.parametrize(
+    ("is_before", "code"), [(True, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND), (False, ErrorCode.NONE)]
+)
+def test_as_many_replicas_as_asked_for_must_have_a_record_when_it_is_committed(is_before: bool, code: int) -> None:
+    """Not later: a request about several partitions waits for all of them, and they may have other replicas by then."""
+
+    async def play(scene: Scene) -> None:
+        topic, slow = await scene.new_topic(min_insync_replicas="2"), await scene.new_topic("slow")
+        for name in (topic, slow):
+            await scene.ask(produce(name, one_batch(b"first"), acks=1), 9)
+            scene.follow(name)
+            scene.catch_up(name)
+        request = produce(topic, one_batch(b"v"))
+        request.topic_data += produce(slow, one_batch(b"v")).topic_data
+        client = await scene.connect()
+        waiting = asyncio.create_task(client.call(request, 9))
+        await asyncio.sleep(1)
+        if not is_before:
+            scene.catch_up(topic)
+        await asyncio.sleep(1)
+        partition = scene.partition(topic)
+        leader = partition.leader
+        partition.isr_changed(leader, (leader.node_id,), leader.version + 1)
+        assert leader.high_watermark == 2
+        if is_before:
+            await asyncio.sleep(1)
+            partition.isr_changed(leader, (leader.node_id, FOLLOWER_ID), leader.version + 1)
+        assert not waiting.done()
+        scene.catch_up(slow)
+        assert [one.partition_responses[0].error_code for one in (await waiting).responses] == [code, ErrorCode.NONE]
 
     perform(play)
 

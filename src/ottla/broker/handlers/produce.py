@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from ottla.broker.commits import PendingCommit, committed
+from ottla.broker.commits import PendingAcknowledgement, committed
 from ottla.broker.partition import ALL_REPLICAS, Partition
 from ottla.broker.produce_refusals import refuse
 from ottla.broker.refused_starts import FOR_NOW, BatchStart, Place, start_of
@@ -64,7 +64,7 @@ _LENGTH = struct.Struct(">i")
 class Waiting(NamedTuple):
     """An answer that is right once its records are committed."""
 
-    pending: PendingCommit
+    pending: PendingAcknowledgement
     answer: PartitionProduceResponse
     place: Place
     start: BatchStart | None
@@ -241,7 +241,7 @@ async def _append_all(
                     )
                 appended = partition.append(records, acks=acks, now_ms=now_ms)
                 if _accept(answer, partition, appended, acks):
-                    pending = PendingCommit(partition, appended.last_offset + 1, partition.leadership)
+                    pending = PendingAcknowledgement(partition, appended.last_offset + 1, partition.leadership)
                     uncommitted.append(Waiting(pending, answer, _place(topic, item), start_of(records)))
             except TakesLongError:
                 unchecked.append(Unchecked(_place(topic, item), partition, item, bytearray(records), answer))
@@ -313,7 +313,7 @@ async def _append_checked(
                 starts.check(place, start, partition.log.producers, broker.clock.steady_ms())
             appended = partition.append_admitted(admitted, acks=acks, now_ms=broker.clock.now_ms())
             if _accept(answer, partition, appended, acks):
-                pending = PendingCommit(partition, appended.last_offset + 1, partition.leadership)
+                pending = PendingAcknowledgement(partition, appended.last_offset + 1, partition.leadership)
                 uncommitted.append(Waiting(pending, answer, place, start))
         except ApiError as error:
             _refuse(broker, context, answer, error, place, records, partition.log.log_start_offset)
@@ -344,10 +344,7 @@ async def _wait_until_committed(
     """Waits until every in-sync replica has the records, or the request's time is up."""
     deadline = broker.loop.time() + max(0, request.timeout_ms) / 1000
     outcomes = await committed([waiting.pending for waiting in uncommitted], deadline)
-    for (pending, answer, place, start), outcome in zip(uncommitted, outcomes, strict=True):
-        error = outcome
-        if not error and not pending.partition.has_enough_in_sync:
-            error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    for (_, answer, place, start), error in zip(uncommitted, outcomes, strict=True):
         if error:
             answer.error_code = error
             answer.base_offset = NO_OFFSET
