@@ -167,6 +167,9 @@ class DirectoryMoves:
         except StorageError as error:
             if directory.future_logs.get(name) is copy:  # else it failed because its directory was taken away
                 self._replicas.take_offline(directory, error)
+        except ApiError as error:  # a damaged batch: the copy refuses it, and other logs are still to be moved
+            logger.error("%s cannot be moved: %s", name, error)
+            await self._end(name)
         return False
 
     async def _keep_if_of(self, partition: Partition, copy: Log) -> bool:

@@ -300,10 +300,18 @@ class Partition:
                 self.log.advance_log_start(min(data.log_start_offset, self.log.end_offset))
         except StorageError as error:
             failure = self.disk_failure(error)
-            if self._follower is follower:
-                follower.position = self._position(follower.leader_epoch)  # batches before the failure are in the log
+            self._note_end(follower)
             raise failure from error
+        except ApiError:
+            self._note_end(follower)
+            raise
         self._settle_follower(follower, data.high_watermark)
+
+    def _note_end(self, follower: Follower) -> None:
+        """Batches before the one that could not be appended are in the log: the follower goes on behind them."""
+        self._followed_high_watermark = min(self._followed_high_watermark, self.log.end_offset)
+        if self._follower is follower:
+            follower.position = self._position(follower.leader_epoch)
 
     def truncate_to_leader(self, follower: Follower, epoch: int, end_offset: int, now_ms: int) -> None:
         """Cuts off what the leader's history does not have: its epoch `epoch` ends at `end_offset`."""

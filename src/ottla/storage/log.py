@@ -183,7 +183,9 @@ class Log:
         if scanned.problem is not None:
             raise RecordsError(ErrorCode.CORRUPT_MESSAGE, f"from the leader of {self.name}: {scanned.problem}")
         position = 0
-        first_offset = self.end_offset
+        start_offset, first_offset = self.log_start_offset, self.end_offset
+        if scanned.headers and self._starts_within(scanned.headers[0]):
+            self.truncate_fully(scanned.headers[0].base_offset, now_ms=now_ms)
         for header in scanned.headers:
             if header.base_offset < self.end_offset:
                 raise ApiError(
@@ -193,9 +195,17 @@ class Log:
             self._write_headed(view[position : position + header.size_bytes], header, now_ms)
             replay_batch(self.producers, header, view, position, self.active)
             position += header.size_bytes
+            if self.log_start_offset < start_offset:  # what was deleted stays so
+                self.advance_log_start(start_offset)
         if not scanned.headers:
             return None
         return Appended(first_offset, self.end_offset - 1, -1)
+
+    def _starts_within(self, first: BatchHeader) -> bool:
+        """Whether this log is empty and starts in the middle of that batch: records were deleted up to there, and the
+        leader sends whole batches."""
+        is_empty = self.end_offset == self.log_start_offset
+        return is_empty and first.base_offset < self.end_offset < first.end_offset
 
     def _write_headed(self, data: Buffer, header: BatchHeader, now_ms: int) -> None:
         self._write_batch(

@@ -171,6 +171,24 @@ def test_a_copy_is_cut_with_its_log() -> None:
     perform(play, SLOW)
 
 
+def test_a_log_that_starts_in_the_middle_of_a_batch_moves() -> None:
+    """Records were deleted up to there; the copy has the whole batch and starts where the log does."""
+
+    async def play(scene: Scene) -> None:
+        await scene.new_topic("t")
+        answer = await scene.ask(produce("t", one_batch(*[b"%d" % number for number in range(10)])), 9)
+        assert not answer.responses[0].partition_responses[0].error_code
+        scene.partition("t").delete_records(4)
+        target = other_of(scene)
+        assert await move(scene, target) == ErrorCode.NONE
+        await asyncio.wait_for(until_moved(scene, target), 60)
+        log = scene.partition("t").log
+        assert (log.log_start_offset, log.end_offset) == (4, 10)
+        await send(scene, b"behind")
+
+    perform(play, DIRECTORIES)
+
+
 def test_an_open_transaction_moves_along() -> None:
     async def play(scene: Scene) -> None:
         await scene.new_topic("t")
@@ -221,5 +239,28 @@ def test_the_disk_that_a_log_moves_to_may_fail(kind: Any) -> None:
         assert failed == target
         assert await scene.values("t") == [b"one", b"two"]
         await send(scene, b"three")
+
+    perform(play, DIRECTORIES)
+
+
+def test_a_log_with_a_damaged_batch_stays_where_it_is_and_others_move() -> None:
+    async def play(scene: Scene) -> None:
+        await scene.new_topic("t")
+        await scene.new_topic("damaged")
+        answer = await scene.ask(produce("damaged", one_batch(b"value")), 9)
+        assert not answer.responses[0].partition_responses[0].error_code
+        log = scene.partition("damaged").log
+        file = scene.process.disk.open(f"{log.directory}/{0:020}.log", writable=True)
+        file.write(log.size_bytes - 1, b"?")
+        scene.world.excuses = lambda message: "damaged-0 cannot be moved" in message
+        moved_from = scene.broker.logs.directory_of(TopicPartition("damaged", 0))
+        assert moved_from is not None
+        assert await move(scene, "/two" if moved_from.path == "/one" else "/one", "damaged") == ErrorCode.NONE
+        await send(scene, b"one")
+        target = other_of(scene)
+        assert await move(scene, target) == ErrorCode.NONE
+        await asyncio.wait_for(until_moved(scene, target), 60)
+        assert list(scene.broker.logs.moves) == []
+        assert scene.broker.logs.directory_of(TopicPartition("damaged", 0)) is moved_from
 
     perform(play, DIRECTORIES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from uuid import UUID
 
@@ -130,6 +131,44 @@ def test_records_that_cannot_be_appended_are_left_to_the_general_way() -> None:
         damaged.records[-1] ^= 1
         assert at._append(partition, position, damaged) is None
         assert partition.follower.position.offset == partition.log.end_offset == 0
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
+
+
+def test_a_follower_goes_on_behind_what_it_took_of_a_response_that_it_refuses() -> None:
+    """It has the first batch: who asks again from where it asked before gets it for ever."""
+
+    async def scenario() -> None:
+        at, partition = fetcher(), followed()
+        at.add(partition)
+        assert partition.follower is not None
+        position = partition.follower.position._replace(bytes_max=1000)
+        twice = records(0)._replace(records=memoryview(bytes(records(0).records) * 2))
+        assert at._append(partition, position, twice) is None
+        assert partition.follower.position.offset == partition.log.end_offset == 1
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
+
+
+def test_a_disk_that_fails_where_a_log_starts_within_a_batch_leaves_offsets_in_their_order() -> None:
+    async def scenario() -> None:
+        at, partition, disk = fetcher(), followed(), SimulatedDisk()
+        partition.log = open_log(disk, "/data/t-0", NAME, LogConfig(), now_ms=0)
+        at.add(partition)
+        follower = partition.follower
+        assert follower is not None
+        partition.restart_at(follower, 2, 0, is_new_start=True)
+        assert partition.high_watermark == 2
+        position = follower.position._replace(bytes_max=1000)
+        data = memoryview(bytearray(batch.build(None, [b"v"] * 4, 0)))
+        disk.fail("*.log", "write", errno.ENOSPC)
+        assert at._append(partition, position, records(0)._replace(records=data)) is None
+        log = partition.log
+        assert log.log_start_offset <= partition.high_watermark <= log.end_offset
         at.close()
         await asyncio.sleep(0)
 

@@ -168,6 +168,44 @@ def test_a_follower_refuses_offsets_that_it_has(home) -> None:
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+def test_a_follower_starts_in_the_middle_of_a_batch_as_its_leader_does(home) -> None:
+    """Records were deleted up to there. What comes is the whole batch; what was deleted stays so."""
+    log = home.open()
+    log.truncate_fully(2, now_ms=home.now_ms)
+    data = home.batch(b"a", b"b", b"c", leader_epoch=4) + home.batch(b"d", base_offset=3, leader_epoch=4)
+    assert log.append_as_follower(data, now_ms=home.now_ms) == Appended(2, 3, -1)
+    assert (log.log_start_offset, log.end_offset) == (2, 4)
+    assert log.epochs.entries == ((4, 2),)
+    piece = log.read(2, 10**6)
+    assert piece is not None
+    assert piece.records.read() == data
+    log.close()
+    assert home.open(is_clean=True).end_offset == 4
+
+
+def test_a_follower_that_has_records_takes_no_batch_that_begins_among_them(home) -> None:
+    log = home.open()
+    log.append_as_follower(home.batch(b"a", b"b"), now_ms=home.now_ms)
+    log.advance_log_start(1)
+    with pytest.raises(ApiError):
+        log.append_as_follower(home.batch(b"b", b"c", base_offset=1), now_ms=home.now_ms)
+    assert (log.log_start_offset, log.end_offset) == (1, 2)
+
+
+@pytest.mark.parametrize(("base_offset", "is_taken"), [(1, False), (2, True), (3, True), (4, True), (5, True)])
+def test_an_empty_log_takes_what_reaches_beyond_its_start(home, base_offset: int, is_taken: bool) -> None:
+    log = home.open()
+    log.truncate_fully(4, now_ms=home.now_ms)
+    data = home.batch(b"a", b"b", b"c", base_offset=base_offset)
+    if is_taken:
+        log.append_as_follower(data, now_ms=home.now_ms)
+        assert (log.log_start_offset, log.end_offset) == (4, base_offset + 3)
+    else:
+        with pytest.raises(ApiError):
+            log.append_as_follower(data, now_ms=home.now_ms)
+        assert (log.log_start_offset, log.end_offset) == (4, 4)
+
+
 def test_a_follower_takes_the_gaps_that_compaction_left_on_the_leader(home) -> None:
     log = home.open()
     log.append_as_follower(home.batch(b"a", base_offset=5), now_ms=home.now_ms)
