@@ -184,7 +184,8 @@ class Cluster:
         self._connections: dict[tuple[Address, Lane], BrokerConnection] = {}
         self._log = ConnectionLog()
         self._connecting: dict[tuple[Address, Lane], asyncio.Lock] = {}
-        self._uninformed: Address | None = None  # who knew nothing when it was asked last: others are asked first
+        # Who knew nothing of the cluster when it was asked last, in that order: others are asked first.
+        self._uninformed: dict[Address, None] = {}
         self._is_closed = False
 
     async def __aenter__(self) -> Cluster:
@@ -231,10 +232,11 @@ class Cluster:
     async def any_connection(self) -> BrokerConnection:
         """An open connection, else a new one to the first broker that takes it."""
         for (address, lane), connection in self._connections.items():
-            if lane is Lane.GENERAL and not connection.is_closed and address != self._uninformed:
+            if lane is Lane.GENERAL and not connection.is_closed and address not in self._uninformed:
                 return connection
         failures: list[ConnectionFailedError] = []
-        for address in sorted(self._addresses(), key=lambda each: each == self._uninformed):
+        asked = {address: place for place, address in enumerate(self._uninformed)}
+        for address in sorted(self._addresses(), key=lambda each: asked.get(each, -1)):
             try:
                 return await self._connection_to(address)
             except ConnectionFailedError as failure:
@@ -330,10 +332,10 @@ class Cluster:
         view = _view_of(await connection.request(request, MetadataResponse, timeout_s=self._request_s(deadline)))
         if not view.nodes:
             # Not even the one that answers: it cannot know which topics do not exist.
-            self._uninformed = connection.address
+            self._uninformed.pop(connection.address, None)
+            self._uninformed[connection.address] = None
             raise NotInClusterYetError(connection.address)
-        if connection.address == self._uninformed:
-            self._uninformed = None
+        self._uninformed.pop(connection.address, None)
         self._nodes, self._controller_id = dict(view.nodes), view.controller_id
         if topics is None:
             self._topics.clear()

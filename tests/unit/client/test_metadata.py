@@ -228,6 +228,26 @@ def test_a_broker_that_knows_nothing_yet_is_not_believed_and_another_one_is_aske
     assert len(other.requests(MetadataRequest)) == 2
 
 
+def test_of_several_brokers_that_know_nothing_each_is_asked_before_one_is_asked_again(network, options):
+    fresh = [network.add(number) for number in (1, 2, 3)]
+    for broker in fresh:
+        broker.scripts[MetadataRequest] = knows_nothing
+    other = network.add(4)
+
+    async def main() -> None:
+        addresses = [network.address(number) for number in (1, 2, 3, 4)]
+        async with Cluster(addresses, options, network.connector) as cluster:
+            assert (await cluster.topic("orders")).name == "orders"
+            assert [len(broker.requests(MetadataRequest)) for broker in (*fresh, other)] == [1, 1, 1, 1]
+            other.scripts[MetadataRequest] = knows_nothing
+            with pytest.raises(TimedOutError):
+                await cluster.refresh(None)
+            counts = [len(broker.requests(MetadataRequest)) for broker in (*fresh, other)]
+            assert max(counts) - min(counts) <= 1, "they are asked in turn"
+
+    run(main())
+
+
 def test_a_broker_that_knows_nothing_is_asked_again_where_there_is_no_other(network, options):
     broker = network.add(1)
 
