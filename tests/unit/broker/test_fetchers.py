@@ -13,9 +13,12 @@ from ottla.broker.disk_failures import DiskFailures
 from ottla.broker.fetchers import FetcherSettings, _Fetcher
 from ottla.broker.partition import Partition
 from ottla.broker.replication_quotas import ReplicationQuota
+from ottla.broker.steady_fetches import SteadyFetches
 from ottla.config import LogConfig
 from ottla.ids import TopicPartition
-from ottla.net.client import Address, ClientTransport, ConnectionOptions
+from ottla.net.client import Address, BrokerConnection, ClientTransport, ConnectionOptions
+from ottla.protocol.messages.fetch import FetchResponse
+from ottla.protocol.versions import API_TABLE
 from ottla.records import batch
 from ottla.replication.fetch_frames import FetchedPartition
 from ottla.storage.recovery import open_log
@@ -23,6 +26,7 @@ from ottla.testing import loop
 from ottla.testing.disk import SimulatedDisk
 
 NODE, LEADER, OTHER_LEADER = 2, 1, 3
+FETCH = API_TABLE[1]
 EPOCH = 4
 NAME = TopicPartition("t", 0)
 
@@ -43,11 +47,21 @@ async def nobody(make_protocol: Callable[[], asyncio.BufferedProtocol], address:
     raise AssertionError("nobody waits for so long")
 
 
-def fetcher() -> _Fetcher:
+class Surroundings:
+    """What a fetcher asks about again and again."""
+
+    def __init__(self) -> None:
+        self.broker_epoch = 1
+        self.throttled: tuple[str, ...] = ()
+
+
+def fetcher(around: Surroundings | None = None) -> _Fetcher:
+    around = around or Surroundings()
     settings = FetcherSettings(1000, 10_000, 1, 500, 1000, 30.0)
-    quota = ReplicationQuota(NODE, lambda: 1, lambda config: (), lambda: 0.0)
+    quota = ReplicationQuota(NODE, lambda: 1, lambda config: around.throttled, lambda: 0.0)
     address, options = Address("leader", 9092), ConnectionOptions()
-    return _Fetcher(NODE, LEADER, address, options, lambda: settings, lambda: 1, quota, Clock(), nobody)
+    epoch = lambda: around.broker_epoch  # noqa: E731
+    return _Fetcher(NODE, LEADER, address, options, lambda: settings, epoch, quota, Clock(), nobody)
 
 
 def followed() -> Partition:
@@ -169,6 +183,70 @@ def test_a_disk_that_fails_where_a_log_starts_within_a_batch_leaves_offsets_in_t
         assert at._append(partition, position, records(0)._replace(records=data)) is None
         log = partition.log
         assert log.log_start_offset <= partition.high_watermark <= log.end_offset
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
+
+
+# -- whether there is a short way --------------------------------------------------------------------------------------
+
+
+def begun(at: _Fetcher, partition: Partition) -> tuple[SteadyFetches | None, BrokerConnection]:
+    """What follows the first response of a session."""
+    connection = BrokerConnection(at.address, ConnectionOptions())
+    connection.versions = {FETCH.key: FETCH.versions}
+    wanted = at._wanted()
+    at._session.next_request(at._positions(wanted))
+    at._session.answered(FetchResponse(session_id=7, responses=[]))
+    return at._steady_run(connection, wanted), connection
+
+
+def expect(change: Callable[[_Fetcher, Surroundings, BrokerConnection], None], *, goes_on: bool) -> None:
+    async def scenario() -> None:
+        around = Surroundings()
+        at, partition = fetcher(around), followed()
+        at.add(partition)
+        run, connection = begun(at, partition)
+        assert run is not None
+        assert run._may_go_on()
+        change(at, around, connection)
+        assert run._may_go_on() is goes_on
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
+
+
+def test_a_run_ends_where_the_broker_is_another_one_for_its_leader() -> None:
+    """Leaders compare the epoch that a request names before they let a replica join."""
+
+    def register_again(at: _Fetcher, around: Surroundings, connection: BrokerConnection) -> None:
+        around.broker_epoch += 1
+
+    expect(register_again, goes_on=False)
+
+
+def test_a_run_ends_where_a_login_has_to_be_renewed() -> None:
+    """No other request may be sent before, and the short way does not log in."""
+
+    def end_login(at: _Fetcher, around: Surroundings, connection: BrokerConnection) -> None:
+        connection._login_ends_at = asyncio.get_running_loop().time()
+
+    def begin_login(at: _Fetcher, around: Surroundings, connection: BrokerConnection) -> None:
+        connection._login_ends_at = asyncio.get_running_loop().time() + 1
+
+    expect(end_login, goes_on=False)
+    expect(begin_login, goes_on=True)
+
+
+def test_a_throttled_replica_is_not_fetched_on_the_short_way_which_counts_nothing() -> None:
+    async def scenario() -> None:
+        around = Surroundings()
+        at, partition = fetcher(around), followed()
+        at.add(partition)
+        around.throttled = ("*",)
+        assert begun(at, partition)[0] is None
         at.close()
         await asyncio.sleep(0)
 
