@@ -365,7 +365,8 @@ class _Fetcher:
         if (
             not session.is_established
             or session.known.keys() != positions.keys()
-            or len(positions) != len(self.partitions)
+            # One whose directory has failed stays here until the controller says more, and is not waited for.
+            or len(positions) != sum(one.follower is not None for one in self.partitions.values())
             or not all(one.follower is not None and one.follower.is_ready(now) for one in wanted.values())
             or connection.is_closed
             or any(self._quota.applies_to(one.name, one.log.config) for one in wanted.values())

@@ -192,13 +192,16 @@ def test_a_disk_that_fails_where_a_log_starts_within_a_batch_leaves_offsets_in_t
 # -- whether there is a short way --------------------------------------------------------------------------------------
 
 
-def begun(at: _Fetcher, partition: Partition) -> tuple[SteadyFetches | None, BrokerConnection]:
-    """What follows the first response of a session."""
+def begun(
+    at: _Fetcher, *, session_id: int = 7, meanwhile: Callable[[], None] = lambda: None
+) -> tuple[SteadyFetches | None, BrokerConnection]:
+    """What follows the first response of a session; `meanwhile`: what happens until it comes."""
     connection = BrokerConnection(at.address, ConnectionOptions())
     connection.versions = {FETCH.key: FETCH.versions}
     wanted = at._wanted()
     at._session.next_request(at._positions(wanted))
-    at._session.answered(FetchResponse(session_id=7, responses=[]))
+    meanwhile()
+    at._session.answered(FetchResponse(session_id=session_id, responses=[]))
     return at._steady_run(connection, wanted), connection
 
 
@@ -207,7 +210,7 @@ def expect(change: Callable[[_Fetcher, Surroundings, BrokerConnection], None], *
         around = Surroundings()
         at, partition = fetcher(around), followed()
         at.add(partition)
-        run, connection = begun(at, partition)
+        run, connection = begun(at)
         assert run is not None
         assert run._may_go_on()
         change(at, around, connection)
@@ -225,6 +228,19 @@ def test_a_run_ends_where_the_broker_is_another_one_for_its_leader() -> None:
         around.broker_epoch += 1
 
     expect(register_again, goes_on=False)
+
+
+def test_a_run_ends_where_partitions_come_or_go() -> None:
+    def come(at: _Fetcher, around: Surroundings, connection: BrokerConnection) -> None:
+        other = followed()
+        other.name = TopicPartition("t", 1)
+        at.add(other)
+
+    def go(at: _Fetcher, around: Surroundings, connection: BrokerConnection) -> None:
+        at.remove(NAME)
+
+    expect(come, goes_on=False)
+    expect(go, goes_on=False)
 
 
 def test_a_run_ends_where_a_login_has_to_be_renewed() -> None:
@@ -246,7 +262,65 @@ def test_a_throttled_replica_is_not_fetched_on_the_short_way_which_counts_nothin
         at, partition = fetcher(around), followed()
         at.add(partition)
         around.throttled = ("*",)
-        assert begun(at, partition)[0] is None
+        assert begun(at)[0] is None
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
+
+
+def test_without_a_session_each_request_names_everything() -> None:
+    """The leader has no room for another session: who names nothing gets nothing."""
+
+    async def scenario() -> None:
+        at = fetcher()
+        at.add(followed())
+        assert begun(at, session_id=0)[0] is None
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
+
+
+def test_a_partition_that_left_while_a_response_came_is_first_forgotten_in_the_session() -> None:
+    async def scenario() -> None:
+        at, other = fetcher(), followed()
+        at.add(followed())
+        other.name = TopicPartition("t", 1)
+        at.add(other)
+        assert begun(at, meanwhile=lambda: at.remove(NAME))[0] is None
+        assert [part.partitions for part in at._session.next_request(at._positions(at._wanted())).forgotten] == [[0]]
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
+
+
+def test_a_partition_whose_directory_failed_takes_the_short_way_from_no_other() -> None:
+    async def scenario() -> None:
+        at, other = fetcher(), followed()
+        at.add(followed())
+        other.name = TopicPartition("t", 1)
+        at.add(other)
+        other.leave()
+        assert begun(at)[0] is not None
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
+
+
+def test_while_a_partition_pauses_the_others_go_the_general_way() -> None:
+    """The short way would not look at it again when its pause is over."""
+
+    async def scenario() -> None:
+        at, other = fetcher(), followed()
+        at.add(followed())
+        other.name = TopicPartition("t", 1)
+        at.add(other)
+        assert other.follower is not None
+        other.follower.pause(asyncio.get_running_loop().time(), 10.0)
+        assert begun(at)[0] is None
         at.close()
         await asyncio.sleep(0)
 
