@@ -166,3 +166,21 @@ def test_a_broker_that_is_being_stopped_does_not_come_back_into_sync(stopped: in
 
     for seed in SEEDS:
         run(seed, THIRD, fault)
+
+
+def test_a_controller_that_is_stopped_is_not_registered_any_more_when_the_next_one_is_elected() -> None:
+    """The next one does not know who is about to leave: it would let leaders take back whoever is registered."""
+
+    async def fault(cluster: SimulatedCluster, writer: Writer, leader: int) -> None:
+        first = len(cluster.ensemble.commits)
+        await cluster.stop(CONTROLLER)
+        deleted = [
+            path
+            for commit in cluster.ensemble.commits[first:]
+            for path, entry in commit.changes.items()
+            if entry is None and path in (nodes.broker_path(CONTROLLER), nodes.CONTROLLER)
+        ]
+        assert deleted == [nodes.broker_path(CONTROLLER), nodes.CONTROLLER]
+
+    for seed in SEEDS:
+        run(seed, OTHER, fault)

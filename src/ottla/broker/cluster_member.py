@@ -213,7 +213,9 @@ class ClusterMember:
     async def _hand_over(self) -> None:
         """Others lead now. Serves until the controller's requests have arrived here too, and hands over the controller.
 
-        Until then clients would be answered as if this broker led; behind it they learn who does.
+        Until then clients would be answered as if this broker led; behind it they learn who does. The next controller
+        does not know who is about to leave: it must not find this broker registered, or leaders would be allowed to
+        take it back into sync, and writes would wait for it until its session ends.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(HAND_OVER_S):
@@ -221,6 +223,7 @@ class ClusterMember:
                     while (leader := partition.current_leader) is not None and len(leader.replicas) > 1:
                         await partition.moved.wait()
         self._fetchers.close()
+        await self.membership.leave()
         await self.controller.stand_down(HAND_OVER_S)
 
     def _shutdown_request(self) -> ControlledShutdownRequest:

@@ -25,6 +25,7 @@ from ottla.store.api import (
     NoNode,
     SessionState,
     Store,
+    StoreError,
     StoreUnavailable,
 )
 
@@ -50,6 +51,7 @@ class Membership:
         self.epoch = NOT_REGISTERED
         self._settled = Signal()
         self._has_given_up = False
+        self._has_left = False
 
     async def join(self) -> None:
         """Registers for the first time; ConfigError where another broker has the id."""
@@ -71,10 +73,18 @@ class Membership:
         self._has_given_up = True
         self._settled.fire()
 
-    async def keep_registered(self) -> None:
-        """Registers again after each session that has ended. Until it is cancelled."""
+    async def leave(self) -> None:
+        """Ends the registration before the session ends: from now on nobody counts on this broker."""
+        self._has_left = True
         session = self._store.session
-        while True:
+        if session.state is SessionState.CONNECTED and session.session_id == self._registered_in:
+            with suppress(StoreError):  # it ends with the session all the same
+                await self._store.commit(Delete(nodes.broker_path(self._node_id)))
+
+    async def keep_registered(self) -> None:
+        """Registers again after each session that has ended. Until it is cancelled, or the broker has left."""
+        session = self._store.session
+        while not self._has_left:
             if session.state is SessionState.CONNECTED and session.session_id != self._registered_in:
                 if not await self._try_register():
                     await session.changed.wait(RETRY_S)
