@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,8 +18,12 @@ import pytest
 from ottla.cli.command import ExitCode
 from ottla.cli.main import main
 from ottla.local_cluster.cluster import LocalCluster
+from ottla.local_cluster.process import is_alive
+from ottla.local_cluster.running import read_running
 from ottla.testing.ports import free_port
-from ottla.testing.waiting import WAIT_S
+from ottla.testing.waiting import WAIT_S, wait_until
+
+INTERRUPT_AGAIN_S = 0.01
 
 Tool = Callable[..., tuple[int, str, str]]
 
@@ -165,6 +170,38 @@ def test_a_setting_that_no_broker_takes_is_not_stored(ottla, directory):
     assert code == ExitCode.USAGE
     assert err.startswith("ottla: --set: log.retention.ms=soon: must be a whole number")
     assert not (directory / "cluster.json").exists()
+
+
+def test_a_broker_that_runs_on_with_old_settings_is_told(ottla, directory):
+    assert ottla("up", "--brokers", 1, "--port", free_port(), "--detach")[::2] == (ExitCode.OK, "")
+    changed = ottla("up", "--set", "num.partitions=5", "--detach")
+    again = ottla("up", "--detach")
+    for code, _, err in (changed, again):
+        assert code == ExitCode.OK
+        assert "the settings of this cluster have changed since broker 1 started" in err
+    ottla("down")
+    assert ottla("up", "--detach")[::2] == (ExitCode.OK, "")
+
+
+def test_nothing_is_left_running_by_two_interrupts_at_the_start(directory):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ottla", "up", "--data", directory, "--brokers", "1", "--port", str(free_port())],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_until(lambda: "broker 1" in read_running(directory).processes)
+        started = read_running(directory).processes["broker 1"]
+        process.send_signal(signal.SIGINT)
+        while process.poll() is None:  # by somebody who has no patience
+            process.send_signal(signal.SIGINT)
+            time.sleep(INTERRUPT_AGAIN_S)
+        process.communicate(timeout=WAIT_S)
+    finally:
+        process.kill()
+    assert not is_alive(started)
+    assert read_running(directory).processes == {}
 
 
 def test_without_java_it_says_what_is_missing(ottla, directory, monkeypatch):

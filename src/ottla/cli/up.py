@@ -6,6 +6,8 @@ import argparse
 import asyncio
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -93,15 +95,35 @@ def _run(options: argparse.Namespace) -> ExitCode:
 
 
 class _Stopping:
-    """Ctrl-C and SIGTERM. While the cluster starts they break that off, and from then on they set a flag."""
+    """Ctrl-C and SIGTERM. While the cluster starts they break that off, and from then on they set a flag.
+
+    The start is broken off once: what follows stops what was started, and another Ctrl-C would leave it running.
+    """
 
     def __init__(self) -> None:
         self.flag = StopFlag()
         self.is_starting = True
+        self._is_deferred = False
 
     def __call__(self, *_: object) -> None:
         self.flag.set()
+        if not self._is_deferred:
+            self._break_off()
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """What is inside is done whole, and broken off behind it."""
+        self._is_deferred = True
+        try:
+            yield
+        finally:
+            self._is_deferred = False
+        if self.flag.is_set():
+            self._break_off()
+
+    def _break_off(self) -> None:
         if self.is_starting:
+            self.is_starting = False
             raise KeyboardInterrupt
 
 
@@ -113,8 +135,9 @@ def _start(cluster: LocalCluster, options: argparse.Namespace, stopping: _Stoppi
     for server in cluster.servers:
         if server.process.is_alive():
             on_ready(server)
+    _warn_of_old_settings(cluster)
     try:
-        with cluster.starting(on_ready, is_supervised=not options.detach):
+        with cluster.starting(on_ready, is_supervised=not options.detach, whole=stopping.deferred):
             asyncio.run(wait_until_joined(cluster))
             stopping.is_starting = False
     except ProcessFailedError as error:
@@ -135,6 +158,18 @@ def _start(cluster: LocalCluster, options: argparse.Namespace, stopping: _Stoppi
     _show_credentials(cluster)
     how = "`ottla down` stops it" if options.detach else "Ctrl-C stops it"
     print(f"up: {cluster.bootstrap_servers}  ({how}; files and logs are in {cluster.directory})", flush=True)
+
+
+def _warn_of_old_settings(cluster: LocalCluster) -> None:
+    """Brokers that are left running do not learn what was changed."""
+    old = [broker for broker in cluster.brokers if broker.process.is_alive() and broker.has_new_settings()]
+    if old:
+        names = ", ".join(broker.process.name for broker in old)
+        print(
+            f"ottla: warning: the settings of this cluster have changed since {names} started: "
+            "stop it with `ottla down` and start it again for them to take effect everywhere",
+            file=sys.stderr,
+        )
 
 
 def _credential_fields(cluster: LocalCluster) -> dict[str, Json]:

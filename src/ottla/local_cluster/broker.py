@@ -45,7 +45,21 @@ class BrokerProcess:
     def launch(self) -> None:
         """Starts the process; `wait_ready` waits until it serves."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        properties = self.directory / "server.properties"
+        write_private(self._properties, self._text_of_properties().encode())  # there may be passwords in it
+        self.process.launch([sys.executable, "-m", "ottla", "serve", str(self._properties)])
+
+    def has_new_settings(self) -> bool:
+        """Whether its next start will be with other settings than its latest one."""
+        try:
+            return self._properties.read_text() != self._text_of_properties()
+        except FileNotFoundError:
+            return True
+
+    @property
+    def _properties(self) -> Path:
+        return self.directory / "server.properties"
+
+    def _text_of_properties(self) -> str:
         settings = {
             "broker.id": str(self.broker_id),
             "listeners": f"{self._protocol}://{self.address}",
@@ -53,9 +67,7 @@ class BrokerProcess:
             **({"zookeeper.connect": self._zookeeper_connect} if self._zookeeper_connect else {}),
             **self._settings,
         }
-        text = "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
-        write_private(properties, text.encode())  # there may be passwords in it
-        self.process.launch([sys.executable, "-m", "ottla", "serve", str(properties)])
+        return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
     def is_ready(self) -> bool:
         return any(line.startswith(READY) for line in self.process.output().splitlines())

@@ -12,7 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -122,18 +122,26 @@ class LocalCluster:
 
     @contextmanager
     def starting(
-        self, on_ready: Callable[[Server], None] = lambda server: None, *, is_supervised: bool
+        self,
+        on_ready: Callable[[Server], None] = lambda server: None,
+        *,
+        is_supervised: bool,
+        whole: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> Iterator[None]:
-        """Starts what does not run; all of it serves inside. What fails there or before stops what was started."""
+        """Starts what does not run; all of it serves inside. What fails there or before stops what was started.
+
+        `whole` keeps interrupts away: a process that is started and not noted would be left running by everybody.
+        """
         self._supervisor = identity_of(os.getpid()) if is_supervised else None
         launched: list[Server] = []
         try:
             for group in (self.zookeepers, self.brokers):
                 missing = [server for server in group if not server.process.is_alive()]
                 for server in missing:
-                    launched.append(server)
-                    server.launch()
-                    self._note()
+                    with whole():
+                        launched.append(server)
+                        server.launch()
+                        self._note()
                 for server in missing:
                     server.wait_ready()
                     on_ready(server)

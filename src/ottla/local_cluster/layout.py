@@ -29,6 +29,7 @@ CONNECTION_TIMEOUT_MS: Final = 60_000
 # What this command gives to each broker itself: one value for all of them would be in each other's way.
 NOT_FOR_ALL: Final = (
     "broker.id",
+    "node.id",
     "listeners",
     "advertised.listeners",
     "log.dir",
@@ -94,9 +95,10 @@ def decide_layout(
     existing: Layout | None, wanted: Wanted, free_ports: Callable[[int], list[int]], *, is_running: bool = False
 ) -> Layout:
     """The layout of a new cluster, or that of an existing one with what is changed; ConfigError for what cannot be."""
-    for what, count in (("brokers", wanted.brokers), ("zookeepers", wanted.zookeepers)):
-        if count is not None and count < (1 if what == "brokers" else 0):
-            raise ConfigError(f"--{what} {count}: there must be at least one")
+    if wanted.brokers is not None and wanted.brokers < 1:
+        raise ConfigError(f"--brokers {wanted.brokers}: there must be at least one")
+    if wanted.zookeepers is not None and wanted.zookeepers < 0:
+        raise ConfigError(f"--zookeepers {wanted.zookeepers}: there cannot be fewer than none")
     for name in NOT_FOR_ALL:
         if name in wanted.settings:
             raise ConfigError(
@@ -133,7 +135,7 @@ def _new(wanted: Wanted, free_ports: Callable[[int], list[int]]) -> Layout:
 
 def _check_port(port: int, count: int) -> None:
     if not 0 < port <= 65536 - count:
-        raise ConfigError(f"--port {port}: the ports of {count} brokers must lie between 1 and 65535")
+        raise ConfigError(f"{count} brokers from port {port} on: their ports must lie between 1 and 65535")
 
 
 def _changed(existing: Layout, wanted: Wanted, *, is_running: bool) -> Layout:
