@@ -15,7 +15,7 @@ from kazoo.exceptions import NoAuthError
 
 from ottla.local_cluster.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from ottla.net.ports import free_ports
-from ottla.store.api import Create, Put, SessionLost, SessionState, StoreUnavailable
+from ottla.store.api import Create, Put, SessionLost, SessionState, StoreError, StoreUnavailable
 from ottla.store.zookeeper import Digest, ZooKeeperOptions, ZooKeeperStore, ZooKeeperTls, connect
 from ottla.testing.cluster import Cluster
 from ottla.testing.in_zookeeper import end_session
@@ -163,6 +163,22 @@ def test_a_request_without_a_connection_ends_in_an_error_that_says_so(ensemble: 
             assert node is not None
             assert node.data == b"after"
             assert node.version in (1, 2)
+
+    asyncio.run(play())
+
+
+def test_a_store_is_closed_though_nobody_is_there_to_answer_what_is_in_flight(ensemble: ZooKeeperEnsemble) -> None:
+    async def play() -> None:
+        async with connected(ensemble.connect) as store:
+            (server,) = ensemble.servers
+            await asyncio.to_thread(server.kill)
+            await until(lambda: store.session.state is SessionState.SUSPENDED, store)
+            commits = [asyncio.ensure_future(store.commit(Create(f"/{number}"))) for number in range(20)]
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.sleep(0)
+                await store.close()
+                outcomes = await asyncio.gather(*commits, return_exceptions=True)
+            assert all(isinstance(outcome, StoreError) for outcome in outcomes), outcomes
 
     asyncio.run(play())
 

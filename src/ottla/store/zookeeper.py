@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -25,6 +26,7 @@ from kazoo.protocol.states import EventType, WatchedEvent
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
+from ottla.runtime.signal import Signal, wait_any
 from ottla.store.api import (
     ROOT,
     BadVersion,
@@ -256,15 +258,25 @@ class ZooKeeperStore:
     async def close(self) -> None:
         if self._is_closed:
             return
-        # Commits in flight are finished: they hold their places.
-        for _ in range(self._options.in_flight_max):
-            await self._places.acquire()
+        finished = Signal()
+        finishing = asyncio.ensure_future(self._take_all_places())
+        finishing.add_done_callback(lambda _: finished.fire())
+        # Without a connection nothing is answered until there is one, which may be never.
+        while self.session.state is SessionState.CONNECTED and not finishing.done():
+            await wait_any((finished, self.session.changed), None)
         self._is_closed = True
-        for _ in range(self._options.in_flight_max):
-            self._places.release()
+        finishing.cancel()
+        await asyncio.wait((finishing,))
         self._watches.clear()
-        await asyncio.to_thread(self._stop)
+        await asyncio.to_thread(self._stop)  # what is still in flight fails
         self.session.become(SessionState.LOST, self.session.session_id)
+
+    async def _take_all_places(self) -> None:
+        """Until no request is in flight: each holds its place."""
+        async with AsyncExitStack() as stack:
+            for _ in range(self._options.in_flight_max):
+                await stack.enter_async_context(self._places)
+            self._is_closed = True
 
     def _stop(self) -> None:
         self._kazoo.stop()
