@@ -178,15 +178,18 @@ def read_layout(directory: Path) -> Layout | None:
         document = json.loads(path.read_text())
         if document["format"] != FORMAT:
             raise ConfigError(f"{path}: format {document['format']} is not known here, only {FORMAT}")
+        brokers = tuple(BrokerPlace(int(each["broker_id"]), int(each["port"])) for each in document["brokers"])
+        if not brokers:
+            raise ValueError("it has no brokers")
         return Layout(
-            tuple(BrokerPlace(each["broker_id"], each["port"]) for each in document["brokers"]),
-            tuple(document["zookeeper_ports"]),
-            document["settings"],
+            brokers,
+            tuple(map(int, document["zookeeper_ports"])),
+            {str(name): str(value) for name, value in document["settings"].items()},
             bool(document.get("is_secure", False)),
         )
     except FileNotFoundError:
         return None
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"{path}: this describes no cluster ({error!r})") from error
 
 

@@ -101,7 +101,15 @@ def test_a_layout_is_read_as_it_was_written(tmp_path: Path):
     assert read_layout(tmp_path) == EXISTING
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 2}', '{"format": 1, "brokers": [{}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{}", "[]", '{"format": 2}', '{"format": 1, "brokers": [{}]}'),
+        '{"format": 1, "brokers": [], "zookeeper_ports": [], "settings": {}}',
+        '{"format": 1, "brokers": [{"broker_id": 1, "port": "x"}], "zookeeper_ports": [], "settings": {}}',
+        '{"format": 1, "brokers": [{"broker_id": 1, "port": 1}], "zookeeper_ports": [], "settings": []}',
+    ],
+)
 def test_a_file_that_is_no_layout_is_told_with_its_path(tmp_path: Path, text):
     (tmp_path / "cluster.json").write_text(text)
     with pytest.raises(ConfigError, match=r"cluster\.json: "):
