@@ -246,7 +246,21 @@ def test_a_replica_moves_to_another_directory(ottla, brokers):
     assert "LOG_DIR_NOT_FOUND" in refused.err
 
 
-def test_what_a_lost_broker_leaves_behind_is_told(ottla, brokers):
+def test_a_plan_that_is_refused_leaves_no_throttle(ottla, tmp_path):
+    topic = new_topic(ottla, "1")
+    plan = plan_file(tmp_path / "plan.json", topic, [9])
+    refused = ottla("reassign", "execute", plan, "--throttle", 1_000_000)
+    assert refused.code == ExitCode.REFUSED
+    assert "broker 9" in refused.err
+    assert "moves" not in refused.err
+    assert throttles(ottla, topic) == set()
+    unknown = ottla("reassign", "plan", topic, "--without", 9)
+    assert (unknown.code, unknown.err) == (ExitCode.NOT_FOUND, "ottla: there is no broker 9; `ottla brokers` shows them\n")
+    nothing = ottla("reassign", "plan", topic, "--replication-factor", 0)
+    assert nothing.code == ExitCode.USAGE
+
+
+def test_what_a_lost_broker_leaves_behind_is_told(ottla, brokers, tmp_path):
     both, alone = new_topic(ottla, "1:2"), new_topic(ottla, "2")
     strict = new_topic(ottla, "1:2", "--config", "min.insync.replicas=2")
     brokers.servers[1].stop()
@@ -269,5 +283,9 @@ def test_what_a_lost_broker_leaves_behind_is_told(ottla, brokers):
         refused = ottla("reassign", "plan", both)
         assert refused.code == ExitCode.REFUSED
         assert "--without 2" in refused.err
+        plan = plan_file(tmp_path / "plan.json", alone, [1])
+        assert ottla("reassign", "execute", plan, "--throttle", 1_000_000).code == ExitCode.OK
     finally:
         brokers.servers[1].start()
+    assert ottla("reassign", "verify", plan, "--wait").code == ExitCode.OK
+    assert throttles(ottla, alone) == set()

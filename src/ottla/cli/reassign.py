@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, cast
 
 from ottla.cli import remote
+from ottla.cli.arguments import positive_number
 from ottla.cli.command import Command, CommandError, ExitCode, command_group
 from ottla.cli.render import Json, count_text, json_line
 from ottla.cli.table import Cell, print_table
@@ -63,7 +64,7 @@ def _add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--without", metavar="ID,ID", type=_broker_ids, help="all brokers except these, which are emptied"
     )
-    parser.add_argument("--replication-factor", type=int, metavar="N", help="the number of replicas (default: as now)")
+    parser.add_argument("--replication-factor", type=positive_number, metavar="N", help="the number of replicas (default: as now)")
     parser.add_argument("--ignore-racks", action="store_true", help="allow several replicas of a partition in one rack")
     _add_common_arguments(
         parser, "one JSON document: current and proposed assignment in the format of Kafka's tool; `execute` reads it"
@@ -109,6 +110,9 @@ def _usable_brokers(view: ClusterView, options: argparse.Namespace) -> dict[int,
     for node in options.brokers or ():
         if node not in view.nodes:
             raise CommandError(ExitCode.NOT_FOUND, f"broker {node} is not running", "`ottla brokers` shows them")
+    for node in options.without or ():
+        if node not in holders and node not in view.nodes:
+            raise CommandError(ExitCode.NOT_FOUND, f"there is no broker {node}", "`ottla brokers` shows them")
     return {
         node: None if options.ignore_racks else view.nodes[node].rack
         for node in sorted(view.nodes)
@@ -169,8 +173,9 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         else:
             print("Current partition replica assignment; execute it to undo the moves")
             print(_kafka_json(started.before), flush=True)
-            count = count_text(len(plan) - len(started.errors), "partition moves", "partitions move")
-            note(f"{count}; `ottla reassign verify` shows their progress")
+            if moving := len(plan.keys() - started.errors.keys()):
+                count = count_text(moving, "partition moves", "partitions move")
+                note(f"{count}; `ottla reassign verify` shows their progress")
         if started.errors:
             return remote.report_failures(started.errors.values())
         return await _follow(admin, plan, options, keep_throttle=False) if options.wait else ExitCode.OK

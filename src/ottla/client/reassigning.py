@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -94,7 +94,8 @@ def parse_plan(text: str, where: str) -> dict[TopicPartition, Target]:
 def _parse_entry(entry: object, where: str) -> tuple[TopicPartition, Target]:
     match entry:
         case {"topic": str(topic), "partition": int(number), "replicas": [*replicas], **rest} if replicas and all(
-            isinstance(node, int) for node in replicas
+            type(each) is int  # true and false are integers for Python
+            for each in (number, *replicas)
         ):
             directories = rest.get("log_dirs") or [ANY_DIRECTORY] * len(replicas)
             if len(set(replicas)) != len(replicas):
@@ -148,12 +149,13 @@ def throttle_of(moves: Mapping[TopicPartition, tuple[Sequence[int], Sequence[int
     )
 
 
-async def _set_throttle(admin: Admin, throttle: Throttle, bytes_per_s: int) -> None:
+async def _set_throttle(admin: Admin, throttle: Throttle, bytes_per_s: int, alive: Container[int]) -> None:
+    """Of brokers that are down nobody fetches, and they cannot be asked for anything."""
     # The replicas first: a rate without them slows nothing down, they without a rate neither.
     for topic in throttle.leaders:
         replicas = {LEADER_REPLICAS: throttle.leaders[topic], FOLLOWER_REPLICAS: throttle.followers[topic]}
         await admin.alter_config(ConfigResource.topic(topic), replicas)
-    for node in throttle.brokers:
+    for node in (each for each in throttle.brokers if each in alive):
         rates = dict.fromkeys((LEADER_RATE, FOLLOWER_RATE), str(bytes_per_s))
         await admin.alter_config(ConfigResource.broker(node), rates)
 
@@ -199,10 +201,12 @@ async def execute(admin: Admin, plan: Plan, *, bytes_per_s: int | None = None, i
             partition: (ongoing[partition].origin if partition in ongoing else before[partition], target.replicas)
             for partition, target in plan.items()
         }
-        await _set_throttle(admin, throttle_of(moves), bytes_per_s)
+        await _set_throttle(admin, throttle_of(moves), bytes_per_s, view.nodes)
     errors = await _choose_directories(admin, plan)
     outcomes = await admin.alter_reassignments({partition: target.replicas for partition, target in plan.items()})
     errors |= {partition: error for partition, error in outcomes.items() if error is not None}
+    if bytes_per_s is not None and not ongoing and errors.keys() >= plan.keys():
+        await remove_throttle(admin, {partition.topic for partition in plan})  # for nothing
     return Started(before, errors)
 
 

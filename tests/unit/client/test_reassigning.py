@@ -61,6 +61,8 @@ def test_directories_are_those_that_are_named():
         ('{"partitions": [{"topic": "t", "partition": 0}]}', "this one has not"),
         ('{"partitions": [{"topic": "t", "partition": 0, "replicas": []}]}', "this one has not"),
         ('{"partitions": [{"topic": "t", "partition": 0, "replicas": ["1"]}]}', "this one has not"),
+        ('{"partitions": [{"topic": "t", "partition": true, "replicas": [1]}]}', "this one has not"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, true]}]}', "this one has not"),
         ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}', "a broker stands twice"),
         (
             '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["a", "b"]}]}',
