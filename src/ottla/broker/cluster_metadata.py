@@ -155,9 +155,15 @@ class ClusterMetadata:
         try:
             await until_available(write, UNAVAILABLE_S)
         except NodeExists as error:
-            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} already exists") from error
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, await self._why_it_exists(topic.name)) from error
         except StoreError as error:
             raise _not_written(error) from error
+
+    async def _why_it_exists(self, name: str) -> str:
+        with suppress(StoreError):
+            if await self._store.get(nodes.deletion_path(name)) is not None:
+                return f"topic {name} is being deleted, and exists until every broker has deleted its replicas"
+        return f"topic {name} already exists"
 
     async def _created(self, topic: TopicState, wait_s: float) -> TopicState | ApiError:
         def is_led(image: ClusterImage) -> bool:
@@ -259,21 +265,29 @@ class ClusterMetadata:
         try:
             with suppress(NodeExists):  # somebody wanted it before us
                 await self._store.commit(Create(nodes.deletion_path(name)))
-            await self._wait_until_gone(name, gone, wait_s)
+            await self._wait_until_gone(topic, gone, wait_s)
         except StoreError as error:
             raise _not_written(error) from error
         finally:
             watch.cancel()
         return topic
 
-    async def _wait_until_gone(self, name: str, gone: Signal, wait_s: float) -> None:
+    async def _wait_until_gone(self, topic: TopicState, gone: Signal, wait_s: float) -> None:
         """Until a topic of the name could be created again."""
         deadline = self._now() + wait_s
-        while await self._store.get(nodes.deletion_path(name)) is not None:
+        while await self._store.get(nodes.deletion_path(topic.name)) is not None:
             left_s = deadline - self._now()
             if left_s <= 0:
-                raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"topic {name} is being deleted")
+                raise ApiError(ErrorCode.REQUEST_TIMED_OUT, self._what_it_waits_for(topic))
             await gone.wait(min(left_s, 0.1))  # the mark goes just after the topic
+
+    def _what_it_waits_for(self, topic: TopicState) -> str:
+        holders = {node for state in topic.partitions for node in state.replicas}
+        away = sorted(holders - self._image().brokers.keys())
+        if not away:
+            return f"topic {topic.name} is being deleted"
+        names = ", ".join(map(str, away))
+        return f"topic {topic.name} is being deleted; its name is free once brokers that are away are back: {names}"
 
     # -- settings ------------------------------------------------------------------------------------------------------
 

@@ -255,7 +255,7 @@ def command_error(error: OttlaError, options: argparse.Namespace | None = None) 
     match error:
         case RecordsError():
             return CommandError(ExitCode.DAMAGED, str(error), "`ottla dump-log --verify` checks the broker's files")
-        case RequestTimedOutError() | TimedOutError():
+        case RequestTimedOutError() | TimedOutError() | ApiError(code=ErrorCode.REQUEST_TIMED_OUT):
             return CommandError(
                 ExitCode.TIMED_OUT, str(error), "look at the broker's log, or allow more time with --timeout"
             )

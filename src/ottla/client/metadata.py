@@ -51,6 +51,7 @@ NOT_NOW: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
+SHARE_OF_BROKER: Final = 0.95  # of the time of a request; the rest is for the way
 CREATION_WAIT_S: Final = 2.0  # for a topic that a broker creates because it was asked for
 
 
@@ -521,8 +522,8 @@ class Cluster:
         return await retrying(attempt, until, self.options.pauses, self.learn_from)
 
     def broker_timeout_ms(self, deadline: Deadline) -> int:
-        """How long a broker may take for what it is asked to do: not longer than its answer is waited for."""
-        return int(self._request_s(deadline) * 1000)
+        """How long a broker may take for what it is asked to do: its answer, that it took too long, has time to come."""
+        return int(self._request_s(deadline) * SHARE_OF_BROKER * 1000)
 
     def _request_s(self, deadline: Deadline) -> float:
         request_s = self.options.connection.request_timeout_s

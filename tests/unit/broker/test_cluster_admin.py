@@ -244,6 +244,13 @@ def test_topics_whose_replicas_are_away_are_waited_for_together() -> None:
         assert asyncio.get_running_loop().time() - began < 25, "not 20 seconds for each"
         assert [result.name for result in response.responses] == names
         assert {result.error_code for result in response.responses} == {ErrorCode.REQUEST_TIMED_OUT}
+        assert {result.error_message for result in response.responses} == {
+            f"topic {name} is being deleted; its name is free once brokers that are away are back: {away}"
+            for name in names
+        }
+        again = await cluster.asked(controller(cluster), create_topic("t", 1), CREATE, timeout_s=60)
+        assert again.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert "topic t is being deleted" in again.topics[0].error_message
         marked = [name for name in names if cluster.ensemble.tree.entry(nodes.deletion_path(name)) is not None]
         assert marked == names
 

@@ -40,6 +40,7 @@ HERE = Address("127.0.0.1", 9092)
         (RequestTimedOutError(HERE, "late"), ExitCode.TIMED_OUT, "--timeout"),
         (TimedOutError(3, ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)), ExitCode.TIMED_OUT, "--timeout"),
         (UnknownTopicError("no such topic"), ExitCode.NOT_FOUND, "topics list"),
+        (ApiError(ErrorCode.REQUEST_TIMED_OUT, "is being deleted"), ExitCode.TIMED_OUT, "--timeout"),
         (ApiError(ErrorCode.INVALID_CONFIG, "bad"), ExitCode.REFUSED, "configs describe"),
         (ApiError(ErrorCode.POLICY_VIOLATION, "no"), ExitCode.REFUSED, ""),
         (RecordsError(ErrorCode.CORRUPT_MESSAGE, "checksum"), ExitCode.DAMAGED, "dump-log"),
