@@ -139,18 +139,22 @@ class ControlRequests:
             refusal = await self._refusal(request)
             if refusal:
                 return LeaderAndIsrResponse(error_code=refusal)
+            if version < FIRST_VERSION_WITH_TOPIC_IDS:
+                # By its id a topic differs from an earlier one of its name, whose logs are deleted.
+                logger.error(
+                    "controller %d sends no topic ids, so this broker neither leads nor follows: "
+                    "set inter.broker.protocol.version to 2.8 or later on the brokers of Kafka",
+                    request.controller_id,
+                )
+                return LeaderAndIsrResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
             response = LeaderAndIsrResponse()
             changes = RoleChanges()
-            for topic in _topics_of(request):
+            for topic in request.topic_states:
                 codes = await self._take_roles(topic, changes)
                 errors = [
-                    LeaderAndIsrPartitionError(topic_name=topic.topic_name, partition_index=index, error_code=code)
-                    for index, code in codes.items()
+                    LeaderAndIsrPartitionError(partition_index=index, error_code=code) for index, code in codes.items()
                 ]
-                if version >= FIRST_VERSION_WITH_TOPIC_IDS:
-                    response.topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
-                else:
-                    response.partition_errors += errors
+                response.topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
             self.epoch_of_roles = await self._broker_epoch()
             changes.log(request.controller_id)
             return response
@@ -355,18 +359,6 @@ def _state(sent: LeaderAndIsrPartitionState) -> PartitionState:
         removing=tuple(sent.removing_replicas),
         is_recovering=sent.leader_recovery_state == 1,
     )
-
-
-def _topics_of(request: LeaderAndIsrRequest) -> list[LeaderAndIsrTopicState]:
-    """In the oldest versions each partition names its topic."""
-    if not request.ungrouped_partition_states:
-        return request.topic_states
-    topics: dict[str, LeaderAndIsrTopicState] = {}
-    for state in request.ungrouped_partition_states:
-        if state.topic_name not in topics:
-            topics[state.topic_name] = LeaderAndIsrTopicState(topic_name=state.topic_name, partition_states=[])
-        topics[state.topic_name].partition_states.append(state)
-    return list(topics.values())
 
 
 def _stopped_of(request: StopReplicaRequest) -> Iterator[StoppedReplica]:

@@ -27,7 +27,11 @@ class Assignments:
         self._store = store
 
     async def is_ours(self, name: TopicPartition, topic_id: UUID | None) -> bool:
-        """Whether a partition, of the topic with this id if it is known, is assigned to this broker."""
+        """Whether a partition, of the topic with this id if it is known, is assigned to this broker.
+
+        One of another id is taken for ours as well: an old tool, or a hand, may have changed the id, and the records
+        are the topic's all the same.
+        """
         path = nodes.topic_path(name.topic)
         node = await self._store.get(path)
         if node is None:
@@ -37,9 +41,12 @@ class Assignments:
         except nodes.MetadataError as error:
             logger.error("%s; %s stays", error, name)
             return True
-        if name.partition >= len(assignment.partitions) or topic_id not in (None, assignment.topic_id):
+        if name.partition >= len(assignment.partitions):
             return False
-        return self._node_id in assignment.partitions[name.partition].replicas
+        is_ours = self._node_id in assignment.partitions[name.partition].replicas
+        if is_ours and topic_id not in (None, assignment.topic_id):
+            logger.error("%s: is of a topic with the id %s; %s stays", path, assignment.topic_id, name)
+        return is_ours
 
     async def is_gone(self, topic: str) -> bool:
         return await self._store.get(nodes.topic_path(topic)) is None

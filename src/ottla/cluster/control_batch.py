@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from ottla.cluster.controller_context import NOT_WRITTEN, ControllerContext
-from ottla.cluster.image import BrokerNode, PartitionState, TopicState
+from ottla.cluster.image import SECURITY_PROTOCOLS, BrokerNode, PartitionState, TopicState
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.replication import (
     LeaderAndIsrLiveLeader,
@@ -32,7 +32,6 @@ from ottla.protocol.messages.replication import (
 ControlRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
 BEING_DELETED: Final = -2  # as leader: the partition leaves the metadata; as leader epoch: stop it whatever it knows
-SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Final
 from uuid import UUID
 
 from ottla.errors import ErrorCode
@@ -20,6 +21,8 @@ NO_LEADER = -1
 # The log of a KRaft quorum; no topic may have its name.
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}  # with their numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ottla.cluster.control_batch import BEING_DELETED, SECURITY_PROTOCOLS
-from ottla.cluster.image import NO_LEADER, BrokerEndpoint, BrokerNode, ClusterImage, PartitionState, TopicState
+from ottla.cluster.control_batch import BEING_DELETED
+from ottla.cluster.image import (
+    NO_LEADER,
+    SECURITY_PROTOCOLS,
+    BrokerEndpoint,
+    BrokerNode,
+    ClusterImage,
+    PartitionState,
+    TopicState,
+)
 from ottla.protocol.messages.replication import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 from uuid import UUID
 
 from ottla.cluster.features import registered_features
-from ottla.cluster.image import BrokerEndpoint, BrokerNode, PartitionState, TopicState
+from ottla.cluster.image import SECURITY_PROTOCOLS, BrokerEndpoint, BrokerNode, PartitionState, TopicState
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition, parse_topic_id, topic_id_text
 
@@ -167,7 +167,10 @@ def decode_broker(path: str, data: bytes, node_id: int, epoch: int) -> BrokerNod
         for text in value["endpoints"]:
             name, _, address = text.partition("://")
             host, _, port = address.rpartition(":")
-            endpoints[name] = BrokerEndpoint(host.strip("[]"), int(port), protocols.get(name, name))
+            protocol = protocols.get(name, name)
+            if protocol not in SECURITY_PROTOCOLS:
+                raise MetadataError(path, f"names the security protocol {protocol}, which does not exist")
+            endpoints[name] = BrokerEndpoint(host.strip("[]"), int(port), protocol)
         return BrokerNode(node_id, endpoints, value.get("rack"), epoch)
     except (KeyError, ValueError, AttributeError, TypeError) as error:
         raise MetadataError(path, f"is not a broker: {error!r}") from error

@@ -259,7 +259,7 @@ class _Active:
         self._waiting: dict[asyncio.Future[Any], None] = {}
         self._more = Signal()
         self._watches: list[StoreWatch] = []
-        self._topic_watches: dict[str, StoreWatch] = {}
+        self._watches_below: dict[str, dict[str, StoreWatch]] = {nodes.BROKER_IDS: {}, nodes.TOPICS: {}}
         self._timer: asyncio.TimerHandle | None = None
         self.is_over = False
 
@@ -284,7 +284,7 @@ class _Active:
         self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
-        for watch in (*self._watches, *self._topic_watches.values()):
+        for watch in (*self._watches, *(watch for below in self._watches_below.values() for watch in below.values())):
             watch.cancel()
         self._peers.close()
         self._queue.clear()
@@ -343,14 +343,14 @@ class _Active:
         await term.write(Create(nodes.FEATURE, nodes.encode_features()))
         self._watch()
         await self._drop_old_notifications()
+        await self._watch_brokers()
         context.brokers.update(await brokers.read_brokers(term))
         for broker in context.brokers.values():
             self._peers.add(broker)
         written: dict[TopicPartition, int] = {}
-        names = await term.children(nodes.TOPICS)
+        names = await self._watch_topics()
         for topic in await topics.read_topics(term, names, self._new_topic_id, written):
             context.set_topic(topic)
-            self._watch_topic(topic.name)
         await self._deletions.read_marks()
         # Brokers must know who is alive before they are asked to follow one of them.
         term.batch.update_metadata(context.brokers)
@@ -401,12 +401,29 @@ class _Active:
             look = partial(self._look, path, self._follow_legacy_requests)
             self._watches.append(store.watch_node(path, look))
 
-    def _watch_topic(self, name: str) -> None:
-        if name not in self._topic_watches:
-            work = partial(topics.follow_topic, self._term, name, self._new_topic_id)
-            self._topic_watches[name] = self._term.store.watch_node(
-                nodes.topic_path(name), partial(self._look, nodes.topic_path(name), work)
-            )
+    async def _watch_brokers(self) -> None:
+        """Brokers of Kafka change their addresses without registering again."""
+        names = await self._term.children(nodes.BROKER_IDS)
+        self._watch_below(nodes.BROKER_IDS, dict.fromkeys(names, (nodes.BROKER_IDS, self._follow_brokers)))
+
+    async def _watch_topics(self) -> set[str]:
+        """The topics that there are; each of them is watched from before it is read."""
+        names = set(await self._term.children(nodes.TOPICS))
+        follow = partial(topics.follow_topic, self._term)
+        self._watch_below(
+            nodes.TOPICS,
+            {name: (nodes.topic_path(name), partial(follow, name, self._new_topic_id)) for name in names},
+        )
+        return names
+
+    def _watch_below(self, parent: str, wanted: Mapping[str, tuple[str, Callable[[], Awaitable[None]]]]) -> None:
+        """Watches these nodes below a parent and no others; for each of them, what is looked at then, and how."""
+        watches = self._watches_below[parent]
+        for name in watches.keys() - wanted.keys():
+            watches.pop(name).cancel()
+        for name, (looked_at, work) in wanted.items():
+            if name not in watches:
+                watches[name] = self._term.store.watch_node(f"{parent}/{name}", partial(self._look, looked_at, work))
 
     async def _drop_old_notifications(self) -> None:
         """What they announced is read anyway."""
@@ -420,6 +437,7 @@ class _Active:
     # -- events --------------------------------------------------------------------------------------------------------
 
     async def _follow_brokers(self) -> None:
+        await self._watch_brokers()
         changes = await brokers.follow_brokers(self._term, self._peers)
         for node_id in changes.left:
             self._deletions.broker_left(node_id)
@@ -427,10 +445,7 @@ class _Active:
             await self._after_changes()
 
     async def _follow_topics(self) -> None:
-        for name in await topics.follow_topics(self._term, self._new_topic_id):
-            self._watch_topic(name)
-        for name in self._topic_watches.keys() - self._term.context.topics.keys():
-            self._topic_watches.pop(name).cancel()
+        await topics.follow_topics(self._term, await self._watch_topics(), self._new_topic_id)
         await self._deletions.follow_marks()
 
     async def _after_changes(self) -> None:

@@ -189,6 +189,10 @@ class Term:
         for partition, node in found.items():
             if node is not None:
                 before = context.state(partition)
-                state = nodes.decode_state(nodes.state_path(*partition), node.data, before.replicas, node.version)
+                try:
+                    state = nodes.decode_state(nodes.state_path(*partition), node.data, before.replicas, node.version)
+                except nodes.MetadataError as error:
+                    logger.error("%s; the partition stays as it is until that is repaired", error)
+                    continue
                 states[partition] = replace(state, adding=before.adding, removing=before.removing)
         context.set_states(states)

@@ -47,29 +47,32 @@ async def _read_topic(
     """None where the node cannot be read: one damaged topic leaves no cluster without a controller."""
     try:
         assignment = nodes.decode_assignment(nodes.topic_path(name), node.data)
+        partitions = [
+            replace(unwritten(each.replicas), adding=each.adding, removing=each.removing)
+            for each in assignment.partitions
+        ]
+        topic = TopicState(name, assignment.topic_id or new_topic_id(), tuple(partitions))
+        paths = {index: nodes.state_path(name, index) for index in range(len(partitions))}
+        commits: dict[TopicPartition, int] = {}
+        for index, state_node in (await term.get_many(paths)).items():
+            if state_node is not None:
+                commits[TopicPartition(name, index)] = state_node.changed
+                before = partitions[index]
+                state = nodes.decode_state(paths[index], state_node.data, before.replicas, state_node.version)
+                partitions[index] = replace(state, adding=before.adding, removing=before.removing)
     except nodes.MetadataError as error:
         logger.error("%s; the topic is left as it is until that is repaired", error)
         return None
-    partitions = [
-        replace(unwritten(each.replicas), adding=each.adding, removing=each.removing) for each in assignment.partitions
-    ]
-    topic = TopicState(name, assignment.topic_id or new_topic_id(), tuple(partitions))
+    written.update(commits)
     if assignment.topic_id is None:
-        await term.write(Put(nodes.topic_path(name), nodes.encode_topic(topic)))
-    paths = {index: nodes.state_path(name, index) for index in range(len(partitions))}
-    for index, state_node in (await term.get_many(paths)).items():
-        if state_node is not None:
-            written[TopicPartition(name, index)] = state_node.changed
-            before = partitions[index]
-            state = nodes.decode_state(paths[index], state_node.data, before.replicas, state_node.version)
-            partitions[index] = replace(state, adding=before.adding, removing=before.removing)
+        # Where the node has changed since, whoever watches it reads it again.
+        await term.write(Put(nodes.topic_path(name), nodes.encode_topic(topic), node.version))
     return replace(topic, partitions=tuple(partitions))
 
 
-async def follow_topics(term: Term, new_topic_id: NewTopicId) -> list[str]:
-    """Brings what is known in line with the topics of the store; returns the names of those that are new."""
+async def follow_topics(term: Term, names: set[str], new_topic_id: NewTopicId) -> None:
+    """Brings what is known in line with the topics that the store has."""
     context = term.context
-    names = set(await term.children(nodes.TOPICS))
     for gone in sorted(context.topics.keys() - names):
         context.forget_topic(gone)
     new = await read_topics(term, sorted(names - context.topics.keys()), new_topic_id)
@@ -78,17 +81,20 @@ async def follow_topics(term: Term, new_topic_id: NewTopicId) -> list[str]:
         context.set_topic(topic)
     await begin_partitions(term, [TopicPartition(t.name, index) for t in new for index in range(len(t.partitions))])
     term.send()
-    return [topic.name for topic in new]
 
 
 async def follow_topic(term: Term, name: str, new_topic_id: NewTopicId) -> None:
-    """A topic's assignment changed: it may have more partitions now."""
+    """A topic's assignment changed: it may have more partitions now, or can be read at last."""
     context = term.context
     known = context.topics.get(name)
-    if known is None or name in context.deleting:
+    if known is None:
+        await follow_topics(term, {name, *context.topics}, new_topic_id)
+        return
+    if name in context.deleting:
         return
     count = len(known.partitions)
-    found = next(iter(await read_topics(term, [name], new_topic_id)), known)
+    # Tools from before there were topic ids write the node without one. The topic's logs are of the id that it had.
+    found = next(iter(await read_topics(term, [name], lambda: known.topic_id)), known)
     if len(found.partitions) <= count:
         return
     logger.info("topic %s grows from %d to %d partitions", name, count, len(found.partitions))

@@ -25,13 +25,15 @@ from ottla.testing.simulated_cluster import SimulatedCluster
 from ottla.testing.world import World
 
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, CONTROLLED_SHUTDOWN, ALTER_PARTITION, CREATE_TOPICS = 7, 4, 8, 3, 3, 5
+WITHOUT_TOPIC_IDS = 4  # of LeaderAndIsr
 NEXT_CONTROLLER = 100  # an epoch that no real controller of these tests has
 Scenario = Callable[[SimulatedCluster], Coroutine[Any, Any, None]]
 
 
-def play(scenario: Scenario, size: int = 2) -> None:
-    """A cluster with a topic of one partition on all brokers."""
+def play(scenario: Scenario, size: int = 2, excused: str | None = None) -> None:
+    """A cluster with a topic of one partition on all brokers. `excused`: in the errors that the scenario provokes."""
     world = World(1)
+    world.excuses = lambda message: excused is not None and excused in message
     cluster = SimulatedCluster(world, size)
 
     async def main() -> None:
@@ -130,6 +132,19 @@ def test_a_partition_takes_the_role_of_a_later_epoch_only_and_of_its_own_topic()
         assert (partition.is_leader, partition.follower) == (False, None)
 
     play(scenario)
+
+
+def test_a_controller_that_sends_no_topic_ids_changes_no_role() -> None:
+    """As Kafka does with an `inter.broker.protocol.version` below 2.8."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        partition = cluster.brokers[1].broker.replicas.find("t", 0)
+        before = partition.leader_epoch
+        response = await cluster.asked(1, leader_and_isr(cluster), WITHOUT_TOPIC_IDS)
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert partition.leader_epoch == before
+
+    play(scenario, excused="sends no topic ids")
 
 
 def test_a_replica_stops_in_its_epoch_and_goes_when_its_topic_does() -> None:

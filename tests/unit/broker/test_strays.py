@@ -82,7 +82,8 @@ def test_who_has_a_partition_is_what_the_store_says() -> None:
         assert not await assignments.is_gone("t")
         assert await assignments.is_ours(NAME, ID)
         assert await assignments.is_ours(NAME, None)
-        assert not await assignments.is_ours(NAME, NEXT_ID)
+        assert await assignments.is_ours(NAME, NEXT_ID)  # nothing is deleted because an id has changed
+        assert not await assignments.is_ours(TopicPartition("t", 1), NEXT_ID)
         assert not await assignments.is_ours(TopicPartition("t", 1), ID)
         assert not await assignments.is_ours(TopicPartition("t", 2), ID)
         await store.commit(Put(path, b"{"))

@@ -1,0 +1,195 @@
+"""A controller and what tools, hands and brokers of Kafka write beside it: old forms, damage, changes at any time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from ottla.cluster import nodes
+from ottla.cluster.control_batch import ControlRequest
+from ottla.cluster.controller_context import unwritten
+from ottla.cluster.image import BrokerEndpoint, BrokerNode, PartitionState, TopicState
+from ottla.controller.controller import Controller
+from ottla.controller.peers import OnAnswer
+from ottla.ids import TopicPartition, topic_id_text
+from ottla.protocol.messages.replication import LeaderAndIsrRequest, UpdateMetadataRequest
+from ottla.store.api import Create, Node, Operation, Put
+from ottla.testing.loop import SimulatedLoop
+from ottla.testing.simulated_ensemble import EnsembleConditions, SimulatedEnsemble
+
+QUIET_S = 1.0
+US, OTHER = 1, 2
+TOPIC_IDS = {"t": UUID(int=7), "u": UUID(int=8), "v": UUID(int=9)}
+T, U = TopicPartition("t", 0), TopicPartition("u", 0)
+
+
+class Settings:
+    listener_name = "PLAINTEXT"
+    deletes_topics = True
+    rebalances_leaders = False
+    imbalance_check_s = 300.0
+    imbalance_percent = 10
+
+    def elects_unclean(self, topic: str) -> bool:
+        return False
+
+
+@dataclass
+class Brokers:
+    """Implements `Peers`: nobody answers; what was sent is kept."""
+
+    ports: dict[int, int] = field(default_factory=dict)  # of the live brokers, as the last UpdateMetadata says
+    topic_ids: dict[TopicPartition, UUID] = field(default_factory=dict)  # as LeaderAndIsr says
+
+    def add(self, broker: BrokerNode) -> None:
+        return
+
+    def remove(self, node_id: int) -> None:
+        return
+
+    def send(self, node_id: int, request: ControlRequest, on_answer: OnAnswer) -> None:
+        match request:
+            case UpdateMetadataRequest():
+                self.ports = {broker.id: broker.endpoints[0].port for broker in request.live_brokers}
+            case LeaderAndIsrRequest():
+                for topic in request.topic_states:
+                    for state in topic.partition_states:
+                        self.topic_ids[TopicPartition(topic.topic_name, state.partition_index)] = topic.topic_id
+
+    async def wait_until_answered(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+class Scene:
+    """Two brokers are registered; `controls` has broker 1 elected."""
+
+    def __init__(self) -> None:
+        self.brokers = Brokers()
+        self.after_read: dict[str, Operation] = {}  # what is written as soon as the controller has read a node
+        self._loop = SimulatedLoop()
+        conditions = EnsembleConditions(message_s_max=0.0, lag_s_max=0.0)
+        self.ensemble = SimulatedEnsemble(self._loop, Random(1), lambda: 0, conditions)
+        for path in (*nodes.CLUSTER_ROOTS, nodes.topic_path("t"), nodes.topic_path("u")):
+            self.write(Create(path))
+        for node_id in (US, OTHER):
+            self.write(Create(nodes.broker_path(node_id), registration(node_id, 9092)))
+        for name in ("t", "u"):
+            self.write(Put(nodes.topic_path(name), topic(name, 1)))
+
+    def write(self, *operations: Operation) -> None:
+        self.ensemble.commit(0, operations)
+
+    def add_partition(self, partition: TopicPartition, state: bytes) -> None:
+        if self.ensemble.tree.entry(nodes.partitions_path(partition.topic)) is None:
+            self.write(Create(nodes.partitions_path(partition.topic)))
+        self.write(Create(nodes.partition_path(*partition)), Create(nodes.state_path(*partition), state))
+
+    def data(self, path: str) -> dict[str, Any]:
+        entry = self.ensemble.tree.entry(path)
+        assert entry is not None
+        return nodes.decode(path, entry.data)
+
+    def plays(self, play: Callable[[Controller], Awaitable[None]]) -> None:
+        async def main() -> None:
+            store = self.ensemble.connect("broker-1")
+            read = store.get
+
+            async def get(path: str) -> Node | None:
+                node = await read(path)
+                if path in self.after_read:
+                    self.write(self.after_read.pop(path))
+                return node
+
+            store.get = get  # type: ignore[method-assign]
+            controller = Controller(US, store, lambda: self.brokers, Settings(), Random(2), lambda: 0)
+            task = asyncio.ensure_future(controller.run())
+            await asyncio.sleep(QUIET_S)
+            await play(controller)
+            task.cancel()
+            await asyncio.wait([task])
+            store.vanish()
+
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(main())
+
+
+def registration(node_id: int, port: int, protocol: str = "PLAINTEXT") -> bytes:
+    endpoint = BrokerEndpoint("host", port, protocol)
+    return nodes.encode_broker(BrokerNode(node_id, {"PLAINTEXT": endpoint}), now_ms=0)
+
+
+def topic(name: str, partition_count: int) -> bytes:
+    partitions = tuple(unwritten((US, OTHER)) for _ in range(partition_count))
+    return nodes.encode_topic(TopicState(name, TOPIC_IDS[name], partitions))
+
+
+def without_id(name: str, partition_count: int) -> bytes:
+    """As tools write it that are older than topic ids."""
+    assignment = {str(index): [US, OTHER] for index in range(partition_count)}
+    return nodes.encode({"version": 1, "partitions": assignment})
+
+
+def test_an_old_tool_that_adds_partitions_leaves_the_topic_its_id() -> None:
+    scene = Scene()
+
+    async def play(controller: Controller) -> None:
+        scene.write(Put(nodes.topic_path("t"), without_id("t", 2)))
+        await asyncio.sleep(QUIET_S)
+        assert scene.brokers.topic_ids[TopicPartition("t", 1)] == TOPIC_IDS["t"]
+        stored = scene.data(nodes.topic_path("t"))
+        assert (stored["topic_id"], len(stored["partitions"])) == (topic_id_text(TOPIC_IDS["t"]), 2)
+
+    scene.plays(play)
+
+
+def test_a_topic_that_changes_just_after_a_controller_has_read_it_is_read_again() -> None:
+    scene = Scene()
+    scene.after_read[nodes.topic_path("t")] = Put(nodes.topic_path("t"), topic("t", 2))
+
+    async def play(controller: Controller) -> None:
+        assert TopicPartition("t", 1) in scene.brokers.topic_ids
+        scene.after_read[nodes.topic_path("v")] = Put(nodes.topic_path("v"), topic("v", 2))
+        scene.write(Create(nodes.topic_path("v"), topic("v", 1)))
+        await asyncio.sleep(QUIET_S)
+        assert TopicPartition("v", 1) in scene.brokers.topic_ids
+
+    scene.plays(play)
+
+
+def test_a_broker_that_changes_its_address_without_registering_again_is_announced() -> None:
+    scene = Scene()
+
+    async def play(controller: Controller) -> None:
+        assert scene.brokers.ports == {US: 9092, OTHER: 9092}
+        scene.write(Put(nodes.broker_path(OTHER), registration(OTHER, 9999)))
+        await asyncio.sleep(QUIET_S)
+        assert scene.brokers.ports == {US: 9092, OTHER: 9999}
+
+    scene.plays(play)
+
+
+def test_a_damaged_state_or_registration_costs_no_more_than_its_topic_or_broker() -> None:
+    scene = Scene()
+    scene.add_partition(T, b"{}")
+    scene.add_partition(U, nodes.encode_state(PartitionState((US, OTHER), US, 3, (US, OTHER)), 1))
+    scene.write(Put(nodes.broker_path(OTHER), registration(OTHER, 9092, "EXTERNAL")))
+
+    async def play(controller: Controller) -> None:
+        assert controller.is_active
+        assert set(scene.brokers.topic_ids) == {U}
+        assert set(scene.brokers.ports) == {US}
+        scene.write(Put(nodes.state_path(*T), nodes.encode_state(PartitionState((US, OTHER), US, 3, (US, OTHER)), 1)))
+        scene.write(Put(nodes.topic_path("t"), topic("t", 1)))
+        scene.write(Put(nodes.broker_path(OTHER), registration(OTHER, 9092)))
+        await asyncio.sleep(QUIET_S)
+        assert set(scene.brokers.topic_ids) == {T, U}
+        assert set(scene.brokers.ports) == {US, OTHER}
+
+    scene.plays(play)
