@@ -74,8 +74,9 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
     "ottla.broker.control_requests": {
         "…: its leader, broker …, is not known yet": "Nothing if replication begins within seconds. Otherwise that "
         "broker is down, or has no listener between brokers.",
-        "controller … sends no topic ids, so this broker neither leads nor follows: set inter.broker.protocol.version to "
-        "2.8 or later on the brokers of Kafka": "Do that: Kafka sends topic ids from 2.8 on.",
+        "controller … sends no topic ids, so this broker neither leads nor follows: set "
+        "inter.broker.protocol.version to 2.8 or later on the brokers of Kafka": "Do that: Kafka "
+        "sends topic ids from 2.8 on.",
         "… is no longer assigned to this broker and is deleted": "Nothing: the partition was moved, or its topic "
         "deleted, while this broker was down or cut off.",
         "… topics were deleted while nobody could say so to us: …": "Nothing: this broker no longer shows them.",
@@ -168,8 +169,8 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
     "ottla.broker.strays": {
         "…; … stays": "Somebody wrote what is not Kafka's JSON: repair the node, or write it again.",
         "…: is of a topic with the id …; … stays": "An old tool has written the node without the topic's id, or "
-        "somebody has changed it. Nothing is deleted: write the id that is in `partition.metadata` into the node again, or "
-        "stop the broker and move the replica's directory away, if it is of an earlier topic.",
+        "somebody has changed it. Write the id that is in `partition.metadata` into the node again; or, if the replica "
+        "is of an earlier topic, stop the broker and move its directory away.",
     },
     "ottla.broker.token_store": {
         "…; nobody can log in by this token": "The stored token is damaged, or was made with another "
