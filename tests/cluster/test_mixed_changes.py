@@ -133,8 +133,16 @@ def partitions_are_added(cluster: MixedCluster) -> None:
 
 
 def replicas_move(cluster: MixedCluster) -> None:
-    """Each partition goes to a broker of each kind that has nothing of it yet."""
+    """Each partition goes to a broker that has nothing of it yet. It starts within a batch, which comes whole."""
     wanted = {2: [3, 2], 3: [3, 1]}
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for partition in wanted:
+        leader = cluster.state("t", partition)["leader"]
+        with RawClient(cluster.brokers[leader].bootstrap_servers) as client:
+            request = produce_request("t", one_batch(b"deleted", b"more"), partition=partition)
+            assert client.ask(request, 9).responses[0].partition_responses[0].error_code == 0
+    for future in admin.delete_records([TopicPartition("t", partition, 2) for partition in wanted]).values():
+        assert future.result(WAIT_S).low_watermark == 2
     topic = ReassignableTopic(
         name="t",
         partitions=[
@@ -152,6 +160,7 @@ def replicas_move(cluster: MixedCluster) -> None:
         wait_until(lambda: cluster.stored("/brokers/topics/t")["partitions"][str(partition)] == replicas)  # noqa: B023
         produce(new_producer(cluster), "t", [b"moved"], partition)
         assert consume(cluster, "t", 2, partition) == [b"more", b"moved"]
+        assert b"deleted" in cluster.log_bytes("t", partition, 3)
 
 
 def preferred_replicas_lead_again(cluster: MixedCluster) -> None:

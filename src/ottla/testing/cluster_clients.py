@@ -6,7 +6,15 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ElectionType,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing.clients import Driver, Sent, StepError
@@ -64,7 +72,7 @@ def produce(producer: Producer, topic: str, values: list[bytes], partition: int 
 def consume(cluster: Bootstrap, topic: str, amount: int, partition: int = 0) -> list[bytes]:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused"})
     try:
-        consumer.assign([TopicPartition(topic, partition, 0)])
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
         found: list[bytes] = []
         while len(found) < amount:
             message = consumer.poll(WAIT_S)
