@@ -255,7 +255,10 @@ def test_a_plan_that_is_refused_leaves_no_throttle(ottla, tmp_path):
     assert "moves" not in refused.err
     assert throttles(ottla, topic) == set()
     unknown = ottla("reassign", "plan", topic, "--without", 9)
-    assert (unknown.code, unknown.err) == (ExitCode.NOT_FOUND, "ottla: there is no broker 9; `ottla brokers` shows them\n")
+    assert (unknown.code, unknown.err) == (
+        ExitCode.NOT_FOUND,
+        "ottla: there is no broker 9; `ottla brokers` shows them\n",
+    )
     nothing = ottla("reassign", "plan", topic, "--replication-factor", 0)
     assert nothing.code == ExitCode.USAGE
 

@@ -437,8 +437,10 @@ class _Fetcher:
             logger.error("%s cannot be followed: %s", partition.name, error)
             follower.is_stopped = True  # the disk's failure is dealt with where it was found
         except ApiError as error:
-            logger.warning("%s: %s; will retry", partition.name, error)
             self._pause(follower)
+            # Said more and more rarely: what a leader sends that does not fit may never do so.
+            if follower.failures.bit_count() == 1:
+                logger.warning("%s: %s; will retry", partition.name, error)
 
     def _pause(self, follower: Follower) -> None:
         follower.pause(self._loop.time(), self._backoff_s)

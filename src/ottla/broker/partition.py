@@ -354,6 +354,7 @@ class Partition:
             log.producers.passed_high_watermark(known)
         follower.position = self._position(follower.leader_epoch)
         follower.is_caught_up = log.end_offset >= leader_high_watermark
+        follower.failures = 0
         self.moved.fire()
 
     # -- reading -------------------------------------------------------------------------------------------------------

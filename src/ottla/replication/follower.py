@@ -93,7 +93,7 @@ class Follower:
     leader_epoch: int
     position: FetchPosition
     paused_until: float = 0.0  # by the loop's clock
-    failures: int = 0  # in a row
+    failures: int = 0  # since it last appended what the leader sent
     is_caught_up: bool = False  # it had, at the last answer, all that the leader knew to be committed
     is_stopped: bool = False
 
@@ -112,7 +112,6 @@ class Follower:
             case ErrorCode.NONE if data.diverging_epoch is not None:
                 return Truncate(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             case ErrorCode.NONE:
-                self.failures = 0
                 return Append(data)
             case ErrorCode.OFFSET_OUT_OF_RANGE:
                 return FindRestartOffset()

@@ -17,7 +17,7 @@ from ottla.broker.steady_fetches import SteadyFetches
 from ottla.config import LogConfig
 from ottla.ids import TopicPartition
 from ottla.net.client import Address, BrokerConnection, ClientTransport, ConnectionOptions
-from ottla.protocol.messages.fetch import FetchResponse
+from ottla.protocol.messages.fetch import FetchResponse, PartitionData
 from ottla.protocol.versions import API_TABLE
 from ottla.records import batch
 from ottla.replication.fetch_frames import FetchedPartition
@@ -149,6 +149,27 @@ def test_records_that_cannot_be_appended_are_left_to_the_general_way() -> None:
         await asyncio.sleep(0)
 
     loop.run(scenario())
+
+
+def test_records_that_never_fit_are_asked_for_and_reported_more_and_more_rarely(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        at, partition = fetcher(), followed()
+        at.add(partition)
+        follower = partition.follower
+        assert follower is not None
+        asked, now, pauses = follower.position, asyncio.get_running_loop().time(), []
+        for damaged in (b"\0" * 100, b"") * 2:
+            for _ in range(8 if damaged else 1):
+                await at._handle_response(
+                    partition, asked, PartitionData(partition_index=0, high_watermark=0, records=damaged)
+                )
+                pauses.append(follower.paused_until - now)
+        assert pauses[:6] == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.64])
+        assert pauses[6:8] == [1.0, 1.0]
+        assert pauses[9] == pytest.approx(0.02)  # it had gone well meanwhile
+        assert len(caplog.messages) == 2 * len((1, 2, 4, 8))
 
 
 def test_a_follower_goes_on_behind_what_it_took_of_a_response_that_it_refuses() -> None:
