@@ -64,7 +64,9 @@ def _add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--without", metavar="ID,ID", type=_broker_ids, help="all brokers except these, which are emptied"
     )
-    parser.add_argument("--replication-factor", type=positive_number, metavar="N", help="the number of replicas (default: as now)")
+    parser.add_argument(
+        "--replication-factor", type=positive_number, metavar="N", help="the number of replicas (default: as now)"
+    )
     parser.add_argument("--ignore-racks", action="store_true", help="allow several replicas of a partition in one rack")
     _add_common_arguments(
         parser, "one JSON document: current and proposed assignment in the format of Kafka's tool; `execute` reads it"
