@@ -522,7 +522,7 @@ class Cluster:
         return await retrying(attempt, until, self.options.pauses, self.learn_from)
 
     def broker_timeout_ms(self, deadline: Deadline) -> int:
-        """How long a broker may take for what it is asked to do: its answer, that it took too long, has time to come."""
+        """How long a broker may take for what it is asked to do; the answer that it took too long has time to come."""
         return int(self._request_s(deadline) * SHARE_OF_BROKER * 1000)
 
     def _request_s(self, deadline: Deadline) -> float:
