@@ -83,6 +83,7 @@ from ottla.net.connection import Handler
 from ottla.net.server import Bind, Server, open_listener
 from ottla.protocol.wire import ZERO_UUID
 from ottla.replication.fetch_sessions import FetchSessions
+from ottla.runtime.carried_out import carried_out
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.offload import Offload, SystemOffload
 from ottla.runtime.signal import Signal
@@ -567,6 +568,10 @@ class Broker:
     def in_background(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
         """Goes on with work that nobody waits for."""
         self._tasks.start(name, work)
+
+    async def carried_out(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Waits for work that goes on when the client that asked for it hangs up, until the broker stops."""
+        return await carried_out(work, self._tasks)
 
     # -- stopping ------------------------------------------------------------------------------------------------------
 

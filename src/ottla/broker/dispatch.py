@@ -41,7 +41,6 @@ from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.messages.headers import RequestHeader
 from ottla.protocol.versions import API_TABLE
-from ottla.runtime.carried_out import carried_out
 from ottla.runtime.clock import Clock
 from ottla.runtime.offload import Offload
 from ottla.runtime.stepping import Timed, resumed
@@ -297,7 +296,7 @@ class Dispatcher:
         handed_over = [message]
         del message
         # To its end, also where the peer is gone by now: what was made is to be let go of.
-        return await carried_out(self._encoded_in_thread(header, handed_over))
+        return await self.broker.carried_out(self._encoded_in_thread(header, handed_over))
 
     async def _encoded_in_thread(self, header: RequestHeader, handed_over: list[Any]) -> Reply:
         """Encodes the response in a list of which it is taken out: whoever else held it would free it in one go."""

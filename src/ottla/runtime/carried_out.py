@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from ottla.errors import OttlaError
+from ottla.runtime.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
 
-async def carried_out(work: Awaitable[Result]) -> Result:
-    """Waits for work that goes on when the waiting is cancelled. Of how it ends then, only failures are logged."""
-    task = asyncio.ensure_future(work)
+async def carried_out(work: Coroutine[Any, Any, Result], tasks: Tasks) -> Result:
+    """Waits for work that goes on when the waiting is cancelled, until `tasks` stop. Of how it ends then, only failures
+    are logged."""
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.adopt(task)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

@@ -14,13 +14,18 @@ class Tasks:
     """The tasks that one owner started. A task that fails is logged and handed to `on_failure`."""
 
     def __init__(self, on_failure: Callable[[BaseException], None] | None = None) -> None:
-        self._tasks: dict[asyncio.Task[None], None] = {}  # in order, so that a simulated run can be replayed
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in order, so that a simulated run can be replayed
         self._on_failure = on_failure
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks[task] = None
         task.add_done_callback(self._ended)
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """A task that ends with the others, and whose failure is seen by whoever waits for it."""
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     def every(self, name: str, seconds: Callable[[], float], work: Callable[[], Awaitable[None]]) -> None:
         """Does `work` again and again; the pause is asked for each time, because settings change."""

@@ -8,7 +8,6 @@ from ottla.broker.transaction_requests import without_fenced
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.transactions import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from ottla.runtime.carried_out import carried_out
 from ottla.transactions.coordinator import TransactionShard
 from ottla.transactions.state import ProducerIdAndEpoch
 
@@ -26,7 +25,7 @@ async def handle(broker: Broker, request: AddOffsetsToTxnRequest, context: Conte
     if not broker.groups.is_ready:
         # A producer asks this before it looks for the group's coordinator, whose topic may not be there yet.
         try:
-            await carried_out(broker.groups.create_topic())
+            await broker.carried_out(broker.groups.create_topic())
         except ApiError:
             return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
 

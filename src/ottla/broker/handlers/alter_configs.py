@@ -18,7 +18,6 @@ from ottla.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from ottla.runtime.carried_out import carried_out
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -85,7 +84,7 @@ def _servable(broker: Broker, resource: ConfigScope, decide: Decide, configs: Dy
 async def _store(broker: Broker, resource: ConfigScope, decide: Decide, validate_only: bool) -> None:
     """What has begun is finished, also for a client that has hung up."""
     servable = partial(_servable, broker, resource, decide)
-    await carried_out(broker.controller.change_config(resource, servable, validate_only=validate_only))
+    await broker.carried_out(broker.controller.change_config(resource, servable, validate_only=validate_only))
 
 
 async def _change(

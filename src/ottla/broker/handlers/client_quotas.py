@@ -18,7 +18,6 @@ from ottla.protocol.messages.quotas import (
     EntityData,
     ValueData,
 )
-from ottla.runtime.carried_out import carried_out
 from ottla.runtime.turns import STEP, Steps, in_turns
 from ottla.security.quotas import Component, QuotaEntity, QuotaFilter, entity_of
 from ottla.store.api import StoreError
@@ -84,7 +83,7 @@ async def _alter(
     if validate_only:
         return
     try:
-        await carried_out(broker.quota_store.change(entity, changes))
+        await broker.carried_out(broker.quota_store.change(entity, changes))
     except (StoreError, MetadataError) as error:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the quotas cannot be changed now: {error}") from error
 

@@ -14,7 +14,6 @@ from ottla.protocol.messages.topics import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from ottla.runtime.carried_out import carried_out
 from ottla.runtime.stepping import all_of
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ async def _create(
         creation = broker.controller.create_partitions(
             entry.name, entry.count, assignments, validate_only=validate_only, wait_s=wait_s, charge=charge
         )
-        await carried_out(creation)
+        await broker.carried_out(creation)
     except ApiError as error:
         return CreatePartitionsTopicResult(name=entry.name, error_code=error.code, error_message=error.message or None)
     return CreatePartitionsTopicResult(name=entry.name)

@@ -18,7 +18,6 @@ from ottla.protocol.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from ottla.runtime.carried_out import carried_out
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -84,7 +83,7 @@ async def _create(
     creation = broker.controller.create_topics(
         new, validate_only=request.validate_only, wait_s=request.timeout_ms / 1000, charge=charge
     )
-    return await carried_out(creation)
+    return await broker.carried_out(creation)
 
 
 def _charged(outcome: TopicState | ApiError, charge: Charge) -> TopicState | ApiError:

@@ -13,7 +13,6 @@ from ottla.cluster.image import ClusterImage
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.wire import ZERO_UUID
-from ottla.runtime.carried_out import carried_out
 from ottla.runtime.stepping import all_of
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ async def _delete(broker: Broker, entries: list[TopicToDelete], charge: Charge, 
         deletion = broker.controller.delete_topic(
             name, None if topic_id == ZERO_UUID else topic_id, wait_s=wait_s, charge=charge
         )
-        topic = await carried_out(deletion)
+        topic = await broker.carried_out(deletion)
     except ApiError as error:
         return DeletableTopicResult(
             name=name, topic_id=topic_id, error_code=error.code, error_message=error.message or None

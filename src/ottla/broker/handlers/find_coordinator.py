@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker import coordinators
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.runtime.carried_out import carried_out
 from ottla.runtime.turns import STEP, Steps
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, context: Conte
     if not coordinator.is_ready:
         # The first who asks waits until the topic is there; Kafka would have it ask again.
         try:
-            await carried_out(coordinator.create_topic())  # a client that hangs up must not leave it half made
+            await broker.carried_out(coordinator.create_topic())  # a client that hangs up must not leave it half made
         except ApiError as error:
             level = logging.INFO if error.code.retriable else logging.ERROR
             logger.log(level, "%s cannot be created: %s", coordinator.topic, error)

@@ -20,7 +20,6 @@ from ottla.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.protocol.wire import ZERO_UUID
-from ottla.runtime.carried_out import carried_out
 from ottla.runtime.turns import STEP, Steps
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ async def handle(broker: Broker, request: MetadataRequest, context: Context) -> 
     is_allowed = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable and image.brokers
     if missing and is_allowed:
         # A client that hangs up must not leave a topic half made.
-        created = await carried_out(broker.controller.auto_create(missing, charge=context.charge(strict=False)))
+        created = await broker.carried_out(broker.controller.auto_create(missing, charge=context.charge(strict=False)))
         image = broker.image
     return _response(broker, request, context, await broker.turns.finish(_answers(image, wanted, created)))
 
