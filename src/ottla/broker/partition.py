@@ -90,7 +90,7 @@ class Partition:
         # At most one of them: the role.
         self._leader: Leader | None = None
         self._follower: Follower | None = None
-        self._followed_high_watermark = 0
+        self._followed_high_watermark = log.log_start_offset  # only what was committed is ever deleted
         self._truncate = truncate
         # Which one this is of the times that this broker has led. It goes on over a new epoch of the same leader, whose
         # log nobody has cut.
@@ -114,7 +114,8 @@ class Partition:
         follower = Follower(leader_id, leader_epoch, self._position(leader_epoch))
         self._leader, self._follower = None, follower
         self.leader_epoch = leader_epoch
-        self._followed_high_watermark = min(high_watermark, self.log.end_offset)
+        log = self.log
+        self._followed_high_watermark = follower_high_watermark(high_watermark, log.end_offset, log.log_start_offset)
         self._fire_both()
         return follower
 

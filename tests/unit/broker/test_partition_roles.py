@@ -250,3 +250,16 @@ def test_a_follower_that_could_take_only_a_part_asks_for_the_rest_and_not_for_wh
     assert follower.position.offset == following.log.end_offset
     following.append_fetched(follower, answer(), 0)
     assert list(batches_of(following.log)) == list(batches_of(led.log))
+
+
+def test_a_replica_that_knows_of_no_high_watermark_knows_that_what_was_deleted_was_committed() -> None:
+    """After a crash: the start of its log is on disk, and the high watermark is not."""
+    disk = SimulatedDisk()
+    log = partition_on(disk).log
+    for number in range(10):
+        log.append_as_follower(bytes(batch.build(None, [b"v"], 0, base_offset=number)), now_ms=0)
+    log.advance_log_start(5)
+    partition = Partition(NAME, UUID(int=1), log, DiskFailures(), truncate=lambda name, offset, now_ms: None)
+    assert partition.watermarks[::2] == (5, 5)
+    partition.follow(1, 1, 0)
+    assert partition.watermarks[::2] == (5, 5)
