@@ -18,6 +18,7 @@ from ottla.broker.handlers import fetch as fetch_handler
 from ottla.broker.steady_fetches import SteadyFetches
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
+from ottla.replication.leader import Leader
 from ottla.testing.network import Conditions
 from ottla.testing.raw_requests import create_topic, one_batch, produce
 from ottla.testing.simulated_cluster import SimulatedCluster
@@ -172,6 +173,43 @@ def test_a_follower_that_hangs_leaves_the_in_sync_replicas_after_its_time_and_co
         assert set(cluster.states()[LATE].isr) == {LEADER, FOLLOWER, OTHER}
 
     run(play, settings={"replica.lag.time.max.ms": str(int(lag_s * 1000)), "min.insync.replicas": "1"})
+
+
+def test_nothing_is_learned_of_a_follower_while_one_of_its_partitions_is_not_in_sync(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be for nothing with every request, however many partitions are in sync."""
+    last = TopicPartition("t", PARTITIONS - 1)  # in the order in which they are looked at
+    learned: list[int] = []
+    add = FollowerFetches.add
+
+    def counted(fetches: FollowerFetches, *arguments: Any, **options: Any) -> None:
+        learned.append(fetches._node_id)
+        add(fetches, *arguments, **options)
+
+    monkeypatch.setattr(FollowerFetches, "add", counted)
+
+    async def play(cluster: SimulatedCluster, client: WireClient) -> None:
+        network = cluster.world.network
+        names = [cluster.brokers[node_id].name for node_id in (LEADER, FOLLOWER)]
+        await write(client, PARTITIONS)
+        await asyncio.sleep(1)
+        with monkeypatch.context() as patched:
+            patched.setattr(Leader, "propose_growth", lambda *_: None)
+            network.cut(*names)
+            await write(client, 1, partition=last.partition)
+            network.heal(*names)
+            await asyncio.sleep(5)
+            learned.clear()
+            await write(client, 40, partition=last.partition)
+            assert {*cluster.states()[last].isr} == {LEADER, OTHER}
+            assert FOLLOWER in cluster.states()[LATE].isr
+            assert FOLLOWER not in learned
+        await cluster.settle(is_quiet=True)
+        await write(client, 40)
+        assert FOLLOWER in learned
+
+    run(play, settings={"min.insync.replicas": "1"})
 
 
 def test_partitions_that_come_are_fetched_with_the_next_request(

@@ -131,6 +131,7 @@ class _Reading:
         "_bytes_read",
         "_context",
         "_follower_id",
+        "_is_all_in_sync",
         "_is_complete",
         "_plan",
         "_rack",
@@ -166,6 +167,7 @@ class _Reading:
             self._bytes_min = min(self._bytes_min, self._bytes_max)
         self._bytes_read = 0
         self._is_complete = False
+        self._is_all_in_sync = True  # the follower, with every partition
 
     async def answer(self) -> FetchResponse:
         """The response, once there is enough to report or the reader has waited for as long as it wants to."""
@@ -188,6 +190,8 @@ class _Reading:
         wanted = self._plan.wanted
         if broker.cluster is None or session.changes != follower.changes or len(self._read_from) != len(wanted):
             return
+        if not self._is_all_in_sync:
+            return  # known before thousands of others are looked at
         leading = Leading(
             broker.fetch_sessions,
             broker.cluster.leader_quota,
@@ -403,6 +407,8 @@ class _Reading:
         partition.record_fetch(node_id, entry.fetch_offset, entry.log_start_offset, self._broker.clock.steady_ms())
         if self._broker.cluster is not None:
             self._broker.cluster.in_sync.fetched(partition, node_id)
+        if node_id not in partition.leader.isr:
+            self._is_all_in_sync = False
 
     def _check_format(self) -> None:
         """Readers of the oldest versions cannot decode what is in the log; they get an error instead.
