@@ -308,6 +308,7 @@ class Follower:
             leader.record_end(leader.node_id, partition.log.end_offset)
             leader.record_end(2, partition.log.end_offset)
             partition.log.producers.passed_high_watermark(leader.high_watermark)
+            partition.committed.fire()
             partition.moved.fire()
 
         self._broker.call(catch_up())

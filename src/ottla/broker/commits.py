@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from ottla.broker.partition import Partition
 from ottla.errors import ErrorCode
-from ottla.runtime.signal import wait_any
+from ottla.runtime.signal import Signal, wait_any
 
 
 class PendingCommit(NamedTuple):
@@ -17,6 +17,10 @@ class PendingCommit(NamedTuple):
     partition: Partition
     end_offset: int
     leadership: int  # in a later one of this broker, other records may stand there
+
+    @property
+    def settled(self) -> Signal:
+        return self.partition.committed
 
     @property
     def is_committed(self) -> bool:
@@ -53,6 +57,10 @@ class PendingDeletion(NamedTuple):
     alive: Callable[[], Container[int]]  # the brokers that count
 
     @property
+    def settled(self) -> Signal:
+        return self.partition.moved
+
+    @property
     def outcome(self) -> ErrorCode | None:
         if not self.partition.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -63,7 +71,9 @@ class Pending(Protocol):
     """Something that depends on other replicas."""
 
     @property
-    def partition(self) -> Partition: ...
+    def settled(self) -> Signal:
+        """Fires when the outcome may be known."""
+        ...
 
     @property
     def outcome(self) -> ErrorCode | None:
@@ -80,7 +90,7 @@ async def committed(pending: Sequence[Pending], deadline: float) -> list[ErrorCo
     # Once known, it stays: a leader that is lost later takes nothing back.
     outcomes = [one.outcome for one in pending]
     while None in outcomes and (left_s := deadline - loop.time()) > 0:
-        unknown = [one.partition.moved for one, outcome in zip(pending, outcomes, strict=True) if outcome is None]
+        unknown = [one.settled for one, outcome in zip(pending, outcomes, strict=True) if outcome is None]
         await wait_any(unknown, left_s)
         outcomes = [one.outcome if outcome is None else outcome for one, outcome in zip(pending, outcomes, strict=True)]
     return [ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome for outcome in outcomes]

@@ -79,3 +79,29 @@ def test_what_is_known_stays_so_when_the_leader_is_lost_before_the_others_are_kn
         assert await waiting == [ErrorCode.NONE, ErrorCode.NONE, lost, ErrorCode.NONE]
 
     perform(play)
+
+
+def test_who_waits_for_a_commit_does_not_look_at_every_append() -> None:
+    """With hundreds of requests that wait for one partition each append would cost milliseconds."""
+    looks = 0
+
+    class Counted(PendingCommit):
+        @property
+        def outcome(self) -> ErrorCode | None:
+            nonlocal looks
+            looks += 1
+            return super().outcome
+
+    async def play(scene: Scene) -> None:
+        pending = Counted(*(await with_batches(scene))[-1])
+        waiting = asyncio.create_task(committed([pending], scene.broker.loop.time() + 60))
+        await asyncio.sleep(1)
+        before = looks
+        topic = pending.partition.name.topic
+        await scene.ask(produce(topic, one_batch(b"v"), acks=1), 9)
+        await asyncio.sleep(1)
+        assert looks == before
+        scene.catch_up(topic)
+        assert await waiting == [ErrorCode.NONE]
+
+    perform(play)
