@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ottla.broker import refused_starts
+from ottla.broker.follower_fetches import FollowerFetches
 from ottla.broker.handlers import fetch
 from ottla.broker.partition import Partition
+from ottla.broker.repeated_produce import RepeatedProduce, _Waiting
 from ottla.cluster import leadership
 from ottla.replication.follower import Follower
 from ottla.replication.leader import Leader
@@ -90,9 +93,44 @@ def truncation_keeps_producers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Log, "rebuild_producers", lambda log, rebuilt_aborted=(): None)
 
 
+def followers_are_told_that_all_is_committed(patch: pytest.MonkeyPatch) -> None:
+    fetched = FollowerFetches._fetched
+
+    def fetched_and_more(fetches: FollowerFetches, place: Any, *arguments: Any, **options: Any) -> Any:
+        found = fetched(fetches, place, *arguments, **options)
+        return None if found is None else found._replace(high_watermark=place.partition.log.end_offset)
+
+    patch.setattr(FollowerFetches, "_fetched", fetched_and_more)
+
+
+def a_batch_behind_one_that_waits_is_acknowledged_at_once(patch: pytest.MonkeyPatch) -> None:
+    append = RepeatedProduce._append
+
+    def append_and_answer(repeated: RepeatedProduce, frame: memoryview) -> Any:
+        found = append(repeated, frame)
+        return found.answer if isinstance(found, _Waiting) and repeated._pending else found
+
+    patch.setattr(RepeatedProduce, "_append", append_and_answer)
+
+
+def the_short_way_looks_at_no_history(patch: pytest.MonkeyPatch) -> None:
+    def is_led_here(fetches: FollowerFetches, place: Any, leader_epoch: int, offset: int, last_epoch: int) -> bool:
+        log = place.partition.log
+        return place.partition.current_leader is place.leader and log.log_start_offset <= offset <= log.end_offset
+
+    patch.setattr(FollowerFetches, "_is_usual", is_led_here)
+
+
+def no_log_starts_in_the_middle_of_a_batch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Log, "_starts_within", lambda log, first: False)
+
+
 # Messages take long: a follower knows late what is committed, and is told late that another leads.
 HAND_OVERS = ClusterClimate(
     faults=("hand_over_and_kill",), fault_s_max=2.0, partitions=4, pause_s_max=0.02, latency_s=0.1, jitter_s=0.2
+)
+DELETIONS = ClusterClimate(
+    brokers=4, faults=("delete_records", "move_replicas"), fault_s_max=2.0, records_per_batch_max=5
 )
 PLANTS: dict[Plant, ClusterClimate | None] = {
     the_watermark_does_not_wait_for_followers: None,
@@ -103,6 +141,10 @@ PLANTS: dict[Plant, ClusterClimate | None] = {
     duplicates_are_not_known: None,
     followers_forget_producers: None,
     truncation_keeps_producers: None,
+    followers_are_told_that_all_is_committed: HAND_OVERS,
+    a_batch_behind_one_that_waits_is_acknowledged_at_once: replace(HAND_OVERS, fault_count=12),
+    the_short_way_looks_at_no_history: HAND_OVERS,
+    no_log_starts_in_the_middle_of_a_batch: DELETIONS,
 }
 
 

@@ -17,11 +17,13 @@ FAULTS: Final = {
     "power_loss": 2,
     "stop": 2,
     "hand_over_and_kill": 3,
+    "depose_and_elect": 1,
     "part_two": 3,
     "isolate": 2,
     "reset_connections": 2,
     "cut_from_zookeeper": 3,
     "end_session": 2,
+    "end_all_sessions": 1,
     "ensemble_down": 1,
     "lose_store_answers": 2,
     "watch_late": 1,
@@ -29,10 +31,16 @@ FAULTS: Final = {
     "slow_the_disk": 2,
     "fail_a_directory": 2,
     "move_replicas": 3,
+    "move_and_cancel": 2,
+    "move_logs": 2,
+    "delete_records": 2,
+    "add_partitions": 1,
+    "throttle_replicas": 2,
+    "change_fetchers": 1,
     "elect_preferred": 2,
     "make_and_delete_a_topic": 2,
 }
-FAULTS_AT_ONCE: Final = 8  # kinds in one climate
+FAULTS_AT_ONCE: Final = 9  # kinds in one climate
 DIRECTORIES: Final = ("/data-0", "/data-1")
 SESSION_TIMEOUT_S: Final = 2.0
 MUCH_BYTES: Final = 10_000  # in a batch

@@ -8,10 +8,20 @@ from random import Random
 from typing import Final
 
 from ottla.cluster.image import NO_LEADER
+from ottla.config.dynamic import ConfigResourceType
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
+from ottla.protocol.messages.configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestAlterableConfig,
+    IncrementalAlterConfigsRequestAlterConfigsResource,
+)
+from ottla.protocol.messages.log_dirs import AlterReplicaLogDir, AlterReplicaLogDirsRequest, AlterReplicaLogDirTopic
+from ottla.protocol.messages.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
     DeleteTopicsRequest,
     ElectLeadersRequest,
     ReassignablePartition,
@@ -19,26 +29,37 @@ from ottla.protocol.messages.topics import (
     TopicPartitions,
 )
 from ottla.testing.cluster_climate import DIRECTORIES, ClusterClimate
-from ottla.testing.simulated_cluster import LOOK_S, SimulatedCluster
+from ottla.testing.simulated_cluster import LOOK_S, Observed, SimulatedCluster
 from ottla.testing.world import BrokerProcess
 
 CLOCK_JUMP_MS_MAX: Final = 3_600_000
 OPERATIONS_MAX: Final = 40  # of a disk, until it stops in the middle of one
 HAND_OVER_S: Final = 3.0
 BACK_S_MAX: Final = 60.0
+CUT_OFF_S_MAX: Final = 1.0
+DEPOSED_S_MAX: Final = 4.0
 BREAK_CHANCE: Final = 0.2
 LATE_S: Final = 2.5
 ELECT_VERSION: Final = 2
 REASSIGN_VERSION: Final = 0
 DELETE_VERSION: Final = 5
 PREFERRED: Final = 0
+MOVE_LOGS_VERSION: Final = 2
+DELETE_RECORDS_VERSION: Final = 2
+ADD_PARTITIONS_VERSION: Final = 3
+ALTER_VERSION: Final = 1
+SET, DELETE = 0, 1
+THROTTLE_RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+THROTTLED_REPLICAS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
 class ClusterFaults:
     """Draws one fault after the other."""
 
-    def __init__(self, cluster: SimulatedCluster, climate: ClusterClimate) -> None:
+    def __init__(self, cluster: SimulatedCluster, climate: ClusterClimate, topic: str) -> None:
+        """`topic`: the one that operators change."""
         self._cluster = cluster
+        self._topic = topic
         self._world = cluster.world
         self._climate = climate
         self._rng = cluster.world.rng("faults")
@@ -118,6 +139,31 @@ class ClusterFaults:
             if stopped != NO_LEADER:
                 self._cluster.begin_start(stopped)
 
+    async def depose_and_elect(self, node_id: int, rng: Random) -> None:
+        """A leader that is cut off loses its session, and what only it has; soon it leads again."""
+        states = self._cluster.states()
+        names = [name for name in self._cluster.observed if name in states]
+        led = [name for name in names if states[name].leader == states[name].replicas[0]]
+        if not led:
+            return
+        name = rng.choice(led)
+        leader = states[name].leader
+        if leader not in self._cluster.running:
+            return
+        others = [self._process(other).name for other in self._cluster.brokers if other != leader]
+        for other in others:
+            self._world.network.cut(self._process(leader).name, other)
+        await asyncio.sleep(rng.random() * CUT_OFF_S_MAX)
+        if leader in self._cluster.running:
+            await self.end_session(leader, rng)
+        await asyncio.sleep(rng.random() * CUT_OFF_S_MAX)
+        for other in others:
+            self._world.network.heal(self._process(leader).name, other)
+        deadline = self._world.loop.time() + DEPOSED_S_MAX
+        while self._world.loop.time() < deadline:
+            await asyncio.sleep(rng.random())
+            await self._elect_preferred(name)
+
     def _followed(self, name: TopicPartition, *, without: int) -> int:
         """The broker whom a replica follows; NO_LEADER where none follows another than `without`."""
         for replica in self._cluster.replicas(name):
@@ -158,6 +204,11 @@ class ClusterFaults:
 
     async def end_session(self, node_id: int, rng: Random) -> None:
         self._cluster.ensemble.end_session(self._process(node_id).broker.store.session.session_id)
+
+    async def end_all_sessions(self, node_id: int, rng: Random) -> None:
+        """All brokers are gone for ZooKeeper at once, and none of them is."""
+        for each in self._cluster.running:
+            await self.end_session(each, rng)
 
     async def ensemble_down(self, node_id: int, rng: Random) -> None:
         self._cluster.ensemble.go_down()
@@ -208,8 +259,85 @@ class ClusterFaults:
         request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=name.topic, partitions=[entry])])
         await self._cluster.ask_controller(request, REASSIGN_VERSION)
 
-    async def elect_preferred(self, node_id: int, rng: Random) -> None:
+    async def move_and_cancel(self, node_id: int, rng: Random) -> None:
+        """A move that is taken back, perhaps in the middle."""
         name = rng.choice(list(self._cluster.observed))
+        for replicas in (rng.sample(list(self._cluster.brokers), 3), None):
+            entry = ReassignablePartition(partition_index=name.partition, replicas=replicas)
+            topics = [ReassignableTopic(name=name.topic, partitions=[entry])]
+            await self._cluster.ask_controller(AlterPartitionReassignmentsRequest(topics=topics), REASSIGN_VERSION)
+            await asyncio.sleep(rng.random() * 0.5)
+
+    async def move_logs(self, node_id: int, rng: Random) -> None:
+        """Some replicas of a broker go to some of its directories, where they may be already."""
+        names = [name for name in self._cluster.observed if rng.random() < 0.5]
+        topics = [AlterReplicaLogDirTopic(name=name.topic, partitions=[name.partition]) for name in names]
+        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=rng.choice(DIRECTORIES), topics=topics)])
+        await self._cluster.try_asked(node_id, request, MOVE_LOGS_VERSION)
+
+    async def delete_records(self, node_id: int, rng: Random) -> None:
+        """Up to somewhere in what is committed, mostly to the middle of a batch."""
+        name = rng.choice(self._names())
+        for replica in self._cluster.replicas(name):
+            leader = replica.current_leader
+            if leader is None:
+                continue
+            offset = rng.randint(replica.log.log_start_offset, leader.high_watermark)
+            # What becomes of the request may stay unknown; what is below may be gone from now on.
+            seen = self._cluster.observed[name]
+            seen.start = max(seen.start, offset)
+            partitions = [DeleteRecordsPartition(partition_index=name.partition, offset=offset)]
+            topics = [DeleteRecordsTopic(name=name.topic, partitions=partitions)]
+            request = DeleteRecordsRequest(topics=topics, timeout_ms=1000)
+            await self._cluster.try_asked(leader.node_id, request, DELETE_RECORDS_VERSION)
+            return
+
+    def _names(self) -> list[TopicPartition]:
+        """The partitions of the topic that operators change."""
+        return [name for name in self._cluster.observed if name.topic == self._topic]
+
+    async def add_partitions(self, node_id: int, rng: Random) -> None:
+        count = len(self._names()) + rng.choice([1, 3])
+        entry = CreatePartitionsTopic(name=self._topic, count=count, assignments=None)
+        request = CreatePartitionsRequest(topics=[entry], timeout_ms=1000, validate_only=False)
+        response = await self._cluster.ask_controller(request, ADD_PARTITIONS_VERSION)
+        if response is not None and response.results[0].error_code == ErrorCode.NONE:
+            for index in range(count):
+                self._cluster.observed.setdefault(TopicPartition(self._topic, index), Observed())
+
+    async def throttle_replicas(self, node_id: int, rng: Random) -> None:
+        """Whoever is not in sync is slowed down for a while, by settings that are changed and taken back."""
+        rate, replicas = str(rng.choice([1_000, 100_000])), "*"
+        for is_set in (True, False):
+            for resource_type, resource_name, settings in (
+                (ConfigResourceType.TOPIC, self._topic, dict.fromkeys(THROTTLED_REPLICAS, replicas)),
+                (ConfigResourceType.BROKER, "", dict.fromkeys(THROTTLE_RATES, rate)),
+            ):
+                await self._alter(resource_type, resource_name, settings, is_set=is_set)
+            await self._last(rng)
+
+    async def _alter(self, resource_type: int, name: str, settings: dict[str, str], *, is_set: bool) -> None:
+        entries = [
+            IncrementalAlterConfigsRequestAlterableConfig(
+                name=key, config_operation=SET if is_set else DELETE, value=value if is_set else None
+            )
+            for key, value in settings.items()
+        ]
+        resource = IncrementalAlterConfigsRequestAlterConfigsResource(
+            resource_type=resource_type, resource_name=name, configs=entries
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        await self._cluster.ask_controller(request, ALTER_VERSION)
+
+    async def change_fetchers(self, node_id: int, rng: Random) -> None:
+        """Followers use another number of connections from their next leader on."""
+        count = str(rng.choice([1, 2, 5]))
+        await self._alter(ConfigResourceType.BROKER, "", {"num.replica.fetchers": count}, is_set=True)
+
+    async def elect_preferred(self, node_id: int, rng: Random) -> None:
+        await self._elect_preferred(rng.choice(list(self._cluster.observed)))
+
+    async def _elect_preferred(self, name: TopicPartition) -> None:
         partitions = [TopicPartitions(topic=name.topic, partitions=[name.partition])]
         request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=partitions, timeout_ms=1000)
         await self._cluster.ask_controller(request, ELECT_VERSION)

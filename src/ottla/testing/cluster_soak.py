@@ -68,6 +68,7 @@ async def _history(cluster: SimulatedCluster, climate: ClusterClimate, *, is_sec
         produce_once(work, "a"),
         *(IdempotentProducer(work, name).run() for name in IDEMPOTENT),
         consume(work, "c"),
+        consume(work, "f", from_any=True),
         watch_ends(work, "w"),
     ]
     if climate.has_transactions:
@@ -77,7 +78,7 @@ async def _history(cluster: SimulatedCluster, climate: ClusterClimate, *, is_sec
         clients += [join_group(work, member, reads) for member in MEMBERS]
     tasks = [world.loop.create_task(client, name="client") for client in clients]
     await asyncio.sleep(1.0)
-    await ClusterFaults(cluster, climate).come()
+    await ClusterFaults(cluster, climate, TOPIC).come()
     await cluster.settle(is_quiet=False)
     await asyncio.sleep(1.0)
     # Over a slow network, six faults may be over before the first answers are there.

@@ -25,6 +25,7 @@ from ottla.testing.cluster_climate import ClusterClimate
 from ottla.testing.raw_requests import fetch, list_offsets, one_batch, produce
 from ottla.testing.simulated_cluster import SimulatedCluster, contents, shown, values_of
 from ottla.testing.simulated_connector import simulated_connector
+from ottla.testing.wire_client import WireClient
 from ottla.testing.world import EPOCH_MS, PORT
 
 PRODUCE_VERSION: Final = 9
@@ -34,7 +35,9 @@ LIST_OFFSETS_VERSION: Final = 7
 LATEST: Final = -1
 IN_FLIGHT_MAX: Final = 5
 PRODUCE_TIMEOUT_MS: Final = 1000
+LONG_TIMEOUT_MS: Final = 8000  # an answer may wait from one leadership to the next
 NEW_ID_CHANCE: Final = 0.05
+KEEP_CONNECTION_CHANCE: Final = 0.9
 REQUEST_TIMEOUT_S: Final = 2.0
 TRANSACTION_TIMEOUT_S: Final = 5.0
 CALL_S: Final = 20.0
@@ -48,8 +51,13 @@ class Work:
         self.cluster = cluster
         self.climate = climate
         self.world = cluster.world
-        self.names = [name for name in cluster.observed if name.topic == topic]
+        self._topic = topic
         self._epochs: dict[tuple[str, TopicPartition], int] = {}
+
+    @property
+    def names(self) -> list[TopicPartition]:
+        """The partitions of the topic, to which others may come."""
+        return [name for name in self.cluster.observed if name.topic == self._topic]
 
     def rng(self, client: str) -> Random:
         return self.world.rng(f"client {client}")
@@ -131,18 +139,23 @@ class IdempotentProducer:
         self._rng = work.rng(client)
         self._producer_id = -1
         self._sequences: dict[TopicPartition, _Sequences] = {}
+        self._connections: dict[int, WireClient] = {}
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        while True:
-            await asyncio.sleep(self._rng.random() * self._work.climate.pause_s_max)
-            name, leader = self._work.leader(self._client, self._rng)
-            if leader == NO_LEADER or not await self._ensure_id():
-                continue
-            state = self._sequences.setdefault(name, _Sequences())
-            for _ in range(self._rng.randint(1, IN_FLIGHT_MAX) - len(state.batches)):
-                self._add(name, state)
-            await self._exchange(name, leader, state)
+        try:
+            while True:
+                await asyncio.sleep(self._rng.random() * self._work.climate.pause_s_max)
+                name, leader = self._work.leader(self._client, self._rng)
+                if leader == NO_LEADER or not await self._ensure_id():
+                    continue
+                state = self._sequences.setdefault(name, _Sequences())
+                for _ in range(self._rng.randint(1, IN_FLIGHT_MAX) - len(state.batches)):
+                    self._add(name, state)
+                await self._exchange(name, leader, state)
+        finally:
+            for client in self._connections.values():
+                client.close()
 
     async def _ensure_id(self) -> bool:
         """A new id now and then, once nothing of the last one is in flight: logs know nothing of it."""
@@ -170,11 +183,10 @@ class IdempotentProducer:
 
     async def _exchange(self, name: TopicPartition, leader: int, state: _Sequences) -> None:
         sent = state.batches[:IN_FLIGHT_MAX]
-        requests = [
-            produce(name.topic, each.data, partition=name.partition, timeout_ms=PRODUCE_TIMEOUT_MS) for each in sent
-        ]
+        timeout_ms = self._rng.choice([PRODUCE_TIMEOUT_MS, PRODUCE_TIMEOUT_MS, LONG_TIMEOUT_MS])
+        requests = [produce(name.topic, each.data, partition=name.partition, timeout_ms=timeout_ms) for each in sent]
         try:
-            client = await self._work.cluster.connected(leader)
+            client = self._connections.pop(leader, None) or await self._work.cluster.connected(leader)
         except (OSError, TimeoutError):
             return
         pause = self._rng.choice([0.0, 0.01, 0.2])
@@ -184,7 +196,11 @@ class IdempotentProducer:
             )
         except (OSError, TimeoutError):
             return
-        client.close()
+        # On a connection that it keeps, brokers know its requests; they know nothing of a new one.
+        if self._rng.random() < KEEP_CONNECTION_CHANCE:
+            self._connections[leader] = client
+        else:
+            client.close()
         for each, response in zip(sent, responses, strict=True):
             answer = response.responses[0].partition_responses[0]
             self._answered(name, state, each, answer)
@@ -213,34 +229,47 @@ class IdempotentProducer:
             self._producer_id = -1
 
     def _is_stored(self, name: TopicPartition, batch: _Unacknowledged) -> bool:
-        """Whether the leader has it; where there is none at this moment, any replica."""
+        """Whether the leader has it; where there is none at this moment, any replica. It may have been deleted."""
+        if self._work.cluster.observed[name].start:
+            return True
         replicas = self._work.cluster.replicas(name)
         leaders = [replica for replica in replicas if replica.is_leader]
         return any(batch.values[0] in contents(replica).values() for replica in leaders or replicas)
 
 
-async def consume(work: Work, client: str) -> None:
-    """Reads all partitions from their beginning on; until it is cancelled."""
+async def consume(work: Work, client: str, *, from_any: bool = False) -> None:
+    """Reads all partitions from their beginning on; until it is cancelled. `from_any`: from followers too (KIP-392)."""
     rng = work.rng(client)
-    offsets = dict.fromkeys(work.names, 0)
+    offsets: dict[TopicPartition, int] = {}
     while True:
         await asyncio.sleep(rng.random() * work.climate.pause_s_max)
         name, leader = work.leader(client, rng)
         if leader == NO_LEADER:
             continue
-        request = fetch(name.topic, offsets[name], partitions=[name.partition])
+        node_id = rng.choice(work.cluster.running) if from_any and work.cluster.running else leader
+        offset = max(offsets.get(name, 0), work.cluster.observed[name].start)
+        request = fetch(name.topic, offset, partitions=[name.partition])
         try:
-            response = await work.cluster.asked(leader, request, FETCH_VERSION)
+            response = await work.cluster.asked(node_id, request, FETCH_VERSION)
         except (OSError, TimeoutError):
             continue
         for topic in response.responses:
             for data in topic.partitions:
-                if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and work.cluster.is_current_leader(name, leader):
-                    work.world.fail(f"{name}: a reader was at {offsets[name]}, which is out of range now")
-                if data.error_code == ErrorCode.NONE and data.records:
-                    read = values_of(data.records)
-                    work.cluster.observed[name].read.update(read)
-                    offsets[name] = max(offsets[name], *(offset + 1 for offset in read))
+                _read(work, name, offsets, offset, data, is_led=work.cluster.is_current_leader(name, node_id))
+
+
+def _read(
+    work: Work, name: TopicPartition, offsets: dict[TopicPartition, int], offset: int, data: Any, *, is_led: bool
+) -> None:
+    seen = work.cluster.observed[name]
+    if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and is_led and offset >= seen.start:
+        work.world.fail(f"{name}: a reader was at {offset}, which is out of range now")
+    if data.error_code == ErrorCode.NONE and data.records:
+        read = values_of(data.records)
+        if max(read) >= data.high_watermark:
+            work.world.fail(f"{name}: a reader was sent {max(read)}, and all is committed below {data.high_watermark}")
+        seen.read.update(read)
+        offsets[name] = max(offset, max(read) + 1)
 
 
 async def watch_ends(work: Work, client: str) -> None:
@@ -364,7 +393,7 @@ class GroupReads:
     next_offsets: dict[TopicPartition, int] = field(default_factory=dict)
 
     def note(self, work: Work, client: str, name: TopicPartition, offset: int, value: bytes) -> None:
-        expected = self.next_offsets.get(name, 0)
+        expected = max(self.next_offsets.get(name, 0), work.cluster.observed[name].start)
         if offset > expected:
             work.world.fail(f"{client} was given {offset} of {name}, and nobody {expected}")
         self.next_offsets[name] = max(expected, offset + 1)
@@ -408,9 +437,9 @@ def check_order(work: Work, clients: Sequence[str]) -> None:
     """What an idempotent producer wrote is there once and in its order."""
     for name in work.names:
         seen: dict[str, int] = {}
-        for value in contents(work.cluster.replicas(name)[0]).values():
+        for offset, value in contents(work.cluster.replicas(name)[0]).items():
             client, _, number, _ = value.decode().split(" ", 3)
-            if client in clients:
+            if client in clients and offset >= work.cluster.observed[name].start:
                 if int(number) <= seen.get(client, -1):
                     work.world.fail(f"{name}: {number} of {client} comes after {seen[client]}")
                 seen[client] = int(number)

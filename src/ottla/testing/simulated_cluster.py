@@ -106,6 +106,7 @@ class Observed:
     read: dict[int, bytes] = field(default_factory=dict)
     implied: list[bytes] = field(default_factory=list)  # acknowledged by what came after them
     end: int = 0
+    start: int = 0  # somebody asked to delete what is below
 
 
 class SimulatedCluster:
@@ -152,6 +153,7 @@ class SimulatedCluster:
         self._starting: dict[int, asyncio.Task[None]] = {}
         self._client_host = world.network.host("client")
         self._looks = 0
+        self._without_power: set[int] = set()  # who has been, at some time
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -185,6 +187,8 @@ class SimulatedCluster:
 
     async def crash(self, node_id: int, *, power_loss: bool) -> None:
         if self.brokers[node_id].is_alive:
+            if power_loss:
+                self._without_power.add(node_id)
             await self.brokers[node_id].crash(power_loss=power_loss)
         starting = self._starting.pop(node_id, None)
         if starting is not None:
@@ -247,10 +251,13 @@ class SimulatedCluster:
         if {*leader.isr} != {*state.isr} or leader.proposal is not None or leader.node_id != state.leader:
             return f"its leader knows {leader.isr} and proposes {leader.proposal}, the store has {state}"
         places = {(replica.log.end_offset, replica.high_watermark) for replica in replicas}
+        starts = {replica.log.log_start_offset for replica in replicas}
         if is_quiet and any(any(replica.log.producers.ongoing_transactions()) for replica in replicas):
             return "a transaction is open"
         if is_quiet and {*places} != {(leader.high_watermark, leader.high_watermark)}:
             return f"end offsets and high watermarks are {places}"
+        if is_quiet and len(starts) > 1:
+            return f"log start offsets are {starts}"
         return None
 
     def replicas(self, name: TopicPartition) -> list[Partition]:
@@ -274,6 +281,8 @@ class SimulatedCluster:
             if name in self.observed and state.leader_epoch < self._epochs.get(name, 0):
                 self.world.fail(f"the epoch of {name} went back to {state.leader_epoch}")
             self._epochs[name] = state.leader_epoch
+            if name in self.observed:
+                self._look_at_committed(name, state)
         self._looks += 1
         if self._looks % COMPARE_EVERY == 0:
             for name in self.observed:
@@ -294,6 +303,18 @@ class SimulatedCluster:
             self.world.fail(f"{name} on {node_id} went back to epoch {partition.leader_epoch}")
         self._roles[role] = partition.leader_epoch
 
+    def _look_at_committed(self, name: TopicPartition, state: PartitionState) -> None:
+        """What some replica knows to be committed, every one in sync has. After a power loss it may have less."""
+        here = {node_id: self.brokers[node_id].broker.replicas.get(name) for node_id in self.running}
+        replicas = {node_id: replica for node_id, replica in here.items() if replica is not None}
+        known = max((replica.high_watermark for replica in replicas.values()), default=0)
+        for node_id, replica in replicas.items():
+            is_sound = node_id not in self._without_power and not replica.is_gone
+            if node_id in state.isr and is_sound and replica.log.end_offset < known:
+                self.world.fail(
+                    f"{name}: {node_id} is in sync and ends at {replica.log.end_offset}, committed up to {known}"
+                )
+
     def states(self) -> dict[TopicPartition, PartitionState]:
         """What the store says of all partitions of all topics."""
         tree = self.ensemble.tree
@@ -313,12 +334,13 @@ class SimulatedCluster:
     def compare(self, name: TopicPartition, *, committed_only: bool) -> None:
         """All replicas have the same batches, or the same as far as all of them know to be committed."""
         replicas = self.replicas(name)
+        start_offset = max((replica.log.log_start_offset for replica in replicas), default=0)
         upper_offset = min((replica.high_watermark for replica in replicas), default=0)
         logs = [
             [
                 (header.base_offset, header.leader_epoch, header.crc)
                 for header, _ in batches_of(replica.log)
-                if not committed_only or header.end_offset <= upper_offset
+                if header.end_offset > start_offset and (not committed_only or header.end_offset <= upper_offset)
             ]
             for replica in replicas
         ]
@@ -337,10 +359,10 @@ class SimulatedCluster:
             for kind, values in (("acknowledged", seen.acknowledged), ("read", seen.read)):
                 for offset, value in values.items():
                     found = values_here.get(offset)
-                    if found != value:
+                    if offset >= seen.start and found != value:
                         self.world.fail(f"{name}: {shown(value)} was {kind} at {offset}, where {shown(found)} is")
             lost = set(seen.implied).difference(values_here.values())
-            if lost:
+            if lost and not seen.start:  # nobody knows at which offsets they were
                 self.world.fail(f"{name}: {shown(min(lost))} is not there, and what was sent behind it is")
         for node_id in self.running:
             for log in self.brokers[node_id].broker.logs:
@@ -370,10 +392,12 @@ class SimulatedCluster:
         if not self.running:
             return None
         controller = self.brokers[self.running[0]].broker.image.controller_id
-        if controller not in self.brokers:
-            return None
+        return await self.try_asked(controller, request, version) if controller in self.brokers else None
+
+    async def try_asked(self, node_id: int, request: object, version: int) -> Any:
+        """The answer of a broker; None where there was none."""
         try:
-            return await self.asked(controller, request, version)
+            return await self.asked(node_id, request, version)
         except (OSError, TimeoutError):
             return None
 
