@@ -441,6 +441,11 @@ class _Fetcher:
             # Said more and more rarely: what a leader sends that does not fit may never do so.
             if follower.failures.bit_count() == 1:
                 logger.warning("%s: %s; will retry", partition.name, error)
+        except ConnectionFailedError:
+            raise  # for all of them
+        except Exception:  # whatever it is: the partitions behind it in the response are not held up by it
+            logger.exception("%s: its records cannot be taken; will retry", partition.name)
+            self._pause(follower)
 
     def _pause(self, follower: Follower) -> None:
         follower.pause(self._loop.time(), self._backoff_s)

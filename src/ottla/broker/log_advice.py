@@ -110,6 +110,7 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "… cannot be followed: …": "This replica is no longer in sync: look for the error of its log directory. "
         f"{_RESTART_OFFLINE}",
         "…: …; will retry": _RETRIED,
+        "…: its records cannot be taken; will retry": "Report it, with the traceback. Others are not held up.",
         "…: the leader has offsets … to …, this replica ends at …; continuing at …": "Expected after a long time "
         "offline, or an unclean election. If neither was, find out which broker lost records.",
     },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -17,10 +18,11 @@ from ottla.broker.steady_fetches import SteadyFetches
 from ottla.config import LogConfig
 from ottla.ids import TopicPartition
 from ottla.net.client import Address, BrokerConnection, ClientTransport, ConnectionOptions
-from ottla.protocol.messages.fetch import FetchResponse, PartitionData
+from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.protocol.versions import API_TABLE
 from ottla.records import batch
 from ottla.replication.fetch_frames import FetchedPartition
+from ottla.storage.log import Log
 from ottla.storage.recovery import open_log
 from ottla.testing import loop
 from ottla.testing.disk import SimulatedDisk
@@ -208,6 +210,41 @@ def test_a_disk_that_fails_where_a_log_starts_within_a_batch_leaves_offsets_in_t
         await asyncio.sleep(0)
 
     loop.run(scenario())
+
+
+def test_a_partition_that_fails_in_a_way_that_nobody_expected_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        at, broken, sound = fetcher(), followed(), followed()
+        sound.name = TopicPartition("t", 1)
+        at.add(broken)
+        at.add(sound)
+
+        append = Log.append_as_follower
+
+        def append_or_fail(log: Log, data: Any, *, now_ms: int) -> Any:
+            if log is broken.log:
+                raise IndexError("nobody expected that")
+            return append(log, data, now_ms=now_ms)
+
+        monkeypatch.setattr(Log, "append_as_follower", append_or_fail)
+        wanted = at._wanted()
+        positions = at._positions(wanted)
+        answers = [
+            PartitionData(partition_index=index, high_watermark=1, records=bytes(records(0).records))
+            for index in (0, 1)
+        ]
+        topic = FetchableTopicResponse(topic_id=broken.topic_id, partitions=answers)
+        await at._handle_answer(FetchResponse(responses=[topic], session_id=7), wanted, positions)
+        assert sound.log.end_offset == 1
+        assert broken.follower is not None
+        assert not broken.follower.is_ready(asyncio.get_running_loop().time())
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
+    assert "t-0: its records cannot be taken; will retry" in caplog.text
 
 
 # -- whether there is a short way --------------------------------------------------------------------------------------
