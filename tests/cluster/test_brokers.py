@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import (
@@ -15,6 +17,9 @@ from confluent_kafka.admin import (
 
 from ottla.config.dynamic import ConfigResourceType, ConfigScope
 from ottla.errors import ConfigError, ErrorCode
+from ottla.local_cluster.broker import BrokerProcess
+from ottla.local_cluster.process import ProcessFailedError
+from ottla.net.ports import free_ports
 from ottla.protocol.messages.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.protocol.messages.topics import (
     CreatePartitionsRequest,
@@ -182,3 +187,15 @@ def test_a_second_broker_with_the_same_id_does_not_start_and_does_not_harm_the_f
             pytest.fail("it started")
         produce(new_producer(cluster), "t", [b"x"])
         assert consume(cluster, "t", 1) == [b"x"]
+
+
+def test_a_broker_that_is_sent_to_another_path_of_zookeeper_says_where_to_look(connect: str, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    first = BrokerProcess(1, tmp_path, port, {}, connect)
+    first.launch()
+    first.wait_ready()
+    first.stop()
+    elsewhere = BrokerProcess(1, tmp_path, port, {}, f"{connect}/elsewhere")
+    elsewhere.launch()
+    with pytest.raises(ProcessFailedError, match=r"there is none in ZooKeeper at .*/elsewhere: check zookeeper\.connect"):
+        elsewhere.wait_ready()

@@ -45,6 +45,7 @@ from ottla.broker.identity import (
     check_belongs_to_cluster,
     check_identity,
     check_ours,
+    cluster_is_missing,
     metadata_is_missing,
     new_cluster_id,
     read_identity,
@@ -383,7 +384,10 @@ class Broker:
         owners = {path: owner for path in directories if (owner := read_identity(self.disk, path)) is not None}
         if owners and await self.store.get(nodes.CLUSTER_ID) is None:
             # The id is in the metadata before it is in any directory, so the metadata was lost.
-            raise metadata_is_missing(*next(iter(owners.items())))
+            first = next(iter(owners.items()))
+            if self.is_clustered:
+                raise cluster_is_missing(*first, self.config.zookeeper_connect)
+            raise metadata_is_missing(*first)
         await create_if_missing(
             self.store, nodes.CLUSTER_ID, nodes.encode({"version": "1", "id": new_cluster_id(self.rng)})
         )

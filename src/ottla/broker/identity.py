@@ -109,6 +109,14 @@ def metadata_is_missing(directory: str, identity: Identity) -> ConfigError:
     )
 
 
+def cluster_is_missing(directory: str, identity: Identity, connect: str | None) -> ConfigError:
+    """Of a broker that shares its metadata: ZooKeeper is empty, and the directory is not."""
+    return ConfigError(
+        f"{directory} belongs to cluster {identity.cluster_id}, and there is none in ZooKeeper at {connect}: "
+        f"check zookeeper.connect, also its path; if ZooKeeper has lost its data, restore that; or {ELSEWHERE}"
+    )
+
+
 def _check_has_no_logs(disk: Disk, directory: str) -> None:
     names = sorted(
         name
