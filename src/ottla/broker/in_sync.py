@@ -64,6 +64,8 @@ class LedPartition(Protocol):
 
     def isr_changed(self, leader: Leader, isr: tuple[int, ...], version: int) -> None: ...
 
+    def isr_refused(self, leader: Leader) -> None: ...
+
 
 class NewIsr(NamedTuple):
     """The in-sync replicas of a partition from now on."""
@@ -156,7 +158,7 @@ class IsrChanges:
             partition.isr_changed(leader, tuple(answer.isr), answer.partition_epoch)
             return True
         if code in REFUSED:
-            leader.withdraw_proposal()
+            partition.isr_refused(leader)
         elif code in OVERTAKEN:
             logger.info("%s: the controller has a newer state of the in-sync replicas: %s", partition.name, code.name)
         else:

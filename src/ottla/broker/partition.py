@@ -291,6 +291,15 @@ class Partition:
             self.log.producers.passed_high_watermark(leader.high_watermark)
         self._fire_both()
 
+    def isr_refused(self, leader: Leader) -> None:
+        """The controller refused another set of in-sync replicas: nobody waits for who was proposed any more.
+
+        Where nothing moved nobody is woken: a follower that is refused would ask, and be proposed, again at once.
+        """
+        if leader.withdraw_proposal():
+            self.log.producers.passed_high_watermark(leader.high_watermark)
+            self.moved.fire()
+
     def append_fetched(self, follower: Follower, data: Fetched, now_ms: int) -> None:
         """Appends the leader's records as they are, and takes its watermarks."""
         assert self._follower is follower, "what an earlier leader sent is not appended"

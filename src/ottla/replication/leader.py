@@ -232,10 +232,14 @@ class Leader:
         self._settle_isr()
         return self.proposal
 
-    def withdraw_proposal(self) -> None:
-        """The controller refused it: what was committed before stands."""
+    def withdraw_proposal(self) -> bool:
+        """The controller refused it: what was committed before stands. Whether that moved the high watermark.
+
+        Who was proposed may lack what those in sync have, and counted until now.
+        """
         self.proposal = None
         self._settle_isr()
+        return self._raise_high_watermark(high_watermark(self._ends, self._maximal_isr))
 
     def commit_isr(self, isr: Collection[int], version: int) -> bool:
         """The controller wrote a set of in-sync replicas; whether that moved the high watermark.

@@ -105,10 +105,13 @@ def test_a_refused_proposal_leaves_things_as_they_were() -> None:
     led.record_fetch(2, 10, 0, now_ms=1)
     led.propose_growth(2, ALIVE)
     led.record_end(1, 20)
-    led.withdraw_proposal()
+    assert led.high_watermark == 10
+    assert led.withdraw_proposal()
+    assert led.high_watermark == 20
     assert led.isr == (1,)
     assert led.is_alone
     assert led.record_end(1, 21)
+    assert not led.withdraw_proposal()
 
 
 def test_an_answer_that_is_older_than_what_is_known_changes_nothing() -> None:
