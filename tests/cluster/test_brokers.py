@@ -197,5 +197,7 @@ def test_a_broker_that_is_sent_to_another_path_of_zookeeper_says_where_to_look(c
     first.stop()
     elsewhere = BrokerProcess(1, tmp_path, port, {}, f"{connect}/elsewhere")
     elsewhere.launch()
-    with pytest.raises(ProcessFailedError, match=r"there is none in ZooKeeper at .*/elsewhere: check zookeeper\.connect"):
+    with pytest.raises(
+        ProcessFailedError, match=r"there is none in ZooKeeper at .*/elsewhere: check zookeeper\.connect"
+    ):
         elsewhere.wait_ready()

@@ -214,6 +214,9 @@ class Follower:
     def isr_changed(self, leader: Any, isr: tuple[int, ...], version: int) -> None:
         leader.isr = isr
 
+    def isr_refused(self, leader: Any) -> None:
+        raise AssertionError("the controller agrees")
+
 
 class Agrees:
     async def ask(self, request: Any, cls: type) -> AlterPartitionResponse:
