@@ -45,9 +45,8 @@ from ottla.broker.identity import (
     check_belongs_to_cluster,
     check_identity,
     check_ours,
-    cluster_is_missing,
+    cluster_id_in,
     metadata_is_missing,
-    new_cluster_id,
     read_identity,
 )
 from ottla.broker.jwks import jwks_of_listeners
@@ -94,7 +93,7 @@ from ottla.security.quotas import NO_LIMITS, QuotaLimits
 from ottla.storage.logs import Logs
 from ottla.store.api import Create, Put, Store
 from ottla.store.embedded import EmbeddedStore
-from ottla.store.recipes import create_if_missing, ensure_path, until_available
+from ottla.store.recipes import ensure_path, until_available
 
 logger = logging.getLogger(__name__)
 
@@ -374,9 +373,8 @@ class Broker:
 
     async def _until_available(self, step: Callable[[], Awaitable[Result]]) -> Result:
         """A cluster's store may be away for a while; the one of a broker that is alone is a file."""
-        return await until_available(
-            step, self.config.zookeeper_session_timeout_ms / 1000 if self.is_clustered else 0.0
-        )
+        wait_s = self.config.zookeeper_session_timeout_ms / 1000 if self.is_clustered else 0.0
+        return await until_available(step, wait_s)
 
     async def _identify(self) -> None:
         """Cluster and broker id: configured, remembered, or new; the directories must agree."""
@@ -384,16 +382,8 @@ class Broker:
         owners = {path: owner for path in directories if (owner := read_identity(self.disk, path)) is not None}
         if owners and await self.store.get(nodes.CLUSTER_ID) is None:
             # The id is in the metadata before it is in any directory, so the metadata was lost.
-            first = next(iter(owners.items()))
-            if self.is_clustered:
-                raise cluster_is_missing(*first, self.config.zookeeper_connect)
-            raise metadata_is_missing(*first)
-        await create_if_missing(
-            self.store, nodes.CLUSTER_ID, nodes.encode({"version": "1", "id": new_cluster_id(self.rng)})
-        )
-        node = await self.store.get(nodes.CLUSTER_ID)
-        assert node is not None, "just made"
-        cluster_id = str(nodes.decode(nodes.CLUSTER_ID, node.data)["id"])
+            raise metadata_is_missing(*next(iter(owners.items())), self.config.zookeeper_connect)
+        cluster_id = await cluster_id_in(self.store, self.rng)
         if self.is_clustered:
             check_belongs_to_cluster(self.disk, directories, cluster_id)
         configured, _ = BrokerConfig.load(self.properties)

@@ -14,9 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from ottla.cluster import nodes
 from ottla.disk import Disk, read_file, write_atomically
 from ottla.errors import ConfigError
 from ottla.storage.directory_names import partition_of
+from ottla.store.api import Store
+from ottla.store.recipes import create_if_missing
 
 META_PROPERTIES = "meta.properties"
 VERSION = "0"  # of what we write: Kafka's with ZooKeeper
@@ -82,7 +85,7 @@ def check_ours(disk: Disk, directories: Sequence[str], metadata_name: str) -> No
     for directory in directories:
         identity = read_identity(disk, directory)
         if identity is not None and not holders:
-            raise metadata_is_missing(directory, identity)
+            raise metadata_is_missing(directory, identity, zookeeper=None)
         if identity is None:
             _check_has_no_logs(disk, directory)
 
@@ -100,20 +103,20 @@ def check_belongs_to_cluster(disk: Disk, directories: Sequence[str], cluster_id:
             )
 
 
-def metadata_is_missing(directory: str, identity: Identity) -> ConfigError:
+def metadata_is_missing(directory: str, identity: Identity, zookeeper: str | None) -> ConfigError:
+    """The directory of a broker is not empty, and its metadata is: `zookeeper` says where that should be, None beside
+    the logs.
+    """
+    if zookeeper is not None:
+        return ConfigError(
+            f"{directory} belongs to cluster {identity.cluster_id}, and there is none in ZooKeeper at {zookeeper}: "
+            f"check zookeeper.connect, also its path; if ZooKeeper has lost its data, restore that; or {ELSEWHERE}"
+        )
     whose = f"broker {identity.node_id} of cluster {identity.cluster_id}"
     return ConfigError(
         f"{directory} belongs to {whose}, whose metadata is not here; "
         "if that is Ottla, put the directory with its metadata first in log.dirs, or restore it; "
         f"if that is Apache Kafka with ZooKeeper, {TAKEOVER}"
-    )
-
-
-def cluster_is_missing(directory: str, identity: Identity, connect: str | None) -> ConfigError:
-    """Of a broker that shares its metadata: ZooKeeper is empty, and the directory is not."""
-    return ConfigError(
-        f"{directory} belongs to cluster {identity.cluster_id}, and there is none in ZooKeeper at {connect}: "
-        f"check zookeeper.connect, also its path; if ZooKeeper has lost its data, restore that; or {ELSEWHERE}"
     )
 
 
@@ -152,6 +155,14 @@ def check_identity(disk: Disk, directories: Sequence[str], identity: Identity) -
 def write_identity(disk: Disk, directory: str, identity: Identity) -> None:
     text = f"version={VERSION}\nbroker.id={identity.node_id}\ncluster.id={identity.cluster_id}\n"
     write_atomically(disk, os.path.join(directory, META_PROPERTIES), [text.encode("utf-8")])
+
+
+async def cluster_id_in(store: Store, rng: random.Random) -> str:
+    """The id of the cluster whose metadata it is; a new one where it has none yet."""
+    await create_if_missing(store, nodes.CLUSTER_ID, nodes.encode({"version": "1", "id": new_cluster_id(rng)}))
+    node = await store.get(nodes.CLUSTER_ID)
+    assert node is not None, "just made"
+    return str(nodes.decode(nodes.CLUSTER_ID, node.data)["id"])
 
 
 def new_cluster_id(rng: random.Random) -> str:

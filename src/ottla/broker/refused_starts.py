@@ -16,7 +16,7 @@ from uuid import UUID
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.records.layout import HEADER_BYTES, MAGIC, MAGIC_AT, PRODUCER_AT
-from ottla.storage.producer_state import ProducerStates
+from ottla.storage.producer_state import ProducerStates, is_behind
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -83,8 +83,8 @@ class RefusedStarts:
         key = place, refused.producer_id
         start = self._starts.pop(key, None)
         sequence = refused.sequence
-        if start is not None and start.epoch == refused.epoch:
-            sequence = min(sequence, start.sequence)
+        if start is not None and start.epoch == refused.epoch and is_behind(sequence, start.sequence):
+            sequence = start.sequence
         self._starts[key] = _Start(refused.epoch, sequence, now_ms)
         if len(self._starts) > STARTS_MAX:
             del self._starts[next(iter(self._starts))]
@@ -97,7 +97,7 @@ class RefusedStarts:
         if start is None:
             return
         is_over = start.epoch != producer.epoch or now_ms - start.refused_ms > REMEMBERED_MS
-        if is_over or producer.producer_id in producers.producers or producer.sequence <= start.sequence:
+        if is_over or producer.producer_id in producers.producers or not is_behind(producer.sequence, start.sequence):
             del self._starts[place, producer.producer_id]
             return
         raise ApiError(

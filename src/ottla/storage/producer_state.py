@@ -112,6 +112,11 @@ def sequence_before(sequence: int, steps: int) -> int:
     return earlier if earlier >= 0 else earlier + SEQUENCE_MAX + 1
 
 
+def is_behind(sequence: int, other: int) -> bool:
+    """Whether it comes after the other one, of two that are less than half of all apart."""
+    return 0 < (sequence - other) & SEQUENCE_MAX <= SEQUENCE_MAX // 2
+
+
 def follows(last_sequence: int, sequence: int) -> bool:
     return sequence == last_sequence + 1 or (sequence == 0 and last_sequence == SEQUENCE_MAX)
 

@@ -8,7 +8,7 @@ from ottla.broker import refused_starts
 from ottla.broker.refused_starts import REMEMBERED_MS, BatchStart, Place, RefusedStarts, start_of
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.wire import ZERO_UUID
-from ottla.storage.producer_state import ProducerEntry, ProducerStates
+from ottla.storage.producer_state import SEQUENCE_MAX, ProducerEntry, ProducerStates
 from ottla.testing.raw_requests import one_batch
 
 HERE = Place("t", ZERO_UUID, 0)
@@ -49,6 +49,17 @@ def test_of_several_refused_batches_the_first_one_counts(starts: RefusedStarts) 
     starts.note(HERE, start(2), now_ms=0)
     with pytest.raises(ApiError):
         check(starts, start(3))
+
+
+def test_sequences_begin_again_at_0() -> None:
+    starts = RefusedStarts()
+    starts.note(HERE, start(SEQUENCE_MAX), now_ms=0)
+    starts.note(HERE, start(0), now_ms=0)
+    for behind in (0, 1):
+        with pytest.raises(ApiError):
+            check(starts, start(behind))
+    check(starts, start(SEQUENCE_MAX))
+    check(starts, start(0))
 
 
 def test_others_are_not_concerned(starts: RefusedStarts) -> None:
