@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from ottla.testing.apache_kafka import missing_programs
-from ottla.testing.cluster_clients import Load, consume, create_topic
+from ottla.testing.cluster_clients import Load, consume, create_topic, new_producer
 from ottla.testing.mixed_cluster import KAFKA, OTTLA, MixedCluster
-from ottla.testing.waiting import WAIT_S
+from ottla.testing.waiting import WAIT_S, wait_until
 
 pytestmark = [
     pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {missing_programs()}"),
@@ -41,3 +42,113 @@ def test_every_broker_is_replaced_in_place_and_back_and_no_write_fails(connect: 
             assert load.failures == []
             assert consume(cluster, "t", len(load.acknowledged), partition) == load.acknowledged
             cluster.wait_for_equal_logs("t", partition)
+
+
+def test_transactions_and_a_group_go_on_while_every_broker_is_replaced_and_back(connect: str, tmp_path: Path) -> None:
+    with MixedCluster(connect, tmp_path, [KAFKA, KAFKA, KAFKA]) as cluster:
+        create_topic(cluster, "t", partitions=PARTITIONS)
+        transactions, group = Transactions(cluster), Group(cluster)
+        try:
+            for kind in (OTTLA, KAFKA):
+                for node_id in (1, 2, 3):
+                    cluster.replace(node_id, kind)
+                    for topic, count in (("t", PARTITIONS), ("__consumer_offsets", 2), ("__transaction_state", 2)):
+                        for partition in range(count):
+                            cluster.wait_for_isr(topic, partition, 1, 2, 3)
+                    transactions.wait_for_more()
+            transactions.end()
+            wait_until(lambda: len(group.values) >= len(transactions.committed))
+        finally:
+            transactions.end()
+            group.end()
+        assert transactions.failures == group.failures == []
+        assert sorted(group.values) == sorted(transactions.committed)
+        for partition in range(PARTITIONS):
+            cluster.wait_for_equal_logs("t", partition)
+
+
+PARTITIONS = 3
+EVERY_FOURTH = 4
+
+
+class Worker:
+    """Something that is done again and again in a thread of its own until `end`."""
+
+    def __init__(self) -> None:
+        self.failures: list[Exception] = []
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._ending.is_set():
+                self.step()
+        except Exception as error:  # for the test to see
+            self.failures.append(error)
+
+    def step(self) -> None:
+        raise NotImplementedError
+
+    def end(self) -> None:
+        self._ending.set()
+        self._thread.join()
+
+
+class Transactions(Worker):
+    """One transaction after the other, with a record for each partition; every fourth is aborted."""
+
+    def __init__(self, cluster: MixedCluster) -> None:
+        self.committed: list[bytes] = []
+        self._count = 0
+        self._producer = new_producer(cluster, **{"transactional.id": "x"})
+        self._producer.init_transactions(WAIT_S)
+        super().__init__()
+
+    def step(self) -> None:
+        self._count += 1
+        values = [b"%d of %d" % (self._count, partition) for partition in range(PARTITIONS)]
+        self._producer.begin_transaction()
+        for partition, value in enumerate(values):
+            self._producer.produce("t", value, partition=partition)
+        # librdkafka may end a transaction that it has not yet begun at the coordinator, which is an error there.
+        assert self._producer.flush(WAIT_S) == 0
+        if self._count % EVERY_FOURTH:
+            self._producer.commit_transaction(WAIT_S)
+            self.committed += values
+        else:
+            self._producer.abort_transaction(WAIT_S)
+
+    def wait_for_more(self) -> None:
+        enough = self._count + 2 * EVERY_FOURTH
+        wait_until(lambda: self._count >= enough or self.failures)
+
+
+class Group(Worker):
+    """A group of one member that commits what it has read."""
+
+    def __init__(self, cluster: MixedCluster) -> None:
+        self.values: list[bytes] = []
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "group.id": "g",
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+            }
+        )
+        self._consumer.subscribe(["t"])
+        super().__init__()
+
+    def step(self) -> None:
+        found = self._consumer.consume(100, 0.1)
+        for message in found:
+            assert message.error() is None, message.error()
+            self.values.append(message.value() or b"")
+        if found:
+            self._consumer.commit(asynchronous=False)
+
+    def end(self) -> None:
+        super().end()
+        self._consumer.close()
