@@ -23,7 +23,8 @@ from ottla.records import batch, control
 from ottla.records.batch import BatchHeader, Compression
 from ottla.storage import cleaner
 from ottla.storage.logs import Logs
-from ottla.testing.audit import audit, check_producers, replay
+from ottla.storage.producer_state import ProducerStates
+from ottla.testing.audit import ClosedTransaction, audit, check_producers, replay
 from ottla.testing.disk import EVERY_FATE, Fate, SimulatedDisk
 from ottla.testing.log_upkeep import commit_cleaning, unlink_due, write_checkpoints
 
@@ -80,6 +81,7 @@ class LogModel(RuleBasedStateMachine):
         self.has_gaps = False
         self.durable_end = 0
         self.durable_start = 0
+        self.closed: list[ClosedTransaction] = []
         self.open()
 
     def open(self) -> None:
@@ -329,6 +331,7 @@ class LogModel(RuleBasedStateMachine):
         self.log.truncate_fully(offset, now_ms=self.now_ms)
         write_checkpoints(self.logs)
         self.batches = []
+        self.closed = []
         self.log_start = self.durable_start = self.durable_end = self.end_offset = offset
         self.epoch += 1
 
@@ -387,12 +390,26 @@ class LogModel(RuleBasedStateMachine):
         first_offset = log.segments[0].base_offset
         assert found == [data for data in self.batches if batch.read_header(data).base_offset >= first_offset]
         if not self.is_compacted:
-            expected = replay(zip(self.headers, self.batches, strict=True)).producers
-            for producer in log.producers.producers.values():
-                # Once producers are made anew, a transaction is closed that has left nothing in the log.
-                if producer.last_offset < first_offset and producer.transaction_first_offset is None:
-                    expected.close_transaction(producer.producer_id)
-            check_producers(log.producers, expected)
+            check_producers(log.producers, self.expected_producers(first_offset))
+
+    def expected_producers(self, first_offset: int) -> ProducerStates:
+        """Once producers are made anew, a transaction is closed that has left nothing in the log."""
+        self.closed = [
+            transaction._replace(at_offset=min(transaction.at_offset, self.end_offset))
+            for transaction in self.closed
+            if transaction.first_offset < first_offset  # else what was deleted came back, as power was lost
+        ]
+        expected = replay(zip(self.headers, self.batches, strict=True), self.closed).producers
+        for producer in self.log.producers.producers.values():
+            known = expected.producers.get(producer.producer_id)
+            if known is None or known.transaction_first_offset is None or known.last_offset >= first_offset:
+                continue
+            if producer.transaction_first_offset is None:
+                self.closed.append(
+                    ClosedTransaction(self.end_offset, producer.producer_id, known.transaction_first_offset)
+                )
+                expected.close_transaction(producer.producer_id)
+        return expected
 
     def teardown(self) -> None:
         if hasattr(self, "log"):

@@ -6,6 +6,7 @@ first byte, decodes every record and works the answers out the slow way. Asserti
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -183,11 +184,22 @@ class Replayed(NamedTuple):
     aborted: list[AbortedTransaction]
 
 
-def replay(batches: Iterable[tuple[BatchHeader, bytes]]) -> Replayed:
+class ClosedTransaction(NamedTuple):
+    """One that had left nothing in the log when its producers were made anew, where the log ended at `at_offset`."""
+
+    at_offset: int
+    producer_id: int
+    first_offset: int
+
+
+def replay(batches: Iterable[tuple[BatchHeader, bytes]], closed: Iterable[ClosedTransaction] = ()) -> Replayed:
     """What a log that holds these batches must know of its producers and of their aborted transactions."""
     replayed = Replayed(ProducerStates(), [])
     states = replayed.producers
+    to_close = deque(sorted(closed))
     for header, data in batches:
+        while to_close and to_close[0].at_offset <= header.base_offset:
+            states.close_transaction(to_close.popleft().producer_id)
         if header.producer_id < 0:
             continue
         if not header.is_control:
@@ -201,6 +213,8 @@ def replay(batches: Iterable[tuple[BatchHeader, bytes]]) -> Replayed:
                 replayed.aborted.append(
                     AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, stable)
                 )
+    for transaction in to_close:
+        states.close_transaction(transaction.producer_id)
     return replayed
 
 
