@@ -22,7 +22,14 @@ from ottla.broker.controller import config_entity
 from ottla.broker.metadata_changes import ANSWER_S, RequestedTopic, decide_requested, unless_there
 from ottla.cluster import nodes
 from ottla.cluster.controller_context import unwritten
-from ottla.cluster.image import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, ClusterImage, TopicState
+from ottla.cluster.image import (
+    CLUSTER_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    NO_LEADER,
+    ClusterImage,
+    PartitionState,
+    TopicState,
+)
 from ottla.cluster.topics import decide_more_partitions
 from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs
 from ottla.errors import ApiError, ErrorCode
@@ -162,8 +169,19 @@ class ClusterMetadata:
     async def _why_it_exists(self, name: str) -> str:
         with suppress(StoreError):
             if await self._store.get(nodes.deletion_path(name)) is not None:
-                return f"topic {name} is being deleted, and exists until every broker has deleted its replicas"
+                return f"topic {name} is being deleted, and exists until {await self._who_has_to_delete(name)}"
         return f"topic {name} already exists"
+
+    async def _who_has_to_delete(self, name: str) -> str:
+        path = nodes.topic_path(name)
+        node = await self._store.get(path)
+        if node is not None:
+            with suppress(nodes.MetadataError):
+                partitions = [unwritten(each.replicas) for each in nodes.decode_assignment(path, node.data).partitions]
+                if absent := self._absent_holders(partitions):
+                    names = ", ".join(map(str, absent))
+                    return f"brokers that are away are back and have deleted their replicas: {names}"
+        return "every broker has deleted its replicas"
 
     async def _created(self, topic: TopicState, wait_s: float) -> TopicState | ApiError:
         def is_led(image: ClusterImage) -> bool:
@@ -273,21 +291,23 @@ class ClusterMetadata:
         return topic
 
     async def _wait_until_gone(self, topic: TopicState, gone: Signal, wait_s: float) -> None:
-        """Until a topic of the name could be created again."""
+        """Until a topic of the name could be created again; where that depends on brokers that are away, until nobody
+        finds the topic any more, as in Kafka."""
         deadline = self._now() + wait_s
         while await self._store.get(nodes.deletion_path(topic.name)) is not None:
+            if topic.name not in self._image().topics and self._absent_holders(topic.partitions):
+                return
             left_s = deadline - self._now()
             if left_s <= 0:
-                raise ApiError(ErrorCode.REQUEST_TIMED_OUT, self._what_it_waits_for(topic))
+                raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"topic {topic.name} is being deleted")
             await gone.wait(min(left_s, 0.1))  # the mark goes just after the topic
 
-    def _what_it_waits_for(self, topic: TopicState) -> str:
-        holders = {node for state in topic.partitions for node in state.replicas}
-        away = sorted(holders - self._image().brokers.keys())
-        if not away:
-            return f"topic {topic.name} is being deleted"
-        names = ", ".join(map(str, away))
-        return f"topic {topic.name} is being deleted; its name is free once brokers that are away are back: {names}"
+    def _absent_holders(self, partitions: Iterable[PartitionState]) -> list[int]:
+        """The brokers that have replicas of them, and cannot delete them now."""
+        alive = self._image().brokers.keys()
+        return sorted(
+            {node for state in partitions for node in state.replicas if node not in alive or node in state.offline}
+        )
 
     # -- settings ------------------------------------------------------------------------------------------------------
 

@@ -185,7 +185,7 @@ class Replayed(NamedTuple):
 
 
 class ClosedTransaction(NamedTuple):
-    """One that had left nothing in the log when its producers were made anew, where the log ended at `at_offset`."""
+    """One that had left nothing in the log when its producers were rebuilt, where the log ended at `at_offset`."""
 
     at_offset: int
     producer_id: int

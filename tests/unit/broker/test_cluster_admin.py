@@ -217,18 +217,19 @@ def test_a_topic_is_deleted_once_all_its_replicas_are_there() -> None:
         await cluster.crash(away, power_loss=False)
         await until(cluster, lambda: away not in cluster.brokers[3].broker.image.brokers)
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=30_000)
-        deleting = asyncio.ensure_future(cluster.asked(controller(cluster), request, DELETE, timeout_s=60))
+        deleted = await cluster.asked(controller(cluster), request, DELETE, timeout_s=60)
+        assert deleted.responses[0].error_code == ErrorCode.NONE
         await asyncio.sleep(5)
         assert cluster.ensemble.tree.entry(nodes.topic_path("t")) is not None
         cluster.begin_start(away)
-        assert (await deleting).responses[0].error_code == ErrorCode.NONE
-        assert cluster.ensemble.tree.entry(nodes.topic_path("t")) is None
+        await until(cluster, lambda: cluster.ensemble.tree.entry(nodes.topic_path("t")) is None)
         await until(cluster, lambda: not any(list(broker.broker.logs) for broker in cluster.brokers.values()))
 
     play(scenario)
 
 
-def test_topics_whose_replicas_are_away_are_waited_for_together() -> None:
+def test_topics_whose_replicas_are_away_are_deleted_as_far_as_they_can_be() -> None:
+    """As captured of Kafka: the answer comes once nobody finds them any more."""
     names = ["t", "u", "v", "w"]
 
     async def scenario(cluster: SimulatedCluster) -> None:
@@ -241,16 +242,15 @@ def test_topics_whose_replicas_are_away_are_waited_for_together() -> None:
         began = asyncio.get_running_loop().time()
         request = DeleteTopicsRequest(topics=topics, timeout_ms=20_000)
         response = await cluster.asked(controller(cluster), request, DELETE, timeout_s=120)
-        assert asyncio.get_running_loop().time() - began < 25, "not 20 seconds for each"
+        assert asyncio.get_running_loop().time() - began < 5, "nobody waits for a broker that is away"
         assert [result.name for result in response.responses] == names
-        assert {result.error_code for result in response.responses} == {ErrorCode.REQUEST_TIMED_OUT}
-        assert {result.error_message for result in response.responses} == {
-            f"topic {name} is being deleted; its name is free once brokers that are away are back: {away}"
-            for name in names
-        }
+        assert {result.error_code for result in response.responses} == {ErrorCode.NONE}
         again = await cluster.asked(controller(cluster), create_topic("t", 1), CREATE, timeout_s=60)
         assert again.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
-        assert "topic t is being deleted" in again.topics[0].error_message
+        assert again.topics[0].error_message == (
+            "topic t is being deleted, and exists until brokers that are away are back "
+            f"and have deleted their replicas: {away}"
+        )
         marked = [name for name in names if cluster.ensemble.tree.entry(nodes.deletion_path(name)) is not None]
         assert marked == names
 
