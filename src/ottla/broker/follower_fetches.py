@@ -149,7 +149,7 @@ class FollowerFetches(LateAnswer):
         if read is None:
             return None
         epoch, asked = read
-        if not self._leading.sessions.is_current(session, epoch) or len(asked) + len(self._moved) > LOOKED_AT_MAX:
+        if not self._leading.sessions.is_current(session, epoch) or max(len(asked), len(self._moved)) > LOOKED_AT_MAX:
             return None
         looked: dict[int, None] = {}
         for one in asked:
@@ -160,8 +160,8 @@ class FollowerFetches(LateAnswer):
             if not self._is_usual(places[number], position.leader_epoch, position.offset, position.last_fetched_epoch):
                 return None
             looked[number] = None
-        others = [number for number in (*self._moved, *self._sent) if number not in looked]
-        if not self._are_usual(others):
+        others = [number for number in dict.fromkeys((*self._moved, *self._sent)) if number not in looked]
+        if len(looked) + len(others) > LOOKED_AT_MAX or not self._are_usual(others):
             return None
         now_ms = self._leading.clock.steady_ms()
         self._leading.sessions.advance(session, now_ms)
@@ -240,6 +240,11 @@ class FollowerFetches(LateAnswer):
             self._is_parked = False
             self._deadline.clear()
             self.answer(self._response())
+
+    @property
+    def has_too_many(self) -> bool:
+        """Whether more partitions have moved than the next request may be about."""
+        return len(self._moved) > LOOKED_AT_MAX
 
     @property
     def is_forgotten(self) -> bool:

@@ -263,6 +263,24 @@ def test_a_response_about_very_many_partitions_is_made_in_several_requests() -> 
     play(scenario)
 
 
+def test_a_partition_that_is_named_and_has_moved_again_counts_once() -> None:
+    async def scenario() -> None:
+        stage = Stage(LOOKED_AT_MAX)
+        assert stage.ask() is stage.fetches
+        for _ in range(3):
+            for index in range(LOOKED_AT_MAX):
+                stage.append(index)
+            await asyncio.sleep(0)
+        response = stage.taken(stage.wire.sent.pop())
+        assert len(response.partitions) == LOOKED_AT_MAX
+        for index in range(LOOKED_AT_MAX):
+            stage.append(index)
+        again = stage.taken(stage.ask(*(stage.place(one.partition) for one in response.partitions)))
+        assert len(again.partitions) == LOOKED_AT_MAX
+
+    play(scenario)
+
+
 def lose_leadership(stage: Stage) -> None:
     stage.partitions[0].go_idle(EPOCH + 1)
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.follower_fetches import FETCH_KEY, FRAME_BYTES_MAX, FollowerFetches, FollowerSession, Leading
+from ottla.broker.follower_fetches import (
+    FETCH_KEY,
+    FRAME_BYTES_MAX,
+    LOOKED_AT_MAX,
+    FollowerFetches,
+    FollowerSession,
+    Leading,
+)
 from ottla.broker.known_rights import READ_TOPIC
 from ottla.broker.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition, check_isolation
 from ottla.broker.repeated import Repeated
@@ -87,6 +94,7 @@ def _may_repeat(broker: Broker, request: FetchRequest, context: Context) -> bool
         broker.cluster is not None
         and replica_id_of(request) >= 0
         and 0 < len(context.frame) <= FRAME_BYTES_MAX
+        and sum(len(topic.partitions) for topic in request.topics) <= LOOKED_AT_MAX
         and context.version >= FIRST_TOPIC_ID_VERSION
         and request.min_bytes <= 1
         and request.max_bytes >= 0
@@ -209,7 +217,7 @@ class _Reading:
                 (partition, seen_count), data = self._read_from[place], self._results[place]
                 leader, known = partition.current_leader, session.partitions.get(key)
                 has_news = data.error_code or data.diverging_epoch is not None
-                if fetches.is_forgotten or has_news or known is None or leader is None:
+                if fetches.is_forgotten or fetches.has_too_many or has_news or known is None or leader is None:
                     return
                 if node_id not in leader.isr or node_id not in leader.followers:
                     return  # one that moves away may be in sync, and not a follower
