@@ -122,9 +122,11 @@ def _wait_until_down(directory: Path) -> None:
 def test_in_the_foreground_it_stays_until_it_is_told_to_stop(ottla, directory):
     process = up(directory, "--brokers", 1, "--port", free_port())
     try:
-        code, _, err = ottla("up", "--detach")
-        assert code == ExitCode.USAGE
-        assert f"`ottla up` (process {process.pid}) has this cluster in its hands" in err
+        assert ottla("up", "--detach")[0] == ExitCode.OK  # nothing to do
+        for more in ((), ("--detach", "--set", "num.partitions=3")):
+            code, _, err = ottla("up", *more)
+            assert code == ExitCode.USAGE
+            assert f"`ottla up` (process {process.pid}) looks after this cluster" in err
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=WAIT_S)
     finally:

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.local_cluster.cluster import LocalCluster
+from ottla.local_cluster.process import identity_of
 from ottla.testing.in_zookeeper import InZooKeeper
 from ottla.testing.ports import free_range
 from ottla.testing.waiting import WAIT_S, wait_until
@@ -118,3 +119,32 @@ def test_a_cluster_survives_the_loss_of_a_broker_and_shows_it(directory):
     assert consume(bootstrap, "orders", 3 * RECORDS) == list(range(3 * RECORDS))
     stopped = json.loads(ottla("down", "--data", directory, "--json"))
     assert stopped == {"stopped": ["zookeeper 1", "broker 1", "broker 2", "broker 3"], "killed": []}
+
+
+def test_another_call_starts_a_broker_again_that_died_under_the_one_in_the_foreground(directory):
+    port = free_range(2)
+    command = [sys.executable, "-m", "ottla", "up", "--brokers", "2", "--data", str(directory), "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as up:
+        try:
+            out, err = up.stdout, up.stderr
+            assert out is not None
+            assert err is not None
+            wait_until(lambda: out.readline().startswith("up: "))
+            victim = next(each for each in status(directory)["servers"] if each["name"] == "broker 2")
+            os.kill(victim["pid"], signal.SIGKILL)
+            wait_until(lambda: f"`ottla up --detach --data {directory}` starts it again" in err.readline())
+            # Its session would have to end first, which is not what is looked at here.
+            end_session_of(directory, 2)
+            ottla("up", "--data", directory, "--detach")
+            wait_until(lambda: status(directory)["is_healthy"])
+            again = next(each for each in status(directory)["servers"] if each["name"] == "broker 2")
+            assert again["pid"] != victim["pid"]
+            up.send_signal(signal.SIGINT)
+            assert up.wait(WAIT_S) == 0
+            assert "broker 2 stopped" in out.read()
+            cluster = LocalCluster.find(directory)
+            assert cluster is not None
+            assert not any(process.is_alive() for process in cluster.processes)
+            assert identity_of(again["pid"]) is None
+        finally:
+            up.kill()

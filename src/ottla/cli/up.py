@@ -87,11 +87,13 @@ def _run(options: argparse.Namespace) -> ExitCode:
             if not is_ignored(number):
                 signal.signal(number, stopping)
         _start(cluster, options, stopping)
-        if options.detach:
-            return ExitCode.OK
-        is_alive = _supervise(cluster, stopping.flag)
+    if options.detach:
+        return ExitCode.OK
+    is_alive = _supervise(cluster, stopping.flag)
+    with hold(directory, wait_s=JOIN_TIMEOUT_S):
+        cluster.look_again()
         is_stopped = not stop_and_report(cluster, is_quiet=options.json)
-        return ExitCode.OK if is_alive and is_stopped else ExitCode.UNEXPECTED
+    return ExitCode.OK if is_alive and is_stopped else ExitCode.UNEXPECTED
 
 
 class _Stopping:
@@ -217,11 +219,15 @@ def _supervise(cluster: LocalCluster, stopping: StopFlag) -> bool:
     """Reports every process that ends. True after a signal to stop, False when no broker is left."""
     reported: set[ProcessIdentity] = set()
     while not stopping.wait(LOOK_S):
+        if cluster.ended():
+            cluster.look_again()
         for process in cluster.ended():
             assert process.identity is not None
             if process.identity not in reported:
                 reported.add(process.identity)
                 print(f"ottla: {exit_report(process)}", file=sys.stderr, flush=True)
+                again = f"`ottla up --detach --data {cluster.directory}`"
+                print(f"ottla: {again} starts it again", file=sys.stderr, flush=True)
         if not any(broker.process.is_alive() for broker in cluster.brokers):
             print("ottla: no broker is left; the rest is stopped", file=sys.stderr, flush=True)
             return False
@@ -246,8 +252,8 @@ COMMAND: Final = Command(
     "run a whole cluster on this machine",
     "Run a cluster on this machine: ZooKeeper and brokers, each in a process of its own. The command waits until all\n"
     "of them serve, shows their addresses, and stays until Ctrl-C, SIGTERM or SIGHUP; then it stops everything in\n"
-    "order. If a process dies, the end of its log is shown, and the others continue. With --detach the cluster is\n"
-    "left running.\n"
+    "order. If a process dies, the end of its log is shown, and the others continue; another call, with --detach,\n"
+    "starts it again. With --detach the cluster is left running.\n"
     "\n"
     "The cluster of an existing directory is started again, at the same addresses and with the same settings; servers\n"
     "that still run are left running. A larger --brokers adds brokers. ZooKeeper comes with pyspark and needs Java. A\n"

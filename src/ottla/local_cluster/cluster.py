@@ -2,7 +2,7 @@
 
 cluster.json            its layout: brokers, ports, settings (`layout.py`)
 running.json            its processes (`running.py`)
-lock                    held by whoever starts or stops something
+lock                    held by whoever starts or stops something, while they do
 zookeeper/1/, broker-1/ files, configuration and log of each
 security/               keys and passwords, where it was made with them (`security.py`)
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -27,6 +28,7 @@ from ottla.net.ports import free_ports
 
 LOCK_NAME: Final = "lock"
 SECURITY_DIRECTORY: Final = "security"
+LOOK_S: Final = 0.05
 
 Server = ZooKeeperServer | BrokerProcess
 
@@ -89,6 +91,10 @@ class LocalCluster:
             free_ports,
             is_running=before is not None and any(process.is_alive() for process in before.processes),
         )
+        if before is not None and before.supervisor is not None and layout != before.layout:
+            raise before.looked_after(
+                "only what has ended can be started again meanwhile, by --detach and nothing else"
+            )
         if layout.zookeepers:
             jars_directory()  # says what is missing before anything is made
         if before is None and layout.is_secure:
@@ -116,6 +122,21 @@ class LocalCluster:
     def processes(self) -> list[ServerProcess]:
         return [server.process for server in self.servers]
 
+    def looked_after(self, advice: str) -> AlreadyRunningError:
+        """Why a call that is not the one in the foreground may not do something."""
+        assert self._supervisor is not None
+        return AlreadyRunningError(
+            f"{self.directory}: `ottla up` (process {self._supervisor.pid}) looks after this cluster; "
+            f"end it with Ctrl-C there or with `ottla down`; {advice}"
+        )
+
+    def look_again(self) -> None:
+        """Finds what other calls have started since."""
+        for name, identity in read_running(self.directory).processes.items():
+            for process in self.processes:
+                if process.name == name:
+                    process.started_elsewhere(identity)
+
     def ended(self) -> list[ServerProcess]:
         """Processes that were started and have ended by themselves."""
         return [process for process in self.processes if process.identity is not None and not process.is_alive()]
@@ -132,7 +153,10 @@ class LocalCluster:
 
         `whole` keeps interrupts away: a process that is started and not noted would be left running by everybody.
         """
-        self._supervisor = identity_of(os.getpid()) if is_supervised else None
+        supervisor_before = self.supervisor
+        if is_supervised and supervisor_before is not None:
+            raise self.looked_after("--detach starts again what has ended")
+        self._supervisor = identity_of(os.getpid()) if is_supervised else supervisor_before
         launched: list[Server] = []
         try:
             for group in (self.zookeepers, self.brokers):
@@ -148,7 +172,7 @@ class LocalCluster:
             self._note()
             yield
         except BaseException:
-            self._supervisor = None
+            self._supervisor = supervisor_before
             for server in reversed(launched):
                 server.stop()
                 self._note()
@@ -177,16 +201,19 @@ class LocalCluster:
 
 
 @contextmanager
-def hold(directory: Path) -> Iterator[None]:
+def hold(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
     """The right to start and stop what is in a directory, which is made where it is missing."""
     directory.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + wait_s
     with (directory / LOCK_NAME).open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            supervisor = read_running(directory).living_supervisor()
-            who = "another call of ottla" if supervisor is None else f"`ottla up` (process {supervisor.pid})"
-            raise AlreadyRunningError(
-                f"{directory}: {who} has this cluster in its hands; end it with Ctrl-C there or with `ottla down`"
-            ) from error
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise AlreadyRunningError(
+                        f"{directory}: another call of ottla starts or stops this cluster; try again when it is done"
+                    ) from error
+            time.sleep(LOOK_S)
         yield

@@ -112,6 +112,11 @@ class ServerProcess:
             )
         self.identity = identity_of(self._child.pid) or ProcessIdentity(self._child.pid, "ended at once")
 
+    def started_elsewhere(self, identity: ProcessIdentity) -> None:
+        """Another call has started it again, after it had ended."""
+        if identity != self.identity and not self.is_alive():
+            self.identity, self._child = identity, None
+
     def is_alive(self) -> bool:
         if self._child is not None:
             return self._child.poll() is None
