@@ -292,3 +292,5 @@ def test_what_a_lost_broker_leaves_behind_is_told(ottla, brokers, tmp_path):
         brokers.servers[1].start()
     assert ottla("reassign", "verify", plan, "--wait").code == ExitCode.OK
     assert throttles(ottla, alone) == set()
+    whole = ottla("topics", "describe", both, "--offline", "--under-min-isr")
+    assert (whole.code, whole.err) == (ExitCode.OK, "ottla: no partition is under min ISR or offline\n")

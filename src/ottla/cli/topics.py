@@ -191,7 +191,13 @@ def _add_describe_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _describe(options: argparse.Namespace) -> ExitCode:
     asks_for_isr = options.at_min_isr or options.under_min_isr
-    asks_for_some = options.under_replicated or options.offline or asks_for_isr
+    asked = {
+        "under-replicated": options.under_replicated,
+        "at min ISR": options.at_min_isr,
+        "under min ISR": options.under_min_isr,
+        "offline": options.offline,
+    }
+    asks_for_some = any(asked.values())
 
     def is_wanted(partition: Partition, min_isr: int) -> bool:
         return not asks_for_some or any(
@@ -217,7 +223,12 @@ def _describe(options: argparse.Namespace) -> ExitCode:
                 show_topic(topic, partitions, [each for each in configs if each.source in NOT_DEFAULT], options.json)
                 shown += 1
         if not shown and not view.errors and not options.json:
-            note("no such partitions" if asks_for_some else "no topics; `ottla topics create NAME` creates one")
+            conditions = " or ".join(condition for condition, is_asked in asked.items() if is_asked)
+            note(
+                f"no partition is {conditions}"
+                if asks_for_some
+                else "no topics; `ottla topics create NAME` creates one"
+            )
         return remote.report_failures(view.errors.values())
 
     return remote.run(options, work)

@@ -215,6 +215,9 @@ class IdempotentProducer:
                 self._work.cluster.observed[name].implied += before.values
             del state.batches[: place + 1]
             self._work.acknowledged(name, answer.base_offset, batch.values)
+        elif answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            # A broker that starts knows its rules before it serves; and a real producer does not try this again.
+            self._work.world.fail(f"{name}: {self._client} may write, and was refused")
         elif answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and place == 0:
             if self._is_stored(name, batch):
                 # A broker that was started again, or whose log was cut, knows only the last batch of a producer.

@@ -423,7 +423,7 @@ class SimulatedCluster:
         return client
 
     async def allow_clients(self) -> None:
-        """Everything that clients and operators do; to be part of the cluster is not among it."""
+        """Everything that clients and operators do, as every broker knows then; to be part of the cluster is not among it."""
         assert self._login is not None
         granted = [(AclResourceType.TOPIC, "*", AclOperation.ALL), (AclResourceType.GROUP, "*", AclOperation.ALL)]
         granted.append((AclResourceType.TRANSACTIONAL_ID, "*", AclOperation.ALL))
@@ -446,6 +446,13 @@ class SimulatedCluster:
         finally:
             client.close()
         assert not any(result.error_code for result in answer.results), answer
+        while not all(self._has_rules(node_id, len(granted)) for node_id in self.running):
+            await asyncio.sleep(LOOK_S)
+
+    def _has_rules(self, node_id: int, count: int) -> bool:
+        acls = self.brokers[node_id].broker.dispatcher.acls
+        assert acls is not None, "a secured cluster has them"
+        return len(acls.authorizer.acls) >= count
 
     def is_current_leader(self, name: TopicPartition, node_id: int) -> bool:
         """Whether a broker leads, and no other does without its knowing: one that does not know tells what was so."""
