@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 
 from ottla.cluster import nodes
+from ottla.cluster.image import NO_LEADER, BrokerEndpoint, BrokerNode
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.topics import (
@@ -21,7 +22,7 @@ from ottla.protocol.messages.topics import (
 from ottla.protocol.wire import ZERO_UUID
 from ottla.store.api import Create, Delete, Put
 from ottla.testing.raw_requests import create_topic, one_batch, produce
-from ottla.testing.simulated_cluster import SimulatedCluster
+from ottla.testing.simulated_cluster import SimulatedCluster, contents
 from ottla.testing.world import World
 
 CREATE, DELETE, MOVE, PRODUCE = 5, 6, 1, 9
@@ -251,6 +252,108 @@ def test_nodes_that_somebody_damaged_leave_no_cluster_without_a_controller() -> 
         await until(lambda: 1 in cluster.running and 1 in cluster.states()[NAME].isr)
 
     play(scenario)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {nodes.topic_path("damaged"): b'{"version":1,"partitions":{"0":[1,99999999999]}}'},
+        {nodes.topic_path("damaged"): b'{"version":1,"partitions":{"0":[]}}'},
+        {nodes.topic_path("damaged"): b'{"version":1,"partitions":{"0":["1","2"]}}'},
+        {nodes.broker_path(77): b'{"version":5,"endpoints":["PLAINTEXT://host:9092"],"rack":5}'},
+        {nodes.broker_path(77): b'{"version":5,"endpoints":["PLAINTEXT://host:999999"]}'},
+        {nodes.state_path("t", 0): b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":1,"isr":["a",null]}'},
+    ],
+    ids=str,
+)
+def test_values_that_no_request_can_hold_hold_up_nobody(damage: Mapping[str, bytes]) -> None:
+    """Readable, and wrong: neither the present controller nor the next one is in the way of other topics."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        cluster.world.excuses = lambda message: "metadata node" in message
+        await create(cluster, {0: [1, 2, 3]})
+        for path, data in damage.items():
+            there = cluster.ensemble.tree.entry(path) is not None
+            cluster.ensemble.commit(0, (Put(path, data) if there else Create(path, data),))
+        for name in ("u", "v"):
+            await asyncio.sleep(10.0)  # preferred leaders are looked for meanwhile
+            await until(lambda: cluster.ensemble.tree.entry(nodes.CONTROLLER) is not None)
+            assert await cluster.try_create_topic(name, 1)
+            for each in cluster.brokers.values():
+                await until(lambda: name in each.broker.image.topics)  # noqa: B023 (called at once)
+            cluster.ensemble.commit(0, (Delete(nodes.CONTROLLER),))
+
+    play(scenario)
+
+
+def test_an_epoch_of_the_controller_that_cannot_be_read_is_waited_for() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        cluster.world.excuses = lambda message: "metadata node /controller_epoch" in message
+        await create(cluster, {0: [1, 2, 3]})
+        cluster.ensemble.commit(0, (Put(nodes.CONTROLLER_EPOCH, b"x"), Delete(nodes.CONTROLLER)))
+        await asyncio.sleep(60.0)
+        assert cluster.ensemble.tree.entry(nodes.CONTROLLER) is None
+        cluster.ensemble.commit(0, (Put(nodes.CONTROLLER_EPOCH, b"7"),))
+        await until(lambda: cluster.ensemble.tree.entry(nodes.CONTROLLER))
+        entry = cluster.ensemble.tree.entry(nodes.CONTROLLER_EPOCH)
+        assert entry is not None
+        assert entry.data == b"8"
+
+    play(scenario)
+
+
+def test_a_broker_whose_id_another_one_had_for_a_while_registers_again() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        cluster.world.excuses = lambda message: "broker.id 2 is in use" in message
+        name, path = cluster.brokers[2].name, nodes.broker_path(2)
+        cluster.ensemble.cut(name)
+        await until(lambda: cluster.ensemble.tree.entry(path) is None)
+        other = BrokerNode(2, {"PLAINTEXT": BrokerEndpoint("elsewhere", 9092, "PLAINTEXT")})
+        cluster.ensemble.commit(0, (Create(path, nodes.encode_broker(other, 0)),))
+        cluster.ensemble.heal(name)
+        await asyncio.sleep(20.0)
+        cluster.ensemble.commit(0, (Delete(path),))
+        await until(lambda: cluster.ensemble.tree.entry(path))
+        entry = cluster.ensemble.tree.entry(path)
+        assert entry is not None
+        assert entry.owner
+        await until(lambda: all(2 in each.broker.image.brokers for each in cluster.brokers.values()))
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("entity", ["topics/t", "brokers/<default>"])
+def test_an_offline_partition_is_led_as_soon_as_an_unclean_election_is_allowed(entity: str) -> None:
+    """By the topic's own setting or the default of all brokers; what only the lost replica had is lost, and no more."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        cluster.world.excuses = lambda message: "unclean election" in message
+        await create(cluster, {0: [2, 3], 1: [1, 3]})
+        assert await write(cluster, 2, b"everywhere") == ErrorCode.NONE
+        await cluster.crash(3, power_loss=False)
+        await until(lambda: cluster.states()[NAME].isr == (2,))
+        assert await write(cluster, 2, b"only there") == ErrorCode.NONE
+        await cluster.crash(2, power_loss=False)
+        await until(lambda: cluster.states()[NAME].leader == NO_LEADER)
+        cluster.begin_start(3)
+        await until(lambda: 3 in cluster.running)
+        await asyncio.sleep(60.0)
+        assert cluster.states()[NAME].leader == NO_LEADER
+        path = f"{nodes.CONFIGS}/{entity}"
+        data = nodes.encode_config({"unclean.leader.election.enable": "true"})
+        there = cluster.ensemble.tree.entry(path) is not None
+        cluster.ensemble.commit(0, (Put(path, data) if there else Create(path, data),))
+        change = nodes.encode_config_change(entity)
+        cluster.ensemble.commit(0, (Create(f"{nodes.CONFIG_CHANGES}/config_change_", change, sequential=True),))
+        await until(lambda: cluster.is_current_leader(NAME, 3))
+        assert cluster.states()[NAME].isr == (3,)
+        assert await write(cluster, 3, b"later") == ErrorCode.NONE
+        cluster.begin_start(2)
+        await until(lambda: set(cluster.states()[NAME].isr) == {2, 3})
+        for replica in cluster.replicas(NAME):
+            assert list(contents(replica).values()) == [b"everywhere", b"later"]
+
+    play(scenario, settings={"min.insync.replicas": "1"})
 
 
 def test_a_topic_is_gone_for_clients_while_one_of_its_brokers_is_away_and_forgotten_when_it_is_back() -> None:

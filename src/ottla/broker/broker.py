@@ -251,14 +251,14 @@ class Broker:
         except BaseException:
             await self._give_up()
             raise
-        self._tasks.start("disk failures", self._act_on_failures())
+        self._tasks.keep("disk failures", self._act_on_failures)
         if self.dispatcher.acls is not None:
-            self._tasks.start("ACLs", self.dispatcher.acls.run())
+            self._tasks.keep("ACLs", self.dispatcher.acls.run)
         if self.tokens is not None:
             interval_s = self.config.delegation_token_expiry_check_interval_ms / 1000
             self._tasks.every("expired tokens", lambda: interval_s, self.tokens.remove_expired)
         for name, keys in self._jwks.items():
-            self._tasks.start(f"keys of {name}", keys.run())
+            self._tasks.keep(f"keys of {name}", keys.run)
         self._tasks.every("idle quotas", lambda: QUOTAS_CHECK_S, self.quotas.expire)
         self._tasks.every("notifications", lambda: NOTIFICATIONS_CHECK_S, self.controller.purge_notifications)
         if self.cluster is None:
@@ -518,7 +518,10 @@ class Broker:
     async def change_configs(self, configs: DynamicConfigs, changed: Collection[ConfigScope]) -> None:
         """Settings of these resources changed: what is running uses them before the change is answered."""
         self.configs = configs
-        if all(resource.type == ConfigResourceType.TOPIC for resource in changed):
+        are_topics = all(resource.type == ConfigResourceType.TOPIC for resource in changed)
+        if self.cluster is not None:
+            self.cluster.controller.settings_changed([topic.name for topic in changed] if are_topics else None)
+        if are_topics:
             for topic in changed:
                 await self._configure_logs(self.replicas.of_topic(topic.name))
             return

@@ -156,17 +156,17 @@ class ClusterMember:
     async def join(self, tasks: Tasks) -> None:
         """Registers, stands for election, and returns once the controller's image has this broker."""
         await self.membership.join()
-        tasks.start("registration", self.membership.keep_registered())
-        tasks.start("features", self.features.run())
-        tasks.start("controller", self.controller.run())
-        tasks.start("settings of the cluster", self.config_changes.run())
-        tasks.start("changes of in-sync replicas", self._isr_changes.run())
+        tasks.keep("registration", self.membership.keep_registered)
+        tasks.keep("features", self.features.run)
+        tasks.keep("controller", self.controller.run)
+        tasks.keep("settings of the cluster", self.config_changes.run)
+        tasks.keep("changes of in-sync replicas", self._isr_changes.run)
         tasks.every(
             "in-sync replicas", lambda: self._config().replica_lag_time_max_ms / 2 / MS, self.in_sync.propose_shrinks
         )
         while self._node_id not in self._image().brokers:
             await self._image_changed.wait()
-        tasks.start("stray replicas", self._drop_strays())
+        tasks.keep("stray replicas", self._drop_strays)
 
     async def shut_down(self) -> None:
         """Has the controller move leaders elsewhere before this broker stops; tried some times, then it stops."""

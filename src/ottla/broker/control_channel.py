@@ -15,7 +15,7 @@ from typing import Any, Final
 from ottla.cluster.control_batch import ControlRequest
 from ottla.cluster.image import BrokerNode
 from ottla.controller.peers import OnAnswer
-from ottla.errors import OttlaError
+from ottla.errors import CannotEncodeError, OttlaError
 from ottla.net.client import (
     Address,
     BrokerConnection,
@@ -38,6 +38,7 @@ from ottla.runtime.signal import Signal
 logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.1
+FAILED_S_MAX: Final = 5.0  # between two attempts that failed for another reason than the connection
 RESPONSES: Final[dict[type, type]] = {
     LeaderAndIsrRequest: LeaderAndIsrResponse,
     UpdateMetadataRequest: UpdateMetadataResponse,
@@ -164,12 +165,22 @@ class _Channel:
                 request, on_answer = self._queue[0]
                 answer = await self._answer(request)
                 self._queue.popleft()
-                on_answer(answer)
+                if answer is not None:
+                    self._hand_over(request, answer, on_answer)
                 self._answered.fire()
             await self._more.wait()
 
+    def _hand_over(self, request: ControlRequest, answer: Any, on_answer: OnAnswer) -> None:
+        try:
+            on_answer(answer)
+        except Exception:  # a mistake of ours, which must not cost the broker all later requests
+            name = type(request).__name__
+            logger.exception("what broker %d answered to %s could not be taken in", self._node_id, name)
+
     async def _answer(self, request: ControlRequest) -> Any:
+        """None for a request that cannot be sent at all: what comes behind it must not wait for ever."""
         failures = 0
+        pause_s = RETRY_S
         while True:
             try:
                 return await self._broker.ask(request)
@@ -177,6 +188,15 @@ class _Channel:
                 failures += 1
                 if failures == 1:
                     logger.info("broker %d does not answer the controller: %s", self._node_id, error)
-            except OttlaError as error:
-                logger.error("%s to broker %d failed: %s", type(request).__name__, self._node_id, error)
+            except CannotEncodeError as error:
+                logger.error("%s to broker %d is not sent: %s", type(request).__name__, self._node_id, error)
+                return None
+            except Exception as error:
+                # Perhaps a mistake of ours. The broker must get it, so it is reported and tried again.
+                bug = None if isinstance(error, OttlaError) else error
+                name = type(request).__name__
+                logger.error("%s to broker %d failed: %s", name, self._node_id, error, exc_info=bug)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, FAILED_S_MAX)
+                continue
             await asyncio.sleep(RETRY_S)

@@ -402,7 +402,7 @@ async def begin_controller_epoch(store: Store, image: ClusterImage, node_id: int
     that are left go with it: whoever starts reads the settings themselves.
     """
     node = await store.get(nodes.CONTROLLER_EPOCH)
-    epoch = 1 if node is None else int(node.data) + 1
+    epoch = 1 if node is None else nodes.decode_controller_epoch(nodes.CONTROLLER_EPOCH, node.data) + 1
     data = str(epoch).encode()
     topics = decide_return(image, node_id)
     notifications = await store.children(nodes.CONFIG_CHANGES)

@@ -60,7 +60,7 @@ class DirectoryMoves:
         self._known: dict[TopicPartition, Log] = {}  # copies that belong to the topic that has the name now
 
     def start(self, tasks: Tasks) -> None:
-        tasks.start("moves between directories", self._run())
+        tasks.keep("moves between directories", self._run)
 
     # -- beginning and ending ------------------------------------------------------------------------------------------
 

@@ -68,6 +68,9 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
     "ottla.broker.control_channel": {
         "broker … has no listener … (inter.broker.listener.name) and cannot be reached": "Give all brokers the same "
         "`inter.broker.listener.name`, and a listener of that name.",
+        "what broker … answered to … could not be taken in": _BUG,
+        "… to broker … is not sent: …": "The broker goes on without it. Look in ZooKeeper for the value "
+        "that the message names; report it if it is not there.",
         "… to broker … failed: …": "The controller could not give that broker its roles, and tries again. See that the "
         "broker runs; report the message if it does.",
     },
@@ -230,6 +233,8 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "ottla.runtime.tasks": {
         "the background task … failed; it continues": _BUG,
+        "the background task … failed; next try in … s: …": "Repair what the message names: a broker with the same "
+        "id, a node of ZooKeeper that cannot be read. With a traceback it is a bug: report it.",
         "the background task … failed": _BUG,
     },
     "ottla.storage.clean_mark": {

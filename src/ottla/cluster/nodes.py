@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 from uuid import UUID
 
 from ottla.cluster.features import registered_features
-from ottla.cluster.image import SECURITY_PROTOCOLS, BrokerEndpoint, BrokerNode, PartitionState, TopicState
+from ottla.cluster.image import NO_LEADER, SECURITY_PROTOCOLS, BrokerEndpoint, BrokerNode, PartitionState, TopicState
 from ottla.errors import OttlaError
 from ottla.ids import TopicPartition, parse_topic_id, topic_id_text
 
@@ -63,6 +63,8 @@ CLUSTER_ROOTS = (
 )
 
 DEFAULT_ENTITY = "<default>"
+INT32_MAX = 2**31 - 1
+PORT_MAX = 2**16 - 1
 
 
 class MetadataError(OttlaError):
@@ -136,6 +138,20 @@ def decode(path: str, data: bytes) -> dict[str, Any]:
     return value
 
 
+def _int32(value: Any, least: int = 0) -> int:
+    """A number that has a place in every message; ValueError for anything else."""
+    if type(value) is not int or not least <= value <= INT32_MAX:
+        raise ValueError(f"{value!r} is not a number from {least} to {INT32_MAX}")
+    return value
+
+
+def _node_ids(values: Any) -> tuple[int, ...]:
+    found = tuple(map(_int32, values))
+    if len(set(found)) < len(found):
+        raise ValueError(f"{values} names a broker twice")
+    return found
+
+
 def encode_broker(broker: BrokerNode, now_ms: int) -> bytes:
     """`host` and `port` are for readers from before there were listeners: those of the first one without security."""
     plain = next((end for end in broker.endpoints.values() if end.security_protocol == "PLAINTEXT"), None)
@@ -170,8 +186,13 @@ def decode_broker(path: str, data: bytes, node_id: int, epoch: int) -> BrokerNod
             protocol = protocols.get(name, name)
             if protocol not in SECURITY_PROTOCOLS:
                 raise MetadataError(path, f"names the security protocol {protocol}, which does not exist")
+            if not 0 <= int(port) <= PORT_MAX:
+                raise MetadataError(path, f"has the port {port}")
             endpoints[name] = BrokerEndpoint(host.strip("[]"), int(port), protocol)
-        return BrokerNode(node_id, endpoints, value.get("rack"), epoch)
+        rack = value.get("rack")
+        if rack is not None and not isinstance(rack, str):
+            raise MetadataError(path, f"has the rack {rack!r}, which is not text")
+        return BrokerNode(_int32(node_id), endpoints, rack, epoch)
     except (KeyError, ValueError, AttributeError, TypeError) as error:
         raise MetadataError(path, f"is not a broker: {error!r}") from error
 
@@ -187,6 +208,13 @@ def decode_features(path: str, data: bytes) -> dict[str, int]:
 
 def encode_controller(node_id: int, now_ms: int) -> bytes:
     return encode({"version": 2, "brokerid": node_id, "timestamp": str(now_ms), "kraftControllerEpoch": -1})
+
+
+def decode_controller_epoch(path: str, data: bytes) -> int:
+    try:
+        return int(data)
+    except ValueError as error:
+        raise MetadataError(path, f"is not an epoch: {data[:20]!r}") from error
 
 
 def encode_features() -> bytes:
@@ -205,7 +233,7 @@ def decode_reassignments(path: str, data: bytes) -> list[tuple[TopicPartition, t
     """Partitions, each with the replicas that it is to have."""
     partitions = decode_partitions(path, data)
     try:
-        replicas = [tuple(map(int, each["replicas"])) for each in decode(path, data)["partitions"]]
+        replicas = [_node_ids(each["replicas"]) for each in decode(path, data)["partitions"]]
     except (KeyError, ValueError, TypeError) as error:
         raise MetadataError(path, f"is not a reassignment: {error!r}") from error
     return list(zip(partitions, replicas, strict=True))
@@ -281,15 +309,17 @@ class TopicAssignment:
 def decode_assignment(path: str, data: bytes) -> TopicAssignment:
     value = decode(path, data)
     try:
-        replicas = {int(index): tuple(nodes) for index, nodes in value["partitions"].items()}
+        replicas = {int(index): _node_ids(nodes) for index, nodes in value["partitions"].items()}
         if sorted(replicas) != list(range(len(replicas))):
             raise MetadataError(path, "has gaps in its partitions")
+        if not all(replicas.values()):
+            raise MetadataError(path, "has a partition without replicas")
         adding, removing = value.get("adding_replicas") or {}, value.get("removing_replicas") or {}
         return TopicAssignment(
             parse_topic_id(value["topic_id"]) if value.get("topic_id") else None,
             tuple(
                 PartitionAssignment(
-                    replicas[index], tuple(adding.get(str(index), ())), tuple(removing.get(str(index), ()))
+                    replicas[index], _node_ids(adding.get(str(index), ())), _node_ids(removing.get(str(index), ()))
                 )
                 for index in range(len(replicas))
             ),
@@ -303,9 +333,9 @@ def decode_state(path: str, data: bytes, replicas: tuple[int, ...], version: int
     try:
         return PartitionState(
             replicas=replicas,
-            leader=int(value["leader"]),
-            leader_epoch=int(value["leader_epoch"]),
-            isr=tuple(value["isr"]),
+            leader=_int32(value["leader"], NO_LEADER),
+            leader_epoch=_int32(value["leader_epoch"]),
+            isr=_node_ids(value["isr"]),
             version=version,
             is_recovering=value.get("leader_recovery_state", 0) == 1,
         )

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -96,13 +96,14 @@ class Controller:
         watch = self._store.watch_node(nodes.CONTROLLER, self._changed.fire)
         try:
             while not self._has_stood_down:
-                if session.state is not SessionState.CONNECTED:
-                    await wait_any((self._changed, session.changed), None)
-                    continue
-                elected = await self._try_election()
-                if elected is not None:
-                    await self._serve(elected)
-                else:
+                seen = self._changed.count, session.changed.count
+                if session.state is SessionState.CONNECTED:
+                    elected = await self._try_election()
+                    if elected is not None:
+                        await self._serve(elected)
+                        continue
+                # A node that goes right behind the answer is reported before this goes on.
+                if (self._changed.count, session.changed.count) == seen:
                     await wait_any((self._changed, session.changed), None)
             await self.resign()  # elected while it stood down
         finally:
@@ -113,6 +114,11 @@ class Controller:
         if self._active is None or self._active.is_over:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
         return await self._active.ask(work)
+
+    def settings_changed(self, topics: Collection[str] | None) -> None:
+        """Of these topics, or of all (None): it may be allowed now to elect leaders where there are none."""
+        if self._active is not None:
+            self._active.settings_changed(topics)
 
     def close(self) -> None:
         if self._active is not None:
@@ -139,7 +145,7 @@ class Controller:
                 await self._store.commit(Create(nodes.CONTROLLER_EPOCH, b"0"))
         node = await self._store.get(nodes.CONTROLLER_EPOCH)
         assert node is not None, "just made, and never deleted"
-        epoch = int(node.data) + 1
+        epoch = nodes.decode_controller_epoch(nodes.CONTROLLER_EPOCH, node.data) + 1
         try:
             await self._store.commit(
                 Create(nodes.CONTROLLER, nodes.encode_controller(self._node_id, self._now_ms()), ephemeral=True),
@@ -175,6 +181,8 @@ class Controller:
         self._context = context
         active = self._active = _Active(context, self._store, self._make_peers(), self._settings, self._rng)
         serving = asyncio.ensure_future(active.run())
+        served = Signal()
+        serving.add_done_callback(lambda _: served.fire())
         try:
             while not serving.done():
                 session = self._store.session
@@ -185,7 +193,7 @@ class Controller:
                     logger.info("the node of the controller is not of broker %d any more", self._node_id)
                     break
                 if (self._changed.count, session.changed.count) == seen:
-                    await _first_of(serving, wait_any((session.changed, self._changed), None))
+                    await wait_any((session.changed, self._changed, served), None)
         finally:
             active.end()
             serving.cancel()
@@ -231,16 +239,6 @@ class Controller:
             return
         with suppress(StoreError):
             await self._store.commit(Check(nodes.CONTROLLER_EPOCH, context.epoch_version), Delete(nodes.CONTROLLER))
-
-
-async def _first_of(task: asyncio.Future[Any], other: Coroutine[Any, Any, Any]) -> None:
-    waiter = asyncio.ensure_future(other)
-    try:
-        await asyncio.wait((task, waiter), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiter.cancel()
-        with suppress(asyncio.CancelledError):
-            await waiter
 
 
 class _Active:
@@ -335,6 +333,9 @@ class _Active:
             return await answer
         finally:
             self._waiting.pop(answer, None)
+
+    def settings_changed(self, topics: Collection[str] | None) -> None:
+        self._enqueue(partial(elections.elect_where_nobody_leads, self._term, topics))
 
     # -- taking over ---------------------------------------------------------------------------------------------------
 

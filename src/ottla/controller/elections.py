@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from ottla.cluster import leadership
 from ottla.cluster.controller_context import NOT_WRITTEN
-from ottla.cluster.image import PartitionState
+from ottla.cluster.image import NO_LEADER, PartitionState
 from ottla.cluster.leadership import elect_of_any, elect_preferred
 from ottla.controller.term import Term
 from ottla.errors import ErrorCode
@@ -73,6 +73,18 @@ async def repair(
         return new
 
     return await change(term, partitions, rule)
+
+
+async def elect_where_nobody_leads(term: Term, topics: Collection[str] | None) -> None:
+    """Settings of these topics, or of all (None), have changed: an unclean election may be allowed now."""
+    context = term.context
+    leaderless = [
+        TopicPartition(topic.name, index)
+        for topic in (context.topics.values() if topics is None else filter(None, map(context.topics.get, topics)))
+        for index, state in enumerate(topic.partitions)
+        if state.leader == NO_LEADER
+    ]
+    await repair(term, [each for each in leaderless if term.settings.elects_unclean(each.topic)])
 
 
 # -- elections that somebody asks for ----------------------------------------------------------------------------------

@@ -7,7 +7,13 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from ottla.errors import OttlaError
+
 logger = logging.getLogger(__name__)
+
+# A task that fails is started again after a pause, which grows while it goes on failing.
+AGAIN_S = 1.0
+AGAIN_S_MAX = 30.0
 
 
 class Tasks:
@@ -21,6 +27,27 @@ class Tasks:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks[task] = None
         task.add_done_callback(self._ended)
+
+    def keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Work without which its owner would be half dead: a failure is logged, and it is started again."""
+        self.start(name, self._kept(name, work))
+
+    @staticmethod
+    async def _kept(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        loop = asyncio.get_running_loop()
+        pause_s = AGAIN_S
+        while True:
+            started = loop.time()
+            try:
+                await work()
+                return
+            except Exception as error:
+                if loop.time() - started > AGAIN_S_MAX:
+                    pause_s = AGAIN_S
+                bug = None if isinstance(error, OttlaError) else error
+                logger.error("the background task %s failed; next try in %g s: %s", name, pause_s, error, exc_info=bug)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, AGAIN_S_MAX)
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """A task that ends with the others, and whose failure is seen by whoever waits for it."""

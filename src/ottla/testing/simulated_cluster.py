@@ -423,7 +423,7 @@ class SimulatedCluster:
         return client
 
     async def allow_clients(self) -> None:
-        """Everything that clients and operators do, as every broker knows then; to be part of the cluster is not among it."""
+        """Everything that clients and operators do, but to be part of the cluster; all brokers know it then."""
         assert self._login is not None
         granted = [(AclResourceType.TOPIC, "*", AclOperation.ALL), (AclResourceType.GROUP, "*", AclOperation.ALL)]
         granted.append((AclResourceType.TRANSACTIONAL_ID, "*", AclOperation.ALL))

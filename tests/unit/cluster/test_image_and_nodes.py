@@ -82,3 +82,45 @@ def test_entity_names_are_one_segment_of_a_path(name: str) -> None:
 def test_what_is_called_default_is_not_the_default() -> None:
     assert nodes.config_path("users", "") == "/config/users/<default>"
     assert nodes.config_path("users", "<default>") == "/config/users/%3Cdefault%3E"
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [{"0": [1, 99999999999]}, {"0": [-1]}, {"0": ["1"]}, {"0": [True]}, {"0": [1, 1]}, {"0": []}, {"0": 1}, {"1": [1]}],
+    ids=str,
+)
+def test_replicas_that_no_message_can_name_are_no_assignment(partitions: dict[str, object]) -> None:
+    """A request that cannot be encoded would hold up all that a controller has to say to a broker."""
+    data = nodes.encode({"version": 1, "partitions": partitions})
+    with pytest.raises(nodes.MetadataError, match="/brokers/topics/t"):
+        nodes.decode_assignment("/brokers/topics/t", data)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"leader": 2**31}, {"leader": -2}, {"leader": None}, {"leader_epoch": -1}, {"isr": ["a", None]}, {"isr": [2, 2]}],
+    ids=str,
+)
+def test_numbers_that_no_message_can_hold_are_no_state(wrong: dict[str, object]) -> None:
+    value = {"controller_epoch": 1, "leader": 1, "version": 1, "leader_epoch": 0, "isr": [1]}
+    assert nodes.decode_state("/state", nodes.encode(value), (1, 2), version=0).leader == 1
+    with pytest.raises(nodes.MetadataError, match="/state"):
+        nodes.decode_state("/state", nodes.encode({**value, **wrong}), (1, 2), version=0)
+
+
+@pytest.mark.parametrize(
+    ("node_id", "wrong"),
+    [(1, {"rack": 5}), (1, {"endpoints": ["PLAINTEXT://host:65536"]}), (2**31, {}), (1, {"endpoints": [7]})],
+    ids=str,
+)
+def test_a_registration_that_no_message_can_hold_is_none(node_id: int, wrong: dict[str, object]) -> None:
+    value = {"version": 5, "endpoints": ["PLAINTEXT://host:9092"], "rack": "a"}
+    assert nodes.decode_broker("/ids", nodes.encode(value), 1, epoch=7).rack == "a"
+    with pytest.raises(nodes.MetadataError, match="/ids"):
+        nodes.decode_broker("/ids", nodes.encode({**value, **wrong}), node_id, epoch=7)
+
+
+def test_an_epoch_of_the_controller_that_is_no_number_names_its_node() -> None:
+    assert nodes.decode_controller_epoch("/controller_epoch", b"7") == 7
+    with pytest.raises(nodes.MetadataError, match="/controller_epoch"):
+        nodes.decode_controller_epoch("/controller_epoch", b"x")

@@ -17,7 +17,7 @@ from ottla.controller.controller import Controller
 from ottla.controller.peers import OnAnswer
 from ottla.ids import TopicPartition, topic_id_text
 from ottla.protocol.messages.replication import LeaderAndIsrRequest, UpdateMetadataRequest
-from ottla.store.api import Create, Node, Operation, Put
+from ottla.store.api import Create, Delete, Node, Operation, Put
 from ottla.testing.loop import SimulatedLoop
 from ottla.testing.simulated_ensemble import EnsembleConditions, SimulatedEnsemble
 
@@ -73,6 +73,7 @@ class Scene:
     def __init__(self) -> None:
         self.brokers = Brokers()
         self.after_read: dict[str, Operation] = {}  # what is written as soon as the controller has read a node
+        self.pause_after_read_s = 0.0  # until it goes on then
         self._loop = SimulatedLoop()
         conditions = EnsembleConditions(message_s_max=0.0, lag_s_max=0.0)
         self.ensemble = SimulatedEnsemble(self._loop, Random(1), lambda: 0, conditions)
@@ -91,10 +92,17 @@ class Scene:
             self.write(Create(nodes.partitions_path(partition.topic)))
         self.write(Create(nodes.partition_path(*partition)), Create(nodes.state_path(*partition), state))
 
-    def data(self, path: str) -> dict[str, Any]:
+    def encoded(self, path: str) -> bytes:
         entry = self.ensemble.tree.entry(path)
         assert entry is not None
-        return nodes.decode(path, entry.data)
+        return entry.data
+
+    def data(self, path: str) -> dict[str, Any]:
+        return nodes.decode(path, self.encoded(path))
+
+    @property
+    def epoch(self) -> int:
+        return int(self.encoded(nodes.CONTROLLER_EPOCH))
 
     def plays(self, play: Callable[[Controller], Awaitable[None]]) -> None:
         async def main() -> None:
@@ -105,6 +113,7 @@ class Scene:
                 node = await read(path)
                 if path in self.after_read:
                     self.write(self.after_read.pop(path))
+                    await asyncio.sleep(self.pause_after_read_s)
                 return node
 
             store.get = get  # type: ignore[method-assign]
@@ -191,5 +200,24 @@ def test_a_damaged_state_or_registration_costs_no_more_than_its_topic_or_broker(
         await asyncio.sleep(QUIET_S)
         assert set(scene.brokers.topic_ids) == {T, U}
         assert set(scene.brokers.ports) == {US, OTHER}
+
+    scene.plays(play)
+
+
+def test_a_controller_that_goes_right_behind_the_answer_is_succeeded() -> None:
+    """The notice that its node is gone comes before the answer that it is there has been looked at."""
+    scene = Scene()
+    scene.write(Create(nodes.CONTROLLER, nodes.encode_controller(OTHER, 0)))
+    scene.after_read[nodes.CONTROLLER] = Delete(nodes.CONTROLLER)
+    scene.pause_after_read_s = QUIET_S / 10
+
+    async def play(controller: Controller) -> None:
+        assert controller.is_active
+        scene.after_read[nodes.CONTROLLER] = Delete(nodes.CONTROLLER)  # an operator wants another election
+        epoch = scene.epoch
+        scene.write(Put(nodes.CONTROLLER, scene.encoded(nodes.CONTROLLER)))
+        await asyncio.sleep(QUIET_S)
+        assert controller.is_active
+        assert scene.epoch == epoch + 1
 
     scene.plays(play)

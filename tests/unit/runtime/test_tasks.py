@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from ottla.errors import OttlaError
 from ottla.runtime.tasks import Tasks
 from ottla.testing.loop import run
 
@@ -73,3 +74,29 @@ def test_stopping_waits_for_the_last_words() -> None:
         assert ended == ["tidied"]
 
     run(scenario())
+
+
+def test_kept_work_is_started_again_after_longer_and_longer_pauses(caplog: pytest.LogCaptureFixture) -> None:
+    times: list[float] = []
+
+    async def scenario() -> None:
+        tasks = Tasks()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+
+        async def work() -> None:
+            times.append(loop.time() - started)
+            if len(times) == 7:
+                await asyncio.sleep(100)  # for so long that what went wrong before does not count
+            if len(times) < 9:
+                raise RuntimeError("a bad round") if len(times) % 2 else OttlaError("a bad node")
+
+        tasks.keep("work", work)
+        await asyncio.sleep(1000)
+        await tasks.stop()
+
+    with caplog.at_level(logging.ERROR):
+        run(scenario())
+    assert times == [0, 1, 3, 7, 15, 31, 61, 162, 164]
+    assert caplog.records[0].getMessage() == "the background task work failed; next try in 1 s: a bad round"
+    assert [bool(record.exc_info) for record in caplog.records] == [True, False] * 4
