@@ -134,13 +134,13 @@ DELETIONS = ClusterClimate(
 )
 PLANTS: dict[Plant, ClusterClimate | None] = {
     the_watermark_does_not_wait_for_followers: None,
-    histories_that_part_are_not_noticed: None,
+    histories_that_part_are_not_noticed: HAND_OVERS,
     a_follower_truncates_to_its_watermark: HAND_OVERS,
     anybody_may_lead: HAND_OVERS,
     a_second_batch_becomes_the_first: HAND_OVERS,
     duplicates_are_not_known: None,
     followers_forget_producers: None,
-    truncation_keeps_producers: None,
+    truncation_keeps_producers: HAND_OVERS,
     followers_are_told_that_all_is_committed: HAND_OVERS,
     a_batch_behind_one_that_waits_is_acknowledged_at_once: replace(HAND_OVERS, fault_count=12),
     the_short_way_looks_at_no_history: HAND_OVERS,

@@ -481,6 +481,32 @@ def test_a_cluster_stands_as_it_must_once_faults_end(portion: range) -> None:
         world.run(scenario(cluster, Random(seed).choice([10, 40])), seconds=10_000, replay=f"seed {seed}")
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_answers_of_an_election_that_are_lost_leave_no_office_unserved(seed: int) -> None:
+    """Connections break while brokers stand for election, and again while they look whether they were elected."""
+    world = World(seed)
+    cluster = Cluster(world)
+
+    async def elect() -> None:
+        admin = cluster.ensemble.connect("admin")
+        await ensure_path(admin, *nodes.ROOTS, nodes.ISR_CHANGES, nodes.LOG_DIR_EVENTS)
+        cluster.ensemble.conditions.break_chance = 0.3
+        for broker in cluster.brokers.values():
+            broker.start()
+        await asyncio.sleep(1.5)
+        cluster.ensemble.conditions.break_chance = 0.0
+        await asyncio.sleep(30)
+        entry = cluster.ensemble.tree.entry(nodes.CONTROLLER)
+        serving = [each for each in cluster.brokers.values() if each.controller is cluster.controller()]
+        assert entry is not None
+        assert [each.store.session.session_id for each in serving if each.store is not None] == [entry.owner]
+        for broker in cluster.brokers.values():
+            await broker.crash()
+        await admin.close()
+
+    world.run(elect(), seconds=1000)
+
+
 # -- a controller that fails between any two of its writes -------------------------------------------------------------
 
 

@@ -129,7 +129,8 @@ class Controller:
     async def _try_election(self) -> ControllerContext | None:
         """The context of the new term; None if another broker is the controller."""
         try:
-            if await self._store.get(nodes.CONTROLLER) is not None:
+            node: Node | None = await self._store.get(nodes.CONTROLLER)
+            if node is not None and not (self._is_ours(node) and await self._delete_unserved()):
                 return None
             return await self._create_controller_node()
         except StoreUnavailable as error:
@@ -138,6 +139,21 @@ class Controller:
         except StoreError as error:
             logger.info("another broker won the election: %s", error)
             return None
+
+    def _is_ours(self, node: Node | None) -> bool:
+        return node is not None and node.owner == self._store.session.session_id
+
+    async def _delete_unserved(self) -> bool:
+        """Of a term that this broker does not serve: its election was not known to be won, or its end not written.
+
+        Others wait for as long as the node is there. The epoch is read before the node: if the session has ended and
+        another broker is elected by then, its node is not taken for ours.
+        """
+        epoch: Node | None = await self._store.get(nodes.CONTROLLER_EPOCH)
+        if epoch is None or not self._is_ours(await self._store.get(nodes.CONTROLLER)):
+            return False
+        await self._store.commit(Check(nodes.CONTROLLER_EPOCH, epoch.version), Delete(nodes.CONTROLLER))
+        return True
 
     async def _create_controller_node(self) -> ControllerContext | None:
         with suppress(NodeExists):
