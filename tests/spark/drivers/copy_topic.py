@@ -5,7 +5,8 @@
                            "outputs": ["table", "topic", "exact", "joined", "counted", "stateful"]}'
 
 It runs until its standard input ends, or with `drain` until it has copied what is there, `in_turn` into one output
-after the other. A failed query ends it.
+after the other. A failed query ends it, but for one that Spark has not waited for: it gives a Python worker ten seconds
+to start, whatever else the machine does, and no setting changes that.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ class CountEach(StatefulProcessor):
         pass
 
 
+RESTARTS_MAX = 10
+NOT_WAITED_FOR = "Python worker failed to connect back"
+
 stateful: dict[str, Callable[[DataFrame], DataFrame]] = {
     "joined": joined,
     "counted": counted,
@@ -104,21 +108,28 @@ def main() -> None:
             **servers, topic=f"{job['target']}-exact", delivery="exactly-once"
         ),
     }
-    queries = []
+    queries, writers = [], []
     for name in job["outputs"]:
         writer = outputs[name] if name in outputs else exactly_once(stateful[name](stream), job, name)
         writer = writer.option("checkpointLocation", str(home / f"{name}-checkpoint"))
-        queries.append((writer.trigger(availableNow=True) if job["drain"] else writer).start())
+        writers.append(writer.trigger(availableNow=True) if job["drain"] else writer)
+        queries.append(writers[-1].start())
         if job["in_turn"]:
             queries[-1].awaitTermination()
     if job["drain"]:
         for query in queries:
             query.awaitTermination()
         return
+    restarts_left = RESTARTS_MAX
     while not select.select([sys.stdin], [], [], 0.2)[0]:
-        for query in queries:
-            if not query.isActive:
-                raise SystemExit(f"a query ended: {query.exception()}")
+        for place, query in enumerate(queries):
+            if query.isActive:
+                continue
+            reason = str(query.exception())
+            if NOT_WAITED_FOR not in reason or restarts_left == 0:
+                raise SystemExit(f"a query ended: {reason}")
+            restarts_left -= 1
+            queries[place] = writers[place].start()
     for query in queries:
         query.stop()
 
