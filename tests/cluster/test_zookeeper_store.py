@@ -15,7 +15,16 @@ from kazoo.exceptions import NoAuthError
 
 from ottla.local_cluster.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from ottla.net.ports import free_ports
-from ottla.store.api import Create, Put, SessionLost, SessionState, StoreError, StoreUnavailable
+from ottla.store.api import (
+    NODE_BYTES_MAX,
+    Create,
+    Put,
+    SessionLost,
+    SessionState,
+    StoreError,
+    StoreUnavailable,
+    TooLarge,
+)
 from ottla.store.zookeeper import Digest, ZooKeeperOptions, ZooKeeperStore, ZooKeeperTls, connect
 from ottla.testing.cluster import Cluster
 from ottla.testing.in_zookeeper import end_session
@@ -390,3 +399,21 @@ def _certificates(directory: Path) -> Path:
             (directory / f"{name}.key").read_text() + (directory / f"{name}.crt").read_text()
         )
     return directory
+
+
+def test_a_commit_that_is_larger_than_a_request_may_be_costs_no_connection(shared_ensemble: ZooKeeperEnsemble) -> None:
+    async def main() -> None:
+        async with connected(f"{shared_ensemble.connect}/large") as store:
+            changes = store.session.changed.count
+            await store.commit(Create("/largest", bytes(NODE_BYTES_MAX)))
+            much = bytes(NODE_BYTES_MAX * 2 // 3)
+            with pytest.raises(TooLarge):
+                await store.commit(Create("/a", much), Create("/b", much))
+            many = [Create(f"/{number:07}", b"data") for number in range(6000)]
+            await store.commit(*many)
+            with pytest.raises(TooLarge):
+                await store.commit(*(Create(f"/{number:01000}") for number in range(1100)))
+            assert len(await store.children("/")) == 6001
+            assert store.session.changed.count == changes
+
+    asyncio.run(main())

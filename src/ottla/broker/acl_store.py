@@ -222,13 +222,14 @@ class AclStore:
             needed = await self._operations(change)
             if not needed:
                 continue
-            together.append(change)
-            operations += needed
-            size_bytes += sum(len(one.path) for one in needed)
-            size_bytes += sum(len(one.data) for one in needed if isinstance(one, (Create, Put)))
-            if len(together) == NODES_AT_ONCE or size_bytes >= COMMIT_BYTES_MAX:
+            needed_bytes = sum(len(one.path) for one in needed)
+            needed_bytes += sum(len(one.data) for one in needed if isinstance(one, (Create, Put)))
+            if len(together) == NODES_AT_ONCE or (together and size_bytes + needed_bytes > COMMIT_BYTES_MAX):
                 await self._commit(together, operations)
                 together, operations, size_bytes = [], [], 0
+            together.append(change)
+            operations += needed
+            size_bytes += needed_bytes
         await self._commit(together, operations)
 
     async def _commit(self, changes: Sequence[_Change], operations: Sequence[Operation]) -> None:

@@ -50,6 +50,7 @@ from ottla.store.api import (
     StoreSession,
     StoreUnavailable,
     StoreWatch,
+    TooLarge,
     check_node_size,
     check_path,
     commit_bytes,
@@ -63,6 +64,9 @@ Answer = TypeVar("Answer")
 IN_FLIGHT_MAX: Final = 10  # `zookeeper.max.in.flight.requests`
 RECONNECT_PAUSE_S: Final = 0.05
 RECONNECT_PAUSE_MAX_S: Final = 1.0
+# The whole of a request, which `jute.maxbuffer` limits: ZooKeeper closes the connection on a larger one.
+REQUEST_BYTES_MAX: Final = 1024 * 1024 - 1 - 64
+OPERATION_BYTES: Final = 128  # at most, of one operation besides its path and its data: header, ACL, lengths
 FLAG_EPHEMERAL: Final = 1
 FLAG_SEQUENTIAL: Final = 2
 # Where `zookeeper.set.acl` protects nodes: what only brokers may read, and what everybody may write.
@@ -453,7 +457,12 @@ def _check(operations: Sequence[Operation]) -> None:
             raise InvalidPath(path, "the root cannot be deleted")
         if isinstance(operation, Create | Put):
             check_node_size(path, operation.data)
-    commit_bytes(operations)
+    size_bytes = commit_bytes(operations) + sum(len(operation.path.encode()) for operation in operations)
+    size_bytes += OPERATION_BYTES * len(operations)
+    if size_bytes > REQUEST_BYTES_MAX:
+        raise TooLarge(
+            operations[0].path, f"a commit of {size_bytes} bytes is more than a request to ZooKeeper may hold"
+        )
 
 
 def _is_below(path: str, roots: Sequence[str]) -> bool:
