@@ -48,6 +48,9 @@ if not is_pure_python_asked_for():
 logger = logging.getLogger(__name__)
 
 FRAME_START_BYTES = 64 * 1024  # reserved for a large frame before more of it has arrived
+# Of such a size are the buffers of frames that are used again: larger ones are rare.
+SPARE_FRAME_BYTES_MIN = 64 * 1024
+SPARE_FRAME_BYTES_MAX = 2 * 1024 * 1024
 LOGIN_FRAME_START_BYTES = 512  # the same of a peer that has not logged in: there may be very many of them
 OUT_PARTS_MAX = 64  # answers that are collected before they are sent, as long as they are small
 OUT_PART_BYTES_MAX = 16 * 1024
@@ -101,6 +104,7 @@ class Connection:
         "_deferred",
         "_filled",
         "_frame",
+        "_frame_end",
         "_handler",
         "_is_holding_off",
         "_is_last",
@@ -142,8 +146,9 @@ class Connection:
         self._handler = handler
         self.peer = peer
         self.session = session
-        self._frame: bytearray | None = None  # a frame that is arriving, without its length
+        self._frame: bytearray | None = None  # a frame that is arriving, and its length before it
         self._filled = 0
+        self._frame_end = 0  # how much of that is for it: a buffer that was used before may be larger
         self._remainder: bytes | memoryview = b""  # arrived behind a request that is still being handled
         self._outbox = Outbox(transport, listener.turns)
         self._out = self._outbox.parts
@@ -237,7 +242,7 @@ class Connection:
                 count = self._transport.recv_into(buffer)
             else:
                 # The rest of a frame goes straight to its place.
-                with memoryview(self._frame) as frame, frame[self._filled :] as rest:
+                with memoryview(self._frame) as frame, frame[self._filled : self._frame_end] as rest:
                     count = self._transport.recv_into(rest)
         except (BlockingIOError, InterruptedError):
             return
@@ -298,9 +303,12 @@ class Connection:
         if self._filled < size:
             if self._filled == len(frame):
                 frame += bytes(min(max(self._frame_start_bytes, len(frame)), size - len(frame)))
+            self._frame_end = min(len(frame), size)
             return
         self._frame = None
-        self._take(memoryview(frame))
+        if size <= SPARE_FRAME_BYTES_MAX:
+            self._listener.spare_frames.handed_out(frame)
+        self._take(memoryview(frame)[:size])
 
     @property
     def _frame_start_bytes(self) -> int:
@@ -428,14 +436,19 @@ class Connection:
         self._proceed()
 
     def _keep(self, rest: memoryview | bytes) -> None:
-        """The beginning of a frame waits for the rest in a buffer of its own, which grows with what arrives."""
-        frame = bytearray(rest)
-        if len(frame) < LENGTH_BYTES:
-            frame += bytes(LENGTH_BYTES - len(frame))
+        """The beginning of a frame waits for the rest in a buffer of its own, which grows with what arrives; or in one
+        that is there already: memory that comes fresh from the system costs more than receiving what is written there.
+        """
+        filled = len(rest)
+        size = LENGTH_BYTES if filled < LENGTH_BYTES else self._frame_bytes(memoryview(rest), 0) + LENGTH_BYTES
+        spare = self._listener.spare_frames.take(size) if size > SPARE_FRAME_BYTES_MIN else None
+        if spare is None:
+            frame = bytearray(rest)
+            frame += bytes(min(max(self._frame_start_bytes, filled), size - filled))
         else:
-            missing = self._frame_bytes(frame, 0) + LENGTH_BYTES - len(frame)
-            frame += bytes(min(max(self._frame_start_bytes, len(frame)), missing))
-        self._frame, self._filled = frame, len(rest)
+            frame = spare
+            frame[:filled] = rest
+        self._frame, self._filled, self._frame_end = frame, filled, min(len(frame), size)
 
     async def _finish(self, reply: Awaitable[Reply]) -> None:
         """Waits for the answer of a request that needs time."""

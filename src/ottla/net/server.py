@@ -25,6 +25,7 @@ from ottla.errors import ConfigError
 from ottla.net.connection import Connection, Handler
 from ottla.net.handshakes import HandshakeTurns
 from ottla.net.hang_ups import HangUps
+from ottla.net.spare_frames import SpareFrames
 from ottla.net.transport import OpenTransport, Plain
 from ottla.runtime.turns import Turns
 from ottla.security.rates import Rate, Windows
@@ -93,6 +94,7 @@ class Listener:
         self.loop = server.loop
         self.address = address
         self.receive_buffer = server.receive_buffer
+        self.spare_frames = server.spare_frames
         self._is_exhausted = False  # logged once, not ten times a second
         self._is_accepting = False
         self._resume_timer: asyncio.TimerHandle | None = None  # while connections come too fast
@@ -176,6 +178,7 @@ class Server:
         self.turns = Turns() if turns is None else turns
         # One buffer for all: a request is handled, or copied, before the next bytes are received.
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.spare_frames = SpareFrames()
         self.listeners: list[Listener] = []
         self.connections: dict[Connection, None] = {}  # in order, so that a simulated run can be replayed
         self.refused_count = 0

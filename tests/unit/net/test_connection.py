@@ -18,6 +18,7 @@ from ottla.net import connection as connection_module
 from ottla.net.connection import PIPELINED_S, Connection, Deferred, Parked, Reply
 from ottla.net.hang_ups import HangUps
 from ottla.net.server import RECEIVE_BUFFER_BYTES
+from ottla.net.spare_frames import SpareFrames
 from ottla.net.transport import Plain
 from ottla.runtime.turns import Turns
 
@@ -43,6 +44,7 @@ class Listener:
     def __init__(self, frame_bytes_max: int = 1 << 20) -> None:
         self.loop = asyncio.get_running_loop()
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.spare_frames = SpareFrames()
         self.frame_bytes_max = frame_bytes_max
         self.closed_count = 0
         # Time passes by being looked at: a few requests that arrive together are a turn.
@@ -121,6 +123,47 @@ def test_a_frame_larger_than_the_buffer_arrives_whole() -> None:
         await sending
 
     connected(echo, play, frame_bytes_max=1 << 21)
+
+
+def test_the_buffer_of_a_large_frame_serves_for_others_while_nobody_looks_at_it() -> None:
+    """Frames of all sizes, each behind bytes of its own; those whose handler holds them stay as they are."""
+    sizes = [300_000, 200_000, 70_000, 900_000, 100, 65_000, 899_000, 500_000, 12, 700_000]
+    bodies = [bytes([number]) * size for number, size in enumerate(sizes)]
+    held: list[memoryview] = []
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        if frame[0] % 3 == 0:
+            held.append(connection.kept(frame))
+        return [framed(bytes(frame[:1]) + len(frame).to_bytes(4, "big"))]
+
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        loop = asyncio.get_running_loop()
+        for together in (True, False):
+            held.clear()
+            for sent in [framed(*bodies)] if together else [framed(body) for body in bodies]:
+                sending = asyncio.ensure_future(loop.sock_sendall(theirs, sent))
+                count = len(bodies) if together else 1
+                answers = await received(theirs, 9 * count)
+                await sending
+            assert answers[-9:] == framed(bytes([9]) + sizes[9].to_bytes(4, "big"))
+            assert [bytes(frame) for frame in held] == bodies[::3]
+
+    connected(handle, play)
+
+
+def test_one_buffer_serves_for_frame_after_frame() -> None:
+    async def play(connection: Connection, theirs: socket.socket, listener: Listener) -> None:
+        loop = asyncio.get_running_loop()
+        for size in (900_000, 300_000, 899_000):
+            sending = asyncio.ensure_future(loop.sock_sendall(theirs, framed(bytes(size))))
+            await received(theirs, 4)
+            await sending
+        spare = listener.spare_frames.take(1)
+        assert spare is not None
+        assert len(spare) >= 900_000
+        assert listener.spare_frames.take(1) is None
+
+    connected(lambda connection, frame: [framed(b"")], play)
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["that came with the first", "that came later"])
