@@ -114,7 +114,11 @@ class ControlRequests:
                 return await self.stop_replica(request)
 
     async def _refusal(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> ErrorCode:
+        """Why nothing of a request is done, or NONE; the order of the checks is Kafka's."""
         broker_epoch = await self._broker_epoch()
+        # A larger one is of a registration whose answer has not reached us yet.
+        if broker_epoch == NOT_REGISTERED or ANY_BROKER_EPOCH < request.broker_epoch < broker_epoch:
+            return ErrorCode.STALE_BROKER_EPOCH
         if request.controller_epoch < self.controller_epoch:
             logger.info(
                 "rejected %s of controller %d: its epoch is %d, the current one is %d",
@@ -124,9 +128,6 @@ class ControlRequests:
                 self.controller_epoch,
             )
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        # A larger one is of a registration whose answer has not reached us yet.
-        if broker_epoch == NOT_REGISTERED or ANY_BROKER_EPOCH < request.broker_epoch < broker_epoch:
-            return ErrorCode.STALE_BROKER_EPOCH
         self.controller_epoch = request.controller_epoch
         return ErrorCode.NONE
 

@@ -84,11 +84,14 @@ def leader_and_isr(
     )
 
 
-def stop_replica(leader_epoch: int, *, deletes: bool = False) -> StopReplicaRequest:
+def stop_replica(
+    leader_epoch: int, *, deletes: bool = False, controller_epoch: int = NEXT_CONTROLLER, broker_epoch: int = -1
+) -> StopReplicaRequest:
     state = StopReplicaPartitionState(partition_index=0, leader_epoch=leader_epoch, delete_partition=deletes)
     return StopReplicaRequest(
         controller_id=2,
-        controller_epoch=NEXT_CONTROLLER,
+        controller_epoch=controller_epoch,
+        broker_epoch=broker_epoch,
         topic_states=[StopReplicaTopicState(topic_name="t", partition_states=[state])],
     )
 
@@ -105,6 +108,20 @@ def test_requests_of_a_controller_or_to_a_run_that_is_over_change_nothing() -> N
         assert (await cluster.asked(1, earlier, LEADER_AND_ISR)).error_code == ErrorCode.STALE_BROKER_EPOCH
         assert partition.leader_epoch == before
         assert cluster.brokers[1].broker.image.controller_id != 9
+
+    play(scenario)
+
+
+def test_a_request_to_a_run_that_is_over_is_refused_for_that_also_where_its_controller_is_over() -> None:
+    """The order of Kafka's checks."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        earlier = epoch_of(cluster, 1) - 1
+        update = UpdateMetadataRequest(controller_id=9, controller_epoch=0, broker_epoch=earlier, live_brokers=[])
+        stop = stop_replica(-1, controller_epoch=0, broker_epoch=earlier)
+        lead = leader_and_isr(cluster, controller_epoch=0, broker_epoch=earlier)
+        for request, version in ((lead, LEADER_AND_ISR), (update, UPDATE_METADATA), (stop, STOP_REPLICA)):
+            assert (await cluster.asked(1, request, version)).error_code == ErrorCode.STALE_BROKER_EPOCH
 
     play(scenario)
 
