@@ -79,6 +79,8 @@ class ControllerRequests:
 
     async def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
         async def check(term: Term) -> None:
+            if request.broker_id not in term.context.brokers:
+                raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
             _check_broker_epoch(term, request.broker_id, request.broker_epoch)
 
         try:

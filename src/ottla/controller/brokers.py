@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from ottla.cluster import nodes
 from ottla.cluster.image import BrokerNode, PartitionState
@@ -18,6 +19,8 @@ from ottla.ids import TopicPartition
 from ottla.store.api import Delete
 
 logger = logging.getLogger(__name__)
+
+ANY_BROKER_EPOCH: Final = -1
 
 
 async def read_brokers(term: Term) -> dict[int, BrokerNode]:
@@ -121,7 +124,10 @@ async def shut_down(term: Term, node_id: int, broker_epoch: int) -> list[TopicPa
     context = term.context
     broker = context.brokers.get(node_id)
     if broker is None:
-        raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not registered")
+        # Kafka's controller fails where it looks for the epoch of such a broker, and says no more than that.
+        is_any = broker_epoch == ANY_BROKER_EPOCH
+        code = ErrorCode.BROKER_NOT_AVAILABLE if is_any else ErrorCode.UNKNOWN_SERVER_ERROR
+        raise ApiError(code, f"broker {node_id} is not registered")
     if 0 <= broker_epoch < broker.epoch:
         raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {node_id} is in epoch {broker.epoch}, not {broker_epoch}")
     context.shutting_down.add(node_id)

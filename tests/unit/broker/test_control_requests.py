@@ -10,6 +10,7 @@ from uuid import UUID
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.replication import (
+    AllocateProducerIdsRequest,
     AlterPartitionRequest,
     ControlledShutdownRequest,
     LeaderAndIsrPartitionState,
@@ -25,6 +26,7 @@ from ottla.testing.simulated_cluster import SimulatedCluster
 from ottla.testing.world import World
 
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, CONTROLLED_SHUTDOWN, ALTER_PARTITION, CREATE_TOPICS = 7, 4, 8, 3, 3, 5
+ALLOCATE_PRODUCER_IDS = 0
 WITHOUT_TOPIC_IDS = 4  # of LeaderAndIsr
 NEXT_CONTROLLER = 100  # an epoch that no real controller of these tests has
 Scenario = Callable[[SimulatedCluster], Coroutine[Any, Any, None]]
@@ -196,6 +198,25 @@ def test_a_broker_that_is_not_the_controller_says_so() -> None:
         assert altered.error_code == ErrorCode.NOT_CONTROLLER
         leaving = await cluster.asked(other, ControlledShutdownRequest(broker_id=1), CONTROLLED_SHUTDOWN)
         assert leaving.error_code == ErrorCode.STALE_CONTROLLER_EPOCH  # Kafka's word for it here
+
+    play(scenario)
+
+
+def test_a_controller_says_in_the_words_of_kafkas_that_a_broker_is_not_registered() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        controller = cluster.brokers[1].broker.image.controller_id
+
+        async def answer(request: object, version: int) -> ErrorCode:
+            return ErrorCode((await cluster.asked(controller, request, version)).error_code)
+
+        altering = AlterPartitionRequest(broker_id=77, broker_epoch=1, topics=[])
+        assert await answer(altering, ALTER_PARTITION) == ErrorCode.STALE_BROKER_EPOCH
+        allocating = AllocateProducerIdsRequest(broker_id=77, broker_epoch=1)
+        assert await answer(allocating, ALLOCATE_PRODUCER_IDS) == ErrorCode.BROKER_ID_NOT_REGISTERED
+        leaving = ControlledShutdownRequest(broker_id=77, broker_epoch=1)
+        assert await answer(leaving, CONTROLLED_SHUTDOWN) == ErrorCode.UNKNOWN_SERVER_ERROR
+        leaving = ControlledShutdownRequest(broker_id=77, broker_epoch=-1)  # of a release without epochs of brokers
+        assert await answer(leaving, CONTROLLED_SHUTDOWN) == ErrorCode.BROKER_NOT_AVAILABLE
 
     play(scenario)
 
