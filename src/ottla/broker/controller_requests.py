@@ -6,6 +6,7 @@ On any other broker the answer is NOT_CONTROLLER, and the asker looks for the ri
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import UUID
 
 from ottla.broker.producer_ids import BLOCK_SIZE, take_block
@@ -28,8 +29,11 @@ from ottla.protocol.messages.replication import (
     ControlledShutdownResponse,
     RemainingPartition,
 )
-from ottla.protocol.wire import ZERO_UUID
 from ottla.store.api import Store
+
+# Of AlterPartition.
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 2
+FIRST_VERSION_WITH_INELIGIBLE_REPLICA: Final = 2
 
 
 class ControllerRequests:
@@ -51,9 +55,11 @@ class ControllerRequests:
 
     # -- in-sync replicas ----------------------------------------------------------------------------------------------
 
-    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+    async def alter_partition(
+        self, request: AlterPartitionRequest, version: int = FIRST_VERSION_WITH_TOPIC_IDS
+    ) -> AlterPartitionResponse:
         try:
-            return await self._controller.ask(lambda term: _alter_partition(term, request))
+            return await self._controller.ask(lambda term: _alter_partition(term, request, version))
         except ApiError as error:
             return AlterPartitionResponse(error_code=error.code, topics=[])
 
@@ -97,18 +103,19 @@ def _check_broker_epoch(term: Term, node_id: int, broker_epoch: int) -> None:
         raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {node_id} is not registered in epoch {broker_epoch}")
 
 
-async def _alter_partition(term: Term, request: AlterPartitionRequest) -> AlterPartitionResponse:
+async def _alter_partition(term: Term, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
     _check_broker_epoch(term, request.broker_id, request.broker_epoch)
     context = term.context
+    has_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
     asked: dict[TopicPartition, IsrRequest] = {}
     answers: dict[UUID | str, AlterPartitionResponseTopicData] = {}
     names: dict[TopicPartition, AlterPartitionResponseTopicData] = {}
     for topic in request.topics:
-        key = topic.topic_name if topic.topic_id == ZERO_UUID else topic.topic_id
+        key = topic.topic_id if has_ids else topic.topic_name
         answer = answers[key] = AlterPartitionResponseTopicData(
             topic_name=topic.topic_name, topic_id=topic.topic_id, partitions=[]
         )
-        name = topic.topic_name if topic.topic_id == ZERO_UUID else context.names_by_id.get(topic.topic_id)
+        name = context.names_by_id.get(topic.topic_id) if has_ids else topic.topic_name
         for entry in topic.partitions:
             if name is None:
                 answer.partitions.append(_refused(entry.partition_index, ErrorCode.UNKNOWN_TOPIC_ID))
@@ -118,11 +125,18 @@ async def _alter_partition(term: Term, request: AlterPartitionRequest) -> AlterP
             names[partition] = answer
     for partition, outcome in (await alter(term, asked)).items():
         names[partition].partitions.append(
-            _refused(partition.partition, outcome)
+            _refused(partition.partition, _known_in(version, outcome))
             if isinstance(outcome, ErrorCode)
             else _altered(partition.partition, outcome)
         )
     return AlterPartitionResponse(topics=list(answers.values()))
+
+
+def _known_in(version: int, code: ErrorCode) -> ErrorCode:
+    """The error as leaders know it that send this version."""
+    if code is ErrorCode.INELIGIBLE_REPLICA and version < FIRST_VERSION_WITH_INELIGIBLE_REPLICA:
+        return ErrorCode.OPERATION_NOT_ATTEMPTED
+    return code
 
 
 def _isr_request(entry: AlterPartitionRequestPartitionData) -> IsrRequest:

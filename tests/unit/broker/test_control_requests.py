@@ -12,6 +12,9 @@ from ottla.ids import TopicPartition
 from ottla.protocol.messages.replication import (
     AllocateProducerIdsRequest,
     AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    BrokerState,
     ControlledShutdownRequest,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -28,6 +31,7 @@ from ottla.testing.world import World
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, CONTROLLED_SHUTDOWN, ALTER_PARTITION, CREATE_TOPICS = 7, 4, 8, 3, 3, 5
 ALLOCATE_PRODUCER_IDS = 0
 WITHOUT_TOPIC_IDS = 4  # of LeaderAndIsr
+WITH_BROKER_EPOCHS = 3  # of AlterPartition
 NEXT_CONTROLLER = 100  # an epoch that no real controller of these tests has
 Scenario = Callable[[SimulatedCluster], Coroutine[Any, Any, None]]
 
@@ -227,6 +231,39 @@ def test_a_controller_takes_changes_only_from_the_registered_run_of_a_broker() -
         request = AlterPartitionRequest(broker_id=2, broker_epoch=epoch_of(cluster, 2) + 1, topics=[])
         answer = await cluster.asked(controller, request, ALTER_PARTITION)
         assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
+
+    play(scenario)
+
+
+def test_a_leader_learns_why_a_replica_may_not_join_in_an_error_that_its_version_has() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        controller = cluster.brokers[1].broker.image.controller_id
+        name = TopicPartition("t", 0)
+        state = cluster.states()[name]
+
+        async def told(version: int, **named: Any) -> ErrorCode:
+            isr = [*state.isr, 9]  # no such broker is there
+            entry = AlterPartitionRequestPartitionData(
+                partition_index=0,
+                leader_epoch=state.leader_epoch,
+                new_isr=isr if version < WITH_BROKER_EPOCHS else [],
+                new_isr_with_epochs=[BrokerState(broker_id=each) for each in isr if version >= WITH_BROKER_EPOCHS],
+                partition_epoch=state.version,
+            )
+            topic = AlterPartitionRequestTopicData(partitions=[entry], **named)
+            leader = state.leader
+            request = AlterPartitionRequest(broker_id=leader, broker_epoch=epoch_of(cluster, leader), topics=[topic])
+            answer = await cluster.asked(controller, request, version)
+            assert answer.error_code == ErrorCode.NONE
+            return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+        by_id = {"topic_id": topic_id(cluster)}
+        assert await told(0, topic_name="t") == ErrorCode.OPERATION_NOT_ATTEMPTED
+        assert await told(1, topic_name="t") == ErrorCode.OPERATION_NOT_ATTEMPTED
+        assert await told(2, **by_id) == await told(3, **by_id) == ErrorCode.INELIGIBLE_REPLICA
+        assert await told(1, topic_name="u") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await told(3) == await told(3, topic_id=UUID(int=7)) == ErrorCode.UNKNOWN_TOPIC_ID
+        assert cluster.states()[name] == state
 
     play(scenario)
 

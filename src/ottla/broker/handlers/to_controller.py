@@ -22,7 +22,7 @@ async def handle_alter_partition(
     broker: Broker, request: AlterPartitionRequest, context: Context
 ) -> AlterPartitionResponse:
     assert broker.cluster is not None
-    return await broker.cluster.controller_requests.alter_partition(request)
+    return await broker.cluster.controller_requests.alter_partition(request, context.version)
 
 
 async def handle_controlled_shutdown(
