@@ -166,9 +166,10 @@ class ControlRequests:
         states: dict[int, PartitionState] = {}
         for sent in topic.partition_states:
             state = _state(sent)
-            code = self._check_state(TopicPartition(topic.topic_name, sent.partition_index), topic.topic_id, state)
+            name = TopicPartition(topic.topic_name, sent.partition_index)
+            code = self._check_state(name, topic.topic_id, state)
             codes[sent.partition_index] = code
-            if code is ErrorCode.NONE:
+            if code is ErrorCode.NONE and not self._is_outdated(name, state):
                 states[sent.partition_index] = state
         if not states:
             return codes
@@ -200,6 +201,14 @@ class ControlRequests:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
 
+    def _is_outdated(self, name: TopicPartition, state: PartitionState) -> bool:
+        """Whether a later state is known here. The answer does not say that it was passed over: so in Kafka."""
+        partition = self._replicas.get(name)
+        if partition is None or state.version >= partition.version:
+            return False
+        logger.info("%s: version %d of its state is passed over: %d is known", name, state.version, partition.version)
+        return True
+
     def _take_role(self, partition: Partition, state: PartitionState) -> ErrorCode:
         if partition.is_gone:  # its directory failed meanwhile
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -219,6 +228,7 @@ class ControlRequests:
         except StorageError as error:
             replicas.directory_failed(partition.log, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
+        partition.version = state.version
         self._broker.role_changed(partition)
         return ErrorCode.NONE
 

@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 ALL_REPLICAS = -1  # acks
+NO_VERSION = -1
 
 
 def check_isolation(level: int) -> None:
@@ -70,6 +71,7 @@ class Partition:
         "moved",
         "name",
         "topic_id",
+        "version",
     )
 
     def __init__(
@@ -96,6 +98,7 @@ class Partition:
         # log nobody has cut.
         self.leadership = 0
         self.leader_epoch = NO_EPOCH  # the latest that this broker knows, in whatever role
+        self.version = NO_VERSION  # of the latest state that this broker knows, in whatever role
         self.is_gone = False  # deleted or offline: waiting requests must not wait any longer
 
     # -- role ----------------------------------------------------------------------------------------------------------
@@ -287,6 +290,7 @@ class Partition:
 
     def isr_changed(self, leader: Leader, isr: tuple[int, ...], version: int) -> None:
         """The controller wrote another set of in-sync replicas."""
+        self.version = version
         if leader.commit_isr(isr, version):
             self.log.producers.passed_high_watermark(leader.high_watermark)
         self._fire_both()

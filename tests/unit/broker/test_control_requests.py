@@ -66,6 +66,7 @@ def leader_and_isr(
     *,
     leader: int = 1,
     leader_epoch: int = 10,
+    version: int | None = None,
     replicas: tuple[int, ...] = (1, 2),
     controller_epoch: int = NEXT_CONTROLLER,
     broker_epoch: int = -1,
@@ -77,7 +78,7 @@ def leader_and_isr(
         leader=leader,
         leader_epoch=leader_epoch,
         isr=list(replicas),
-        partition_epoch=leader_epoch,
+        partition_epoch=leader_epoch if version is None else version,
         replicas=list(replicas),
     )
     topic = LeaderAndIsrTopicState(topic_name="t", topic_id=of_topic or topic_id(cluster), partition_states=[state])
@@ -153,6 +154,28 @@ def test_a_partition_takes_the_role_of_a_later_epoch_only_and_of_its_own_topic()
         assert partition.follower.leader_id == 2
         assert await told(leader=-1, leader_epoch=12) == ErrorCode.NONE
         assert (partition.is_leader, partition.follower) == (False, None)
+
+    play(scenario)
+
+
+def test_a_role_of_a_later_epoch_in_an_earlier_state_is_passed_over_without_a_word() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        partition = cluster.brokers[1].broker.replicas.find("t", 0)
+
+        async def told(version: int, **options: Any) -> ErrorCode:
+            request = leader_and_isr(cluster, version=version, **options)
+            return ErrorCode((await cluster.asked(1, request, LEADER_AND_ISR)).topics[0].partition_errors[0].error_code)
+
+        def role() -> tuple[bool, int]:
+            return partition.is_leader, partition.leader_epoch
+
+        assert await told(20, leader=2) == ErrorCode.NONE
+        assert (await told(19, leader_epoch=11), role()) == (ErrorCode.NONE, (False, 10))
+        assert (await told(20, leader_epoch=11), role()) == (ErrorCode.NONE, (True, 11))
+        partition.isr_changed(partition.leader, (1, 2), 23)  # as the controller answers a leader
+        assert (await told(22, leader=2, leader_epoch=12), role()) == (ErrorCode.NONE, (True, 11))
+        assert (await told(23, leader=-1, leader_epoch=12), role()) == (ErrorCode.NONE, (False, 12))
+        assert (await told(22, leader=1, leader_epoch=13), role()) == (ErrorCode.NONE, (False, 12))
 
     play(scenario)
 
