@@ -96,9 +96,9 @@ class Replicas:
             return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} is not known")
         if name in self._delayed:
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"too many open files to open the log of {name}; try again")
-        if self._node_id in state.replicas:
+        if name in self._offline:
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name} is offline on this broker")
-        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not on this broker")
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not on this broker, or not yet")
 
     # -- keeping in step -----------------------------------------------------------------------------------------------
 

@@ -149,6 +149,12 @@ def test_what_is_not_found_is_unknown_or_elsewhere(machine: Machine) -> None:
 # -- keeping in step ---------------------------------------------------------------------------------------------------
 
 
+def test_a_partition_whose_role_the_controller_has_not_said_yet_is_not_offline(machine: Machine) -> None:
+    """A broker that is back knows the metadata first: clients are to look for the leader, no disk has failed."""
+    machine.replicas.update_image(EMPTY.with_topics([topic()]))
+    assert machine.refusal() is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def test_a_new_topic_is_led_at_once_in_its_epoch_and_its_logs_say_whose_they_are(machine: Machine) -> None:
     machine.change(topic("t", 3, epoch=4))
     for partition in machine.replicas:
