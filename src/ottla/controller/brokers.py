@@ -101,9 +101,10 @@ async def _brokers_joined(term: Term, peers: Peers, joined: Iterable[BrokerNode]
     # A broker must know who is alive before it is sent to follow one of them.
     term.batch.update_metadata(others)
     term.send()
-    # The newcomer knows nothing yet: every partition that has a state. The others know them.
+    # The newcomer knows nothing yet: every partition that has a state and stays. The others know them.
     arrived = {broker.node_id for broker in joined}
-    term.batch.update_metadata(arrived, [partition for partition, _ in context.partitions()])
+    staying = [partition for partition, _ in context.partitions() if partition.topic not in context.deleting]
+    term.batch.update_metadata(arrived, staying)
     term.send()
     held = [partition for partition, state in context.partitions() if arrived & set(state.replicas)]
     for partition in held:

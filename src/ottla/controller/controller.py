@@ -458,6 +458,7 @@ class _Active:
         changes = await brokers.follow_brokers(self._term, self._peers)
         for node_id in changes.left:
             self._deletions.broker_left(node_id)
+        self._deletions.brokers_joined(broker.node_id for broker in changes.joined)
         if changes.joined or changes.left:
             await self._after_changes()
 

@@ -106,6 +106,14 @@ class Deletions:
         for name in complete:
             await self._forget(name)
 
+    def brokers_joined(self, node_ids: Iterable[int]) -> None:
+        """What goes leaves their metadata: one that has only a new session may still know it."""
+        context = self._term.context
+        going = [partition for partition, _ in context.partitions() if partition.topic in context.deleting]
+        if going:
+            self._term.batch.update_metadata(node_ids, going)
+            self._term.send()
+
     def broker_left(self, node_id: int) -> None:
         """What it was asked to delete waits until it is back."""
         for asked in self._asked.values():

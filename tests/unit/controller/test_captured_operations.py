@@ -142,6 +142,7 @@ class Sent:
     states: dict[TopicPartition, tuple[object, ...]] = field(default_factory=dict)
     new: set[TopicPartition] = field(default_factory=set)
     metadata: dict[TopicPartition, tuple[object, ...]] = field(default_factory=dict)
+    first: set[TopicPartition] = field(default_factory=set)  # of which the metadata was, the first time that it was any
     stopped: dict[TopicPartition, bool] = field(default_factory=dict)  # whether it was deleted in the end
     live: set[int] = field(default_factory=set)
     controller: int = -1
@@ -166,6 +167,11 @@ class Sent:
                         self.stopped.pop(name, None)
             case UpdateMetadataRequest():
                 self.live = {broker.id for broker in request.live_brokers}
+                self.first = self.first or {
+                    TopicPartition(sent.topic_name, each.partition_index)
+                    for sent in request.topic_states
+                    for each in sent.partition_states
+                }
                 for sent in request.topic_states:
                     for each in sent.partition_states:
                         self.metadata[TopicPartition(sent.topic_name, each.partition_index)] = (
@@ -526,6 +532,16 @@ def expected_sent(capture: Capture) -> dict[int, Sent]:
     return found
 
 
+def registered(capture: Capture) -> set[int]:
+    """The brokers that joined the cluster in the course of a capture: the first that they are sent is everything."""
+    return {
+        int(operation["path"].rpartition("/")[2])
+        for transaction in capture.transactions
+        for operation in operations_of(transaction)
+        if operation["op"] == "create" and operation["path"].startswith(f"{nodes.BROKER_IDS}/")
+    }
+
+
 def differences(capture: Capture) -> list[str]:
     """What our controller leaves and sends otherwise than Kafka's, a line each."""
     replay = Replay(capture)
@@ -556,6 +572,8 @@ def differences(capture: Capture) -> list[str]:
         found += _compare(f"state to {node_id}:", _of(mine.states, told), _of(sent.states, told))
         found += _compare(f"metadata to {node_id}:", _of(mine.metadata, sent.metadata), sent.metadata)
         found += _compare(f"stop to {node_id}:", during.stopped, sent.stopped)
+        if node_id in registered(capture) and during.first != sent.first:
+            found.append(f"first to {node_id}: {during.first - sent.first} more, {sent.first - during.first} less")
         if during.new != sent.new:
             found.append(f"new to {node_id}: {during.new}, Kafka: {sent.new}")
         if (mine.live, mine.controller) != (sent.live, sent.controller):

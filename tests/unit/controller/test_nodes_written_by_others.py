@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from ottla.cluster import nodes
-from ottla.cluster.control_batch import ControlRequest
+from ottla.cluster.control_batch import BEING_DELETED, ControlRequest
 from ottla.cluster.controller_context import unwritten
 from ottla.cluster.image import BrokerEndpoint, BrokerNode, PartitionState, TopicState
 from ottla.controller.controller import Controller
@@ -22,7 +22,7 @@ from ottla.testing.loop import SimulatedLoop
 from ottla.testing.simulated_ensemble import EnsembleConditions, SimulatedEnsemble
 
 QUIET_S = 1.0
-US, OTHER = 1, 2
+US, OTHER, NEWCOMER = 1, 2, 3
 TOPIC_IDS = {"t": UUID(int=7), "u": UUID(int=8), "v": UUID(int=9)}
 T, U = TopicPartition("t", 0), TopicPartition("u", 0)
 
@@ -44,6 +44,7 @@ class Brokers:
 
     ports: dict[int, int] = field(default_factory=dict)  # of the live brokers, as the last UpdateMetadata says
     topic_ids: dict[TopicPartition, UUID] = field(default_factory=dict)  # as LeaderAndIsr says
+    leaders: dict[int, list[dict[TopicPartition, int]]] = field(default_factory=dict)  # as each UpdateMetadata says
 
     def add(self, broker: BrokerNode) -> None:
         return
@@ -55,6 +56,12 @@ class Brokers:
         match request:
             case UpdateMetadataRequest():
                 self.ports = {broker.id: broker.endpoints[0].port for broker in request.live_brokers}
+                leaders = {
+                    TopicPartition(topic.topic_name, state.partition_index): state.leader
+                    for topic in request.topic_states
+                    for state in topic.partition_states
+                }
+                self.leaders.setdefault(node_id, []).append(leaders)
             case LeaderAndIsrRequest():
                 for topic in request.topic_states:
                     for state in topic.partition_states:
@@ -72,6 +79,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.brokers = Brokers()
+        self.settings = Settings()
         self.after_read: dict[str, Operation] = {}  # what is written as soon as the controller has read a node
         self.pause_after_read_s = 0.0  # until it goes on then
         self._loop = SimulatedLoop()
@@ -117,7 +125,7 @@ class Scene:
                 return node
 
             store.get = get  # type: ignore[method-assign]
-            controller = Controller(US, store, lambda: self.brokers, Settings(), Random(2), lambda: 0)
+            controller = Controller(US, store, lambda: self.brokers, self.settings, Random(2), lambda: 0)
             task = asyncio.ensure_future(controller.run())
             await asyncio.sleep(QUIET_S)
             await play(controller)
@@ -219,5 +227,40 @@ def test_a_controller_that_goes_right_behind_the_answer_is_succeeded() -> None:
         await asyncio.sleep(QUIET_S)
         assert controller.is_active
         assert scene.epoch == epoch + 1
+
+    scene.plays(play)
+
+
+def test_a_broker_that_joins_learns_of_what_stays_and_then_that_the_rest_is_going() -> None:
+    """It may have been there before, in an earlier session, and know the topic."""
+    scene = Scene()
+
+    async def play(controller: Controller) -> None:
+        scene.write(Create(nodes.deletion_path("t")))
+        await asyncio.sleep(QUIET_S)
+        scene.write(Create(nodes.broker_path(NEWCOMER), registration(NEWCOMER, 9092)))
+        await asyncio.sleep(QUIET_S)
+        first, *others = scene.brokers.leaders[NEWCOMER]
+        assert first == {U: US}
+        assert {T: BEING_DELETED} in others
+
+    scene.plays(play)
+
+
+def test_marks_of_topics_to_delete_are_dropped_where_no_topic_may_be_deleted() -> None:
+    scene = Scene()
+    scene.settings.deletes_topics = False
+    scene.write(Create(nodes.deletion_path("t")))
+
+    async def play(controller: Controller) -> None:
+        assert scene.ensemble.tree.children(nodes.DELETIONS) == []
+        scene.write(Create(nodes.deletion_path("u")))
+        await asyncio.sleep(QUIET_S)
+        assert scene.ensemble.tree.children(nodes.DELETIONS) == []
+        assert BEING_DELETED not in {leader for told in scene.brokers.leaders[OTHER] for leader in told.values()}
+        scene.settings.deletes_topics = True
+        scene.write(Create(nodes.deletion_path("u")))
+        await asyncio.sleep(QUIET_S)
+        assert scene.brokers.leaders[OTHER][-1] == {U: BEING_DELETED}
 
     scene.plays(play)
