@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from ottla.cluster import nodes
@@ -34,21 +34,21 @@ from ottla.protocol.messages.topics import (
     TopicPartitions,
 )
 from ottla.protocol.wire import ZERO_UUID
-from ottla.testing.raw_requests import create_topic
+from ottla.testing.raw_requests import create_topic, metadata
 from ottla.testing.simulated_cluster import SimulatedCluster
 from ottla.testing.world import World
 
-CREATE, ALTER_MOVES, LIST_MOVES, ELECT, ALTER_CONFIGS, DELETE, PRODUCER_IDS = 5, 1, 0, 2, 1, 6, 0
+CREATE, ALTER_MOVES, LIST_MOVES, ELECT, ALTER_CONFIGS, DELETE, PRODUCER_IDS, METADATA = 5, 1, 0, 2, 1, 6, 0, 9
 NAME = TopicPartition("t", 0)
 QUARTER_OF_AN_HOUR_MS = 15 * 60_000
 LOOK_FOR_OLD_S = 65.0
 Scenario = Callable[[SimulatedCluster], Coroutine[Any, Any, None]]
 
 
-def play(scenario: Scenario, *, replicas: tuple[int, ...] = (1, 2)) -> None:
+def play(scenario: Scenario, *, replicas: tuple[int, ...] = (1, 2), settings: Mapping[str, str] | None = None) -> None:
     """Three brokers, and a topic of one partition on some of them."""
     world = World(1)
-    cluster = SimulatedCluster(world, 3)
+    cluster = SimulatedCluster(world, 3, settings)
 
     async def main() -> None:
         await cluster.start()
@@ -209,6 +209,40 @@ def test_settings_of_what_has_none_are_refused_as_by_a_single_broker() -> None:
             await until(cluster, lambda: all(broker.configs.overrides_of(group) for broker in brokers))  # noqa: B023
 
     play(scenario)
+
+
+async def looked_for(cluster: SimulatedCluster, node_id: int, name: str, *, auto_create: bool = True) -> Any:
+    """What a client learns of a topic that it may want to have created."""
+    (found,) = (await cluster.asked(node_id, metadata(name, auto_create=auto_create), METADATA)).topics
+    return found
+
+
+def test_a_broker_that_is_not_the_controller_creates_the_topic_that_a_client_looks_for() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        one, other = {1, 2, 3} - {controller(cluster)}
+        found = await looked_for(cluster, other, "new", auto_create=False)
+        assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert cluster.ensemble.tree.entry(nodes.topic_path("new")) is None
+        both = await asyncio.gather(looked_for(cluster, other, "new"), looked_for(cluster, one, "new"))
+        assert {each.error_code for each in both} == {ErrorCode.LEADER_NOT_AVAILABLE}
+        assert cluster.ensemble.tree.entry(nodes.config_path("topics", "new")) is not None
+        for node_id in (1, 2, 3):
+            while (found := await looked_for(cluster, node_id, "new", auto_create=False)).error_code:
+                await asyncio.sleep(0.05)
+            assert len(found.partitions) == 4
+            assert all({*each.replica_nodes} == {*each.isr_nodes} == {1, 2, 3} for each in found.partitions)
+
+    play(scenario, settings={"num.partitions": "4"})
+
+
+def test_a_broker_creates_no_topic_on_its_own_where_it_may_not() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        for node_id in (1, 2, 3):
+            found = await looked_for(cluster, node_id, "new")
+            assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert cluster.ensemble.tree.entry(nodes.topic_path("new")) is None
+
+    play(scenario, settings={"auto.create.topics.enable": "false"})
 
 
 def test_a_topic_is_deleted_once_all_its_replicas_are_there() -> None:
