@@ -214,6 +214,37 @@ def test_without_java_it_says_what_is_missing(ottla, directory, monkeypatch):
     assert not (directory / "cluster.json").exists()
 
 
+@pytest.fixture
+def a_java(tmp_path, monkeypatch):
+    """Something that is found where Java is looked for: these tests end before it is run."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(java.parent))
+
+
+@pytest.mark.usefixtures("a_java")
+def test_without_pyspark_it_says_where_zookeeper_would_come_from(directory, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "pyspark", None)  # as if it were not installed
+    assert main(["up", "--data", str(directory), "--brokers", "3"]) == ExitCode.USAGE
+    hint = "ZooKeeper comes with pyspark, which is not installed: pip install 'ottla[cluster,spark]'"
+    assert capsys.readouterr().err == f"ottla: {hint}\n"
+    assert not (directory / "cluster.json").exists()
+
+
+@pytest.mark.usefixtures("a_java")
+def test_without_zookeeper_in_pyspark_it_says_where_it_has_looked(tmp_path, directory, monkeypatch, capsys):
+    package = tmp_path / "packages" / "pyspark"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    monkeypatch.syspath_prepend(package.parent)
+    assert main(["up", "--data", str(directory), "--brokers", "3"]) == ExitCode.USAGE
+    hint = f"there is no ZooKeeper in {package / 'jars'}: install pyspark from its wheel"
+    assert capsys.readouterr().err == f"ottla: {hint}\n"
+    assert not (directory / "cluster.json").exists()
+
+
 @pytest.mark.parametrize("command", ["down"])
 def test_a_directory_without_a_cluster_is_told(ottla, command):
     code, _, err = ottla(command)
