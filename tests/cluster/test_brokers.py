@@ -31,6 +31,7 @@ from ottla.protocol.wire import ZERO_UUID
 from ottla.testing.broker import Broker
 from ottla.testing.cluster import CLUSTER_SETTINGS, Cluster
 from ottla.testing.cluster_clients import consume, create_assigned, create_topic, new_producer, produce
+from ottla.testing.in_zookeeper import InZooKeeper
 from ottla.testing.raw_client import RawClient
 from ottla.testing.raw_requests import create_topic as raw_create_topic
 from ottla.testing.waiting import WAIT_S, wait_until
@@ -55,6 +56,16 @@ def test_a_topic_of_three_replicas_takes_records_and_gives_them_back(connect: st
         partitions = [broker.running.replicas.find("t", 0) for broker in cluster.brokers.values()]
         assert [partition.is_leader for partition in partitions].count(True) == 1
         wait_until(lambda: [partition.high_watermark for partition in partitions] == [100, 100, 100])
+
+
+def test_a_cluster_lives_below_a_path_of_several_names(connect: str) -> None:
+    above, below = InZooKeeper(connect), f"{connect}/kafka/production"
+    with Cluster(below) as cluster:
+        create_topic(cluster, "t", partitions=1)
+        produce(new_producer(cluster), "t", [b"v"])
+        assert consume(cluster, "t", 1) == [b"v"]
+        assert above.stored("/kafka/production/brokers/topics/t") == cluster.stored("/brokers/topics/t") is not None
+        assert above.stored("/brokers/topics/t") is None
 
 
 def test_topics_grow_and_go_and_come_again_and_settings_reach_every_broker(connect: str) -> None:

@@ -17,7 +17,9 @@ from ottla.local_cluster.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from ottla.net.ports import free_ports
 from ottla.store.api import (
     NODE_BYTES_MAX,
+    Check,
     Create,
+    NodeExists,
     Put,
     SessionLost,
     SessionState,
@@ -219,6 +221,35 @@ def test_nobody_there_is_told_with_the_address_and_the_setting() -> None:
     async def play() -> None:
         with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1/x.*zookeeper\.connect"):
             await connect(ZooKeeperOptions("127.0.0.1:1/x", connection_timeout_s=0.5))
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("is_there", ["nothing", "the first of them", "all of them"])
+def test_a_path_of_several_names_is_made_and_is_the_root_of_all(connect: str, is_there: str) -> None:
+    """As `zookeeper.connect` may end in /kafka/production."""
+    server, _, name = connect.partition("/")
+    above = {"nothing": "", "the first of them": f"/{name}", "all of them": f"/{name}/a/b"}[is_there]
+
+    async def play() -> None:
+        async with connected(server) as whole:
+            for end in [end for end in range(1, len(above) + 1) if above[end : end + 1] in ("", "/")]:
+                await whole.commit(Create(above[:end]))
+            async with connected(f"{connect}/a/b") as store:
+                changes: list[str] = []
+                store.watch_children("/", lambda: changes.append("/"))
+                (path,) = await store.commit(Create("/n-", b"1", sequential=True))
+                assert path == "/n-0000000000"
+                await store.commit(Check(path, 0), Put(path, b"2", 0), Create("/mine", ephemeral=True))
+                assert await store.children("/") == ["mine", "n-0000000000"]
+                node = await store.get(path)
+                assert node is not None
+                assert node.data == b"2"
+                assert await whole.children(f"/{name}/a/b") == ["mine", "n-0000000000"]
+                assert await whole.children(f"/{name}/a") == ["b"]
+                assert changes
+                with pytest.raises(NodeExists, match="/mine"):
+                    await store.commit(Create("/mine"))
 
     asyncio.run(play())
 
