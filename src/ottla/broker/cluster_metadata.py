@@ -79,7 +79,7 @@ class ClusterMetadata:
         self._rng = rng
         self._now = now
 
-    def _check_controller(self) -> None:
+    def check_controller(self) -> None:
         if not self._is_controller():
             raise ApiError(
                 ErrorCode.NOT_CONTROLLER, "this broker is not the controller: see the metadata for which one is"
@@ -107,7 +107,7 @@ class ClusterMetadata:
     ) -> list[TopicState | ApiError]:
         requested = list(all_requested)
         try:
-            self._check_controller()
+            self.check_controller()
         except ApiError as error:
             return [error for _ in requested]
         return await self._create(requested, wait_s, charge, validate_only=validate_only)
@@ -224,7 +224,7 @@ class ClusterMetadata:
         wait_s: float = ANSWER_S,
         charge: Charge = free_of_charge,
     ) -> TopicState:
-        self._check_controller()
+        self.check_controller()
         if name not in self._image().topics:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
         while True:
@@ -272,7 +272,7 @@ class ClusterMetadata:
         wait_s: float = ANSWER_S,
         charge: Charge = free_of_charge,
     ) -> TopicState:
-        self._check_controller()
+        self.check_controller()
         topic = self._image().topics.get(name)
         if topic is None or topic_id not in (None, topic.topic_id):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID

@@ -79,6 +79,9 @@ class StandaloneController:
         self._notifications: deque[tuple[float, str]] = deque()  # when they were made, by the loop's clock, and paths
         self.image = image
 
+    def check_controller(self) -> None:
+        """A broker that is alone always is it."""
+
     # -- creating ------------------------------------------------------------------------------------------------------
 
     async def create_topic(self, requested: RequestedTopic, *, validate_only: bool = False) -> TopicState:

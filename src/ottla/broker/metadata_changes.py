@@ -36,6 +36,10 @@ class RequestedTopic:
 class MetadataChanges(Protocol):
     """Each change stands, and this broker knows of it, when the call returns; ApiError says why not."""
 
+    def check_controller(self) -> None:
+        """NOT_CONTROLLER where another broker is to be asked for most of this: before anything else is refused."""
+        ...
+
     async def create_topics(
         self,
         all_requested: Iterable[RequestedTopic],

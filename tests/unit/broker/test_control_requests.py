@@ -24,12 +24,14 @@ from ottla.protocol.messages.replication import (
     StopReplicaTopicState,
     UpdateMetadataRequest,
 )
+from ottla.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.wire import ZERO_UUID
 from ottla.testing.raw_requests import create_topic
 from ottla.testing.simulated_cluster import SimulatedCluster
 from ottla.testing.world import World
 
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, CONTROLLED_SHUTDOWN, ALTER_PARTITION, CREATE_TOPICS = 7, 4, 8, 3, 3, 5
-ALLOCATE_PRODUCER_IDS = 0
+ALLOCATE_PRODUCER_IDS, DELETE_TOPICS = 0, 6
 WITHOUT_TOPIC_IDS = 4  # of LeaderAndIsr
 WITH_BROKER_EPOCHS = 3  # of AlterPartition
 NEXT_CONTROLLER = 100  # an epoch that no real controller of these tests has
@@ -221,6 +223,10 @@ def test_a_broker_that_is_not_the_controller_says_so() -> None:
         (other,) = {1, 2} - {cluster.brokers[1].broker.image.controller_id}
         created = await cluster.asked(other, create_topic("u", 1, 1), CREATE_TOPICS)
         assert created.topics[0].error_code == ErrorCode.NOT_CONTROLLER
+        for topic in (DeleteTopicState(name="t", topic_id=ZERO_UUID), DeleteTopicState(topic_id=UUID(int=7))):
+            deleting = DeleteTopicsRequest(topics=[topic], timeout_ms=1000)
+            (deleted,) = (await cluster.asked(other, deleting, DELETE_TOPICS)).responses
+            assert deleted.error_code == ErrorCode.NOT_CONTROLLER  # whatever else this broker would say of it
         altered = await cluster.asked(other, AlterPartitionRequest(broker_id=1, topics=[]), ALTER_PARTITION)
         assert altered.error_code == ErrorCode.NOT_CONTROLLER
         leaving = await cluster.asked(other, ControlledShutdownRequest(broker_id=1), CONTROLLED_SHUTDOWN)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
 
+FIRST_VERSION_WITH_DELETION_DISABLED = 3
 FIRST_STRICT_VERSION = 5  # from here on whoever deletes too much is refused (KIP-599)
 
 
@@ -35,7 +36,7 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: Context)
     async for entry in broker.turns.over(_entries(request)):
         by_topic.setdefault(_topic_of(broker.image, entry), []).append(entry)
     patience = Patience(request.timeout_ms)
-    deletions = (patience.run(partial(_delete, broker, same, charge)) for same in by_topic.values())
+    deletions = (patience.run(partial(_delete, broker, same, charge, context.version)) for same in by_topic.values())
     return DeleteTopicsResponse(responses=await all_of(deletions, broker.turns))
 
 
@@ -51,16 +52,21 @@ def _topic_of(image: ClusterImage, entry: TopicToDelete) -> object:
     return entry.name if entry.topic_id == ZERO_UUID else image.names_by_id.get(entry.topic_id, entry.topic_id)
 
 
-async def _delete(broker: Broker, entries: list[TopicToDelete], charge: Charge, wait_s: float) -> DeletableTopicResult:
+async def _delete(
+    broker: Broker, entries: list[TopicToDelete], charge: Charge, version: int, wait_s: float
+) -> DeletableTopicResult:
     """The one answer to all entries that mean a topic; if there are several, it stays."""
     name = next((entry.name for entry in entries if entry.name is not None), None)
     topic_id = next((entry.topic_id for entry in entries if entry.topic_id != ZERO_UUID), ZERO_UUID)
     try:
+        broker.controller.check_controller()
+        if not broker.config.delete_topic_enable:
+            is_known = version >= FIRST_VERSION_WITH_DELETION_DISABLED
+            code = ErrorCode.TOPIC_DELETION_DISABLED if is_known else ErrorCode.INVALID_REQUEST
+            raise ApiError(code, "topics cannot be deleted: delete.topic.enable is false")
         if len(entries) > 1:
             raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named more than once")
         name = _name(broker, name, topic_id)
-        if not broker.config.delete_topic_enable:
-            raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted: delete.topic.enable is false")
         deletion = broker.controller.delete_topic(
             name, None if topic_id == ZERO_UUID else topic_id, wait_s=wait_s, charge=charge
         )
