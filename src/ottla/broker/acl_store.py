@@ -39,11 +39,9 @@ from ottla.security.acls import (
 )
 from ottla.security.authorizer import Authorizer
 from ottla.store.api import (
-    BadVersion,
     Create,
     Delete,
     InvalidPath,
-    NodeExists,
     NoNode,
     Operation,
     Put,
@@ -51,7 +49,7 @@ from ottla.store.api import (
     StoreUnavailable,
     check_path,
 )
-from ottla.store.recipes import ensure_path, remove_old_children
+from ottla.store.recipes import CONFLICTS, ensure_path, remove_old_children, until_undisturbed
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +64,6 @@ ROOTS = (
 )
 NODES_AT_ONCE = 100  # changed by one commit
 COMMIT_BYTES_MAX = 256 * 1024  # ZooKeeper takes a megabyte
-CONFLICTS = (BadVersion, NodeExists, NoNode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,12 +241,12 @@ class AclStore:
 
     async def _change(self, change: _Change) -> None:
         """One node, with its notification; the version sees to it that no change of another is lost."""
-        while operations := await self._operations(change):
-            try:
+
+        async def write() -> None:
+            if operations := await self._operations(change):
                 await self._store.commit(*operations)
-                return
-            except CONFLICTS:
-                continue
+
+        await until_undisturbed(write)
 
     async def _operations(self, change: _Change) -> list[Operation]:
         """What changes the node from what it is now, with its notification; nothing where it is so already."""

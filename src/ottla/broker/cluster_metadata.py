@@ -8,6 +8,7 @@ the controller.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -36,19 +37,19 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
 from ottla.runtime.signal import Signal
 from ottla.store.api import (
-    BadVersion,
     Check,
     Create,
+    Delete,
     NodeExists,
-    NoNode,
     Operation,
     Put,
     SessionState,
     Store,
     StoreError,
     StoreUnavailable,
+    parent_of,
 )
-from ottla.store.recipes import create_if_missing, until_available
+from ottla.store.recipes import ensure_path, until_available, until_undisturbed
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class ClusterMetadata:
         self._is_controller = is_controller
         self._rng = rng
         self._now = now
+        self._changing_settings = asyncio.Lock()  # of this broker, so that few have to decide again
 
     def check_controller(self) -> None:
         if not self._is_controller():
@@ -141,30 +143,36 @@ class ClusterMetadata:
         ]
 
     async def _write_topic(self, topic: TopicState, config: dict[str, str]) -> None:
-        """Settings and assignment in one commit: nobody finds one without the other."""
+        """Settings and assignment in one commit: nobody finds one without the other.
+
+        Not while a topic of that name is being deleted: what is deleted last would be the new one's.
+        """
         path, data = nodes.config_path("topics", topic.name), nodes.encode_config(config)
         creation = Create(nodes.topic_path(topic.name), nodes.encode_topic(topic))
+        mark = nodes.deletion_path(topic.name)
+        new: list[Operation] = [Create(mark), Delete(mark), creation]  # no other operation asks whether a node is not
 
-        async def write() -> None:
+        async def write() -> bool:
+            """False where there is a topic of that name."""
             try:
                 try:
-                    await self._store.commit(Create(path, data), creation)
+                    await self._store.commit(Create(path, data), *new)
                 except NodeExists as error:
                     if error.path != path:
                         raise
                     # Left behind by a topic of that name: it must not rule the new one.
-                    await self._store.commit(Put(path, data), creation)
+                    await self._store.commit(Put(path, data), *new)
             except NodeExists:
                 node = await self._store.get(creation.path)
-                if node is None or node.data != creation.data:  # else it is ours: the first answer was lost
-                    raise
+                return node is not None and node.data == creation.data  # ours: the first answer was lost
+            return True
 
         try:
-            await until_available(write, UNAVAILABLE_S)
-        except NodeExists as error:
-            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, await self._why_it_exists(topic.name)) from error
+            is_written = await until_available(lambda: until_undisturbed(write), UNAVAILABLE_S)
         except StoreError as error:
             raise _not_written(error) from error
+        if not is_written:
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, await self._why_it_exists(topic.name))
 
     async def _why_it_exists(self, name: str) -> str:
         with suppress(StoreError):
@@ -227,32 +235,36 @@ class ClusterMetadata:
         self.check_controller()
         if name not in self._image().topics:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
-        while True:
+        is_charged = False
+
+        async def write() -> TopicState:
+            nonlocal is_charged
             topic, version = await self._assigned(name)
             if any(state.adding or state.removing for state in topic.partitions):
                 raise ApiError(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"partitions of {name} are being moved")
             grown = decide_more_partitions(self._image(), topic, total, assignments, self._rng)
-            if validate_only:
-                return grown
-            charge(len(grown.partitions) - len(topic.partitions))
-            try:
+            if not validate_only:
+                if not is_charged:
+                    charge(len(grown.partitions) - len(topic.partitions))
+                    is_charged = True
                 await self._store.commit(Put(nodes.topic_path(name), nodes.encode_topic(grown), version))
-            except BadVersion:
-                continue
-            except StoreError as error:
-                raise _not_written(error) from error
-            outcome = await self._created(grown, wait_s)
-            if isinstance(outcome, ApiError):
-                raise outcome
-            return outcome
+            return grown
+
+        try:
+            grown = await until_undisturbed(write)
+        except StoreError as error:
+            raise _not_written(error) from error
+        if validate_only:
+            return grown
+        outcome = await self._created(grown, wait_s)
+        if isinstance(outcome, ApiError):
+            raise outcome
+        return outcome
 
     async def _assigned(self, name: str) -> tuple[TopicState, int]:
         """A topic as the store has it, and the version of that."""
         path = nodes.topic_path(name)
-        try:
-            node = await self._store.get(path)
-        except StoreError as error:
-            raise _not_written(error) from error
+        node = await self._store.get(path)
         if node is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
         assignment = nodes.decode_assignment(path, node.data)
@@ -274,21 +286,39 @@ class ClusterMetadata:
     ) -> TopicState:
         self.check_controller()
         topic = self._image().topics.get(name)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID
+        unknown = ApiError(code, f"topic {name} does not exist")
         if topic is None or topic_id not in (None, topic.topic_id):
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID
-            raise ApiError(code, f"topic {name} does not exist")
+            raise unknown
         charge(len(topic.partitions))
         gone = Signal()
         watch = self._store.watch_node(nodes.topic_path(name), gone.fire)
         try:
-            with suppress(NodeExists):  # somebody wanted it before us
-                await self._store.commit(Create(nodes.deletion_path(name)))
+            if not await until_undisturbed(lambda: self._mark(topic)):
+                raise unknown
             await self._wait_until_gone(topic, gone, wait_s)
         except StoreError as error:
             raise _not_written(error) from error
         finally:
             watch.cancel()
         return topic
+
+    async def _mark(self, topic: TopicState) -> bool:
+        """Marks a topic to be deleted; False where it is gone by now, and another has its name perhaps."""
+        path = nodes.topic_path(topic.name)
+        node = await self._store.get(path)
+        if node is None:
+            return False
+        with suppress(nodes.MetadataError):  # one that nobody can read may go
+            if nodes.decode_assignment(path, node.data).topic_id not in (None, topic.topic_id):
+                return False
+        mark = Create(nodes.deletion_path(topic.name))
+        try:
+            await self._store.commit(Check(path, node.version), mark)
+        except NodeExists as error:
+            if error.path != mark.path:
+                raise
+        return True  # perhaps somebody wanted it before us
 
     async def _wait_until_gone(self, topic: TopicState, gone: Signal, wait_s: float) -> None:
         """Until a topic of the name could be created again; where that depends on brokers that are away, until nobody
@@ -314,40 +344,48 @@ class ClusterMetadata:
     async def change_config(
         self, resource: ConfigScope, decide: Callable[[DynamicConfigs], dict[str, str]], *, validate_only: bool
     ) -> None:
-        """The entity is written first, then a notification that every broker follows; the last writer wins."""
+        """The entity is written together with a notification that every broker follows.
+
+        It is written where it still is what was decided on; else it is read and decided again, so that no change of
+        somebody else is lost. The same happens where the answer of the store is: to decide twice comes to the same.
+        """
+        deadline = self._now() + UNAVAILABLE_S
         try:
-            stored = await self._config_changes.stored(resource)
-            overrides = decide(self._configs().replaced(resource, stored))
-            if resource.type == ConfigResourceType.TOPIC and resource.name not in self._image().topics:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.name} does not exist")
-            secrets = self._config_changes.secrets
-            secrets.check(resource, stored, overrides)
-            if validate_only:
-                return
-            kind, name = config_entity(resource)
-            path = nodes.config_path(kind, name)
-            data = nodes.encode_config(await secrets.encrypted(resource, overrides))
-            entity_path = path.removeprefix(f"{nodes.CONFIGS}/")
-            notification = Create(
-                f"{nodes.CONFIG_CHANGES}/config_change_", nodes.encode_config_change(entity_path), sequential=True
-            )
-            await until_available(lambda: self._put_config(path, data), UNAVAILABLE_S)
-            # Without it no broker would learn of what is written. A second one does no harm.
-            await until_available(lambda: self._store.commit(notification), UNAVAILABLE_S)
-            await self._config_changes.catch_up()
+            async with self._changing_settings:
+                is_written = await until_available(
+                    lambda: until_undisturbed(
+                        lambda: self._write_config(resource, decide, validate_only=validate_only)
+                    ),
+                    deadline - self._now(),
+                )
+            if is_written:
+                await until_available(self._config_changes.catch_up, deadline - self._now())
         except StoreError as error:
             raise _not_written(error) from error
 
-    async def _put_config(self, path: str, data: bytes) -> None:
+    async def _write_config(
+        self, resource: ConfigScope, decide: Callable[[DynamicConfigs], dict[str, str]], *, validate_only: bool
+    ) -> bool:
+        stored, version = await self._config_changes.stored_version(resource)
+        overrides = decide(self._configs().replaced(resource, stored))
+        if resource.type == ConfigResourceType.TOPIC and resource.name not in self._image().topics:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.name} does not exist")
+        secrets = self._config_changes.secrets
+        secrets.check(resource, stored, overrides)
+        if validate_only:
+            return False
+        path = nodes.config_path(*config_entity(resource))
+        data = nodes.encode_config(await secrets.encrypted(resource, overrides))
+        if version is None:
+            await ensure_path(self._store, parent_of(path))
         controller = await self._store.get(nodes.CONTROLLER)
         fence: list[Operation] = [] if controller is None else [Check(nodes.CONTROLLER, controller.version)]
-        try:
-            await self._store.commit(*fence, Put(path, data))
-        except NoNode as error:
-            if error.path != path:
-                raise
-            if not await create_if_missing(self._store, path, data):
-                await self._store.commit(Put(path, data))
+        entity: Operation = Create(path, data) if version is None else Put(path, data, version)
+        entity_path = path.removeprefix(f"{nodes.CONFIGS}/")
+        notification = nodes.encode_config_change(entity_path)
+        changes = f"{nodes.CONFIG_CHANGES}/config_change_"
+        await self._store.commit(*fence, entity, Create(changes, notification, sequential=True))
+        return True
 
     async def purge_notifications(self) -> None:
         await self._config_changes.purge()

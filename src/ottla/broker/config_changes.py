@@ -137,11 +137,17 @@ class ConfigChanges:
 
     async def stored(self, resource: ConfigScope) -> dict[str, str]:
         """What the store has for a resource now: of some types, and of unknown ones, it has nothing."""
+        return (await self.stored_version(resource))[0]
+
+    async def stored_version(self, resource: ConfigScope) -> tuple[dict[str, str], int | None]:
+        """That and the version of its node; None where there is no node."""
         if resource.type not in ENTITY_KINDS:
-            return {}
+            return {}, None
         path = nodes.config_path(*config_entity(resource))
         node = await self._store.get(path)
-        return {} if node is None else await self.secrets.decrypted(resource, stored_config(path, node.data))
+        if node is None:
+            return {}, None
+        return await self.secrets.decrypted(resource, stored_config(path, node.data)), node.version
 
     async def learn_topics(self, topics: Mapping[str, UUID]) -> None:
         """Reads the settings of topics that are new here, by name, however long the store cannot be reached."""

@@ -7,7 +7,8 @@ import logging
 
 from ottla.cluster import nodes
 from ottla.errors import ApiError, ErrorCode
-from ottla.store.api import BadVersion, Create, NodeExists, Put, Store, StoreError
+from ottla.store.api import Create, Operation, Put, Store, StoreError
+from ottla.store.recipes import until_undisturbed
 
 logger = logging.getLogger(__name__)
 
@@ -38,23 +39,23 @@ class ProducerIds:
 
 async def take_block(store: Store, node_id: int) -> int:
     """Claims the block behind the last one that any broker took, for a broker; the first id in it."""
-    while True:
-        try:
-            node = await store.get(nodes.PRODUCER_IDS)
-            if node is None:
-                start = 0
-                await store.commit(Create(nodes.PRODUCER_IDS, encode_block(node_id, start)))
-            else:
-                start = nodes.decode_producer_ids_end(nodes.PRODUCER_IDS, node.data)
-                await store.commit(Put(nodes.PRODUCER_IDS, encode_block(node_id, start), node.version))
-        except (NodeExists, BadVersion):
-            continue  # another broker was faster
-        except StoreError as error:
-            logger.warning("producer ids cannot be assigned now: %s", error)
-            raise ApiError(
-                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer ids are available now; try again"
-            ) from error
+
+    async def take() -> int:
+        path = nodes.PRODUCER_IDS
+        node = await store.get(path)
+        start = 0 if node is None else nodes.decode_producer_ids_end(path, node.data)
+        block = encode_block(node_id, start)
+        operation: Operation = Create(path, block) if node is None else Put(path, block, node.version)
+        await store.commit(operation)
         return start
+
+    try:
+        return await until_undisturbed(take)  # another broker may be faster
+    except StoreError as error:
+        logger.warning("producer ids cannot be assigned now: %s", error)
+        raise ApiError(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer ids are available now; try again"
+        ) from error
 
 
 def encode_block(node_id: int, start: int) -> bytes:

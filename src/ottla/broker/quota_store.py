@@ -30,11 +30,9 @@ from ottla.security.quotas import (
     value_text,
 )
 from ottla.store.api import (
-    BadVersion,
     Create,
     Delete,
     Node,
-    NodeExists,
     NoNode,
     NotEmpty,
     Operation,
@@ -42,7 +40,7 @@ from ottla.store.api import (
     Store,
     parent_of,
 )
-from ottla.store.recipes import ensure_path
+from ottla.store.recipes import ensure_path, until_undisturbed
 
 logger = logging.getLogger(__name__)
 
@@ -132,12 +130,8 @@ class QuotaStore:
     async def change(self, entity: QuotaEntity, changes: Changes) -> None:
         """Makes a change that was checked; it holds on this broker when the call returns."""
         async with self._changing:
-            while True:
-                try:
-                    await self._write(entity, changes)
-                    break
-                except (BadVersion, NodeExists, NoNode, NotEmpty):
-                    continue  # somebody else changed the entity meanwhile, perhaps a password: look again
+            # Somebody else may change the entity meanwhile, perhaps a password.
+            await until_undisturbed(lambda: self._write(entity, changes))
             self._take(self.limits.replaced({entity: await self._stored(entity)}))
 
     async def _write(self, entity: QuotaEntity, changes: Changes) -> None:

@@ -13,7 +13,8 @@ from ottla.cluster import nodes
 from ottla.cluster.nodes import MetadataError
 from ottla.runtime.turns import Turns
 from ottla.security.scram import BY_SASL_NAME, ScramCredential, ScramMechanism
-from ottla.store.api import BadVersion, Create, InvalidPath, NodeExists, NoNode, Operation, Put, Store
+from ottla.store.api import Create, InvalidPath, Operation, Put, Store
+from ottla.store.recipes import until_undisturbed
 
 KIND = "users"
 CHANGES = f"{nodes.CONFIG_CHANGES}/config_change_"
@@ -71,18 +72,18 @@ class ScramUsers:
     async def change(self, user: str, changes: Iterable[ScramChange]) -> bool:
         """Makes all changes or none. False where a credential to be removed is not there."""
         changes = list(changes)
-        while True:
+
+        async def write() -> bool:
             config, version = await self._config(user)
             for change in changes:
                 if change.credential is not None:
                     config[change.mechanism.sasl_name] = change.credential.to_text()
                 elif config.pop(change.mechanism.sasl_name, None) is None:
                     return False
-            try:
-                await self._write(user, config, version)
-                return True
-            except (BadVersion, NodeExists, NoNode):
-                continue  # somebody changed the user meanwhile, perhaps a quota: look again
+            await self._write(user, config, version)
+            return True
+
+        return await until_undisturbed(write)  # somebody may change the user meanwhile, perhaps a quota
 
     async def _config(self, user: str) -> tuple[dict[str, str], int | None]:
         path = nodes.config_path(KIND, user)

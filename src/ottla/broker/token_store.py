@@ -32,8 +32,8 @@ from ottla.security.delegation_tokens import (
     token_password,
 )
 from ottla.security.scram import SALT_BYTES, ScramCredential, ScramMechanism, derive
-from ottla.store.api import BadVersion, Create, Delete, NodeExists, NoNode, Put, Store
-from ottla.store.recipes import ensure_path, remove_old_children
+from ottla.store.api import BadVersion, Create, Delete, NoNode, Put, Store
+from ottla.store.recipes import ensure_path, remove_old_children, until_undisturbed
 
 logger = logging.getLogger(__name__)
 
@@ -131,33 +131,31 @@ class TokenStore:
         return token
 
     async def renew(self, secret: bytes, principal: str, period_ms: int) -> DelegationToken:
-        return await self._changed(
-            secret, lambda token: renewed(token, principal, period_ms, self._lifetimes, self._now_ms())
-        )
+        async def write() -> DelegationToken:
+            token, version = await self._by_hmac(secret)
+            new = renewed(token, principal, period_ms, self._lifetimes, self._now_ms())
+            return await self._replace(new, version)
+
+        return await until_undisturbed(write)
 
     async def expire(self, secret: bytes, principal: str, period_ms: int) -> int:
         """When the token expires now."""
-        found, version = await self._by_hmac(secret)
-        if expired(found, principal, period_ms, self._now_ms()) is None:
-            await self._remove(found, version)
-            return self._now_ms()
-        changed = await self._changed(secret, lambda token: expired(token, principal, period_ms, self._now_ms()))
-        return changed.expires_ms
 
-    async def _changed(
-        self, secret: bytes, change: Callable[[DelegationToken], DelegationToken | None]
-    ) -> DelegationToken:
-        while True:
+        async def write() -> int:
             token, version = await self._by_hmac(secret)
-            new = change(token)
-            assert new is not None, "removals go another way"
-            path = _path(token.token_id)
-            assert path is not None
-            try:
-                await self._store.commit(Put(path, _encode(new), version), _change(token.token_id))
-                return new
-            except (BadVersion, NodeExists, NoNode):
-                continue  # somebody changed it meanwhile: look again
+            new = expired(token, principal, period_ms, self._now_ms())
+            if new is not None:
+                return (await self._replace(new, version)).expires_ms
+            await self._remove(token, version)
+            return self._now_ms()
+
+        return await until_undisturbed(write)
+
+    async def _replace(self, token: DelegationToken, version: int) -> DelegationToken:
+        path = _path(token.token_id)
+        assert path is not None
+        await self._store.commit(Put(path, _encode(token), version), _change(token.token_id))
+        return token
 
     async def remove_expired(self) -> None:
         """Every broker does this; one of them is first."""
@@ -168,7 +166,8 @@ class TokenStore:
                 logger.warning("%s; nobody can log in by this token", error)
                 continue
             if found is not None and found[0].is_expired(self._now_ms()):
-                await self._remove(*found)
+                with suppress(NoNode, BadVersion):  # another broker was faster, or somebody has renewed it
+                    await self._remove(*found)
         await remove_old_children(self._store, CHANGES, self._now_ms() - CHANGES_AGE_MS_MAX, self._turns)
 
     async def _remove(self, token: DelegationToken, version: int) -> None:
@@ -176,8 +175,7 @@ class TokenStore:
         assert path is not None
         for mechanism in ScramMechanism:
             self._credentials.pop((token.token_id, mechanism), None)
-        with suppress(NoNode, BadVersion):
-            await self._store.commit(Delete(path, version), _change(token.token_id))
+        await self._store.commit(Delete(path, version), _change(token.token_id))
 
 
 def _path(token_id: str) -> str | None:

@@ -8,11 +8,25 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from ottla.runtime.turns import Turns
-from ottla.store.api import ROOT, Create, Delete, NodeExists, NoNode, Put, Store, StoreUnavailable, parent_of
+from ottla.store.api import (
+    ROOT,
+    BadVersion,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Put,
+    Store,
+    StoreUnavailable,
+    parent_of,
+)
 
 Result = TypeVar("Result")
 
 RETRY_S: Final = 0.1
+ATTEMPTS_MAX: Final = 100  # at a change, before whoever asked is answered: as many others have been faster
+CONFLICTS: Final = (BadVersion, NodeExists, NoNode, NotEmpty)  # somebody changed a node meanwhile
 
 
 async def until_available(step: Callable[[], Awaitable[Result]], timeout_s: float) -> Result:
@@ -28,6 +42,17 @@ async def until_available(step: Callable[[], Awaitable[Result]], timeout_s: floa
             if asyncio.get_running_loop().time() >= deadline:
                 raise
             await asyncio.sleep(RETRY_S)
+
+
+async def until_undisturbed(step: Callable[[], Awaitable[Result]]) -> Result:
+    """What `step` returns, which reads, decides and writes on the condition that what it read is still so.
+
+    Where somebody else was faster it is done again, and so decides on what that one has left.
+    """
+    for _ in range(ATTEMPTS_MAX - 1):
+        with suppress(*CONFLICTS):
+            return await step()
+    return await step()
 
 
 async def put_or_create(store: Store, path: str, data: bytes) -> None:

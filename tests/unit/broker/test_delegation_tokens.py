@@ -235,6 +235,31 @@ def test_owners_and_renewers_renew_and_end_a_token_and_nobody_else() -> None:
     play(steps)
 
 
+def test_a_token_that_is_ended_while_another_renews_it_is_gone() -> None:
+    async def steps(scene: Scene) -> None:
+        alice = await log_in(scene, "alice")
+        token = await create(alice)
+        path, store = f"/delegation_token/tokens/{token.token_id}", scene.broker.store
+        commit, rivals = store.commit, 1
+
+        async def contended(*operations: Any) -> list[Any]:
+            nonlocal rivals
+            if rivals and operations[0].path == path:
+                rivals -= 1
+                node = await store.get(path)
+                assert node is not None
+                await commit(Put(path, node.data))
+            return await commit(*operations)
+
+        store.commit = contended  # type: ignore[method-assign]
+        answer = await alice.call(ExpireDelegationTokenRequest(hmac=token.hmac, expiry_time_period_ms=-1), 2)
+        assert not answer.error_code
+        assert not rivals
+        assert await store.get(path) is None
+
+    play(steps)
+
+
 def test_a_token_is_seen_by_those_it_concerns_and_by_those_with_a_right() -> None:
     async def steps(scene: Scene) -> None:
         admin, alice, bob, carol = [await log_in(scene, user) for user in ("admin", "alice", "bob", "carol")]

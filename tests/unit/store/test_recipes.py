@@ -2,13 +2,15 @@ from typing import Any
 
 import pytest
 
-from ottla.store.api import Create, Delete, Node, NodeExists, Operation, Result, StoreUnavailable
+from ottla.store.api import BadVersion, Create, Delete, Node, NodeExists, Operation, Put, Result, StoreUnavailable
 from ottla.store.recipes import (
+    ATTEMPTS_MAX,
     create_if_missing,
     create_with_parents,
     ensure_path,
     put_or_create,
     until_available,
+    until_undisturbed,
 )
 from ottla.testing import loop
 from ottla.testing.memory_store import MemoryStore
@@ -84,3 +86,26 @@ def test_a_step_is_repeated_while_the_store_is_away_but_not_for_ever(
     else:
         with pytest.raises(StoreUnavailable):
             loop.run(until_available(step, timeout_s))
+
+
+@pytest.mark.parametrize("rivals", [0, 3, ATTEMPTS_MAX - 1, ATTEMPTS_MAX])
+def test_a_step_decides_again_where_others_are_faster_but_not_for_ever(store: Contended, run: Any, rivals: int) -> None:
+    run(create_if_missing(store, "/a", b"x"))
+    tries = 0
+
+    async def step() -> bytes:
+        nonlocal tries
+        node = await store.get("/a")
+        assert node is not None
+        if tries < rivals:
+            store.rival = (Put("/a", node.data + b"r"),)
+        tries += 1
+        await store.commit(Put("/a", node.data + b"y", node.version))
+        return node.data
+
+    if rivals == ATTEMPTS_MAX:
+        with pytest.raises(BadVersion):
+            run(until_undisturbed(step))
+    else:
+        assert run(until_undisturbed(step)) == b"x" + b"r" * rivals
+    assert tries == min(rivals + 1, ATTEMPTS_MAX)
