@@ -16,7 +16,7 @@ import os
 import random
 import socket
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla import compiled
@@ -68,7 +68,7 @@ from ottla.broker.upkeep import Upkeep
 from ottla.broker.verification import TransactionVerifier
 from ottla.broker.zookeeper_connection import connect_zookeeper
 from ottla.cluster import nodes
-from ottla.cluster.image import BrokerEndpoint, BrokerNode, ClusterImage, PartitionState
+from ottla.cluster.image import BrokerEndpoint, BrokerNode, ClusterImage
 from ottla.config.broker import BrokerConfig
 from ottla.config.dynamic import ConfigResourceType, ConfigScope, DynamicConfigs
 from ottla.config.group import GroupConfig
@@ -107,6 +107,13 @@ DELAYED_RETRY_S = 1.0
 NOTIFICATIONS_CHECK_S = 60.0
 QUOTAS_CHECK_S = 600.0
 LONG_CHECKS_MAX = 2  # batches that are decompressed in threads at once: each may take 128 MB, and a core
+
+
+class KnownLeader(NamedTuple):
+    """Who leads a partition, and since which epoch."""
+
+    node_id: int
+    epoch: int
 
 
 class Broker:
@@ -471,9 +478,26 @@ class Broker:
             if endpoint is not None:
                 yield node, endpoint
 
-    def partition_state(self, topic: str, topic_id: UUID, index: int) -> PartitionState | None:
+    def leader_of(self, topic: str, topic_id: UUID, index: int) -> KnownLeader | None:
+        """Who leads a partition as far as is known here; None where that is nobody.
+
+        A replica here is told of its new leader before all brokers learn of it, and so it is asked first, as in Kafka.
+        """
         name: str | None = topic if topic_id == ZERO_UUID else self.image.names_by_id.get(topic_id)
-        return None if name is None else self.image.partition(TopicPartition(name, index))
+        if name is None:
+            return None
+        partition = TopicPartition(name, index)
+        state, replica = self.image.partition(partition), self.replicas.get(partition)
+        known = None
+        if state is not None and state.leader >= 0:
+            known = KnownLeader(state.leader, state.leader_epoch)
+        if replica is None or (known is not None and known.epoch > replica.leader_epoch):
+            return known
+        if (leader_id := replica.leader_id) is not None:
+            return KnownLeader(leader_id, replica.leader_epoch)
+        # It was stopped in this epoch, or there is no leader any more: then it says at least who is not.
+        is_right = known is not None and known.epoch == replica.leader_epoch and known.node_id != self.node_id
+        return known if is_right else None
 
     def unless_outdated(self, error: ApiError) -> ApiError:
         """What to say of a client that is ahead of a log here; NOT_LEADER_OR_FOLLOWER where others may lead it by now.

@@ -158,6 +158,13 @@ class Partition:
         return self._follower
 
     @property
+    def leader_id(self) -> int | None:
+        """Who leads in this replica's epoch; None where it knows of nobody."""
+        if self._leader is not None:
+            return self._leader.node_id
+        return None if self._follower is None else self._follower.leader_id
+
+    @property
     def current_leader(self) -> Leader | None:
         """The leadership; None where this broker has none."""
         return self._leader

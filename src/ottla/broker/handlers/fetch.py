@@ -477,10 +477,12 @@ class _Reading:
         return read
 
     def _name_leader(self, key: WantedKey, data: PartitionData, leaders: set[int]) -> None:
-        state = self._broker.partition_state(key.topic, key.topic_id, key.partition)
-        if state is not None and state.leader >= 0 and self._context.version >= FIRST_LEADER_VERSION:
-            data.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
-            leaders.add(state.leader)
+        if self._context.version < FIRST_LEADER_VERSION:
+            return
+        leader = self._broker.leader_of(key.topic, key.topic_id, key.partition)
+        if leader is not None:
+            data.current_leader = LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
+            leaders.add(leader.node_id)
 
 
 def _size_of(data: PartitionData) -> int:

@@ -359,10 +359,10 @@ def _with_leaders(broker: Broker, version: int, listener_name: str, response: Pr
     for topic in response.responses:
         for answer in topic.partition_responses:
             if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                state = broker.partition_state(topic.name, topic.topic_id, answer.index)
-                if state is not None and state.leader >= 0:
-                    answer.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
-                    leaders.add(state.leader)
+                leader = broker.leader_of(topic.name, topic.topic_id, answer.index)
+                if leader is not None:
+                    answer.current_leader = LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
+                    leaders.add(leader.node_id)
     if leaders:
         response.node_endpoints = [
             NodeEndpoint(node_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack)
