@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import base64
+import time
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ottla.errors import ErrorCode
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.testing.apache_kafka import missing_programs
 from ottla.testing.clients import CLIENTS, Driver
 from ottla.testing.cluster_clients import commit, create_assigned, new_producer, wait_for_committed
 from ottla.testing.mixed_cluster import KAFKA, OTTLA, MixedCluster
 from ottla.testing.raw_client import RawClient
+from ottla.testing.raw_groups import first_beat
 from ottla.testing.waiting import WAIT_S, wait_until
 
 pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {missing_programs()}")
@@ -21,6 +25,7 @@ pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {
 JAVA_CLIENT = CLIENTS[0]
 DRIVERS = Path(__file__).parents[1] / "interop" / "clients" / "drivers"
 API_VERSIONS_VERSION = 4
+HEARTBEAT_VERSION = 1
 # The survivor of two brokers is alone in sync.
 SETTINGS = {
     "min.insync.replicas": "1",
@@ -98,6 +103,25 @@ def test_a_client_uses_the_transactions_that_all_brokers_have(connect: str, tmp_
             java_transactions(java, f"led-by-{leader}")
             values = java.consume(f"led-by-{leader}", 2)
             assert [record.value for record in values] == [b"committed", b"committed"]
+
+
+def test_groups_begin_the_protocol_of_kip_848_once_all_brokers_have_it(connect: str, tmp_path: Path) -> None:
+    with MixedCluster(connect, tmp_path, [KAFKA, OTTLA], SETTINGS) as cluster:
+        create_assigned(cluster, "__consumer_offsets", [2, 1], config=COMPACTED)
+        create_assigned(cluster, "t", [2, 1])
+        assert join_consumer_group(cluster, 2) == ErrorCode.UNSUPPORTED_VERSION
+        cluster.stop_broker(1)
+        wait_until(lambda: join_consumer_group(cluster, 2) == ErrorCode.NONE)
+
+
+def join_consumer_group(cluster: MixedCluster, node_id: int) -> ErrorCode:
+    """What the coordinator of the group answers, once it is one."""
+    with RawClient(cluster.broker(node_id).bootstrap_servers) as client:
+        while True:
+            answer = client.ask(first_beat("g", str(uuid4()), "t"), HEARTBEAT_VERSION)
+            if not ErrorCode(answer.error_code).retriable:
+                return ErrorCode(answer.error_code)
+            time.sleep(0.1)
 
 
 def transaction_version(cluster: MixedCluster, node_id: int) -> int:

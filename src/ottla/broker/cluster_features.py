@@ -8,6 +8,7 @@ from typing import Final
 
 from ottla.cluster import nodes
 from ottla.cluster.features import common_features
+from ottla.errors import ApiError, ErrorCode
 from ottla.runtime.signal import Signal
 from ottla.store.api import NoNode, Store, StoreUnavailable
 
@@ -28,6 +29,12 @@ class ClusterFeatures:
         self._changed = Signal()
         self.finalized: Mapping[str, int] = {}
         self.epoch = UNKNOWN_EPOCH
+
+    def has(self, name: str) -> bool:
+        """Whether all live brokers support a feature; ApiError where that is not known yet."""
+        if self.epoch == UNKNOWN_EPOCH:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"whether all brokers support {name} is being read")
+        return name in self.finalized
 
     async def run(self) -> None:
         """Until it is cancelled."""

@@ -6,10 +6,13 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ottla.cluster.features import GROUP_VERSION
+from ottla.errors import ApiError, ErrorCode
 from ottla.groups.group import Caller
 from ottla.security.acls import Operation, Resource
 
 if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
     from ottla.broker.dispatch import Context
     from ottla.cluster.image import ClusterImage
 
@@ -21,6 +24,20 @@ def caller_of(context: Context) -> Caller:
     rights = context.rights
     may_describe = None if rights is None else partial(rights.may, Operation.DESCRIBE, Resource.TOPIC, quietly=True)
     return Caller(context.version, context.client_id or "", f"/{context.session.client_host}", may_describe)
+
+
+def may_begin_consumer_group(broker: Broker) -> bool:
+    """Whether a group may begin to use the protocol of KIP-848; ApiError where nobody may use it here, or not yet.
+
+    False where some live broker does not serve it, one of Apache Kafka 3.9: a group is lost when its coordinator moves
+    there, so none begins. One that runs may go on while its coordinator stays here.
+    """
+    if "consumer" not in broker.config.group_coordinator_rebalance_protocols:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "group.coordinator.rebalance.protocols of the broker does not have the protocol 'consumer'",
+        )
+    return broker.cluster is None or broker.cluster.features.has(GROUP_VERSION)
 
 
 def partition_count(image: ClusterImage, topic: str) -> int:

@@ -2,7 +2,7 @@
 
 A broker supports a range of each. What holds for the whole cluster is the highest version that all live brokers have:
 beside Kafka 3.9, which registers none of them, a client must not use transactions of version 2, because the next
-coordinator may not know them.
+coordinator may not know them; nor does a group begin to use the protocol of KIP-848, which that one would not serve.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+GROUP_VERSION: Final = "group.version"  # 1: groups of KIP-848
 # Only what is announced here may be used by clients; the rest of Kafka's features comes with what they stand for.
-SUPPORTED_FEATURES: Final = {"metadata.version": (7, 30), "group.version": (0, 1), "transaction.version": (0, 2)}
+SUPPORTED_FEATURES: Final = {"metadata.version": (7, 30), GROUP_VERSION: (0, 1), "transaction.version": (0, 2)}
 FINALIZED_FEATURES: Final = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
 # In ZooKeeper there is no metadata log whose version could differ: brokers do not register it.
 OF_ONE_BROKER: Final = frozenset({"metadata.version"})

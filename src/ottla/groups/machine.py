@@ -28,6 +28,7 @@ named here, or an `ErrorCode` that stands for the whole request.
     consumer_heartbeat(ConsumerGroupHeartbeatRequest, Caller, ticket, now_ms) -> ConsumerGroupHeartbeatResponse
         Refusals have their message in it. An `ErrorCode` comes only from `refused`.
     consumer_describe(group_id, ticket, now_ms)                -> DescribedGroup of ConsumerGroupDescribe
+    running_consumer_heartbeat, running_consumer_describe      the same where no group may begin
 
     describe(group_id, Caller, ticket, now_ms)                 -> DescribedGroup of DescribeGroups; never an ErrorCode
     list(states, types, ticket, now_ms)                        -> list[ListedGroup]; empty filters let all pass
@@ -61,7 +62,7 @@ from uuid import UUID
 from ottla.config.group import GroupConfig
 from ottla.decisions import CoordinatorRecord, Decision, Ticket
 from ottla.errors import ApiError, ErrorCode
-from ottla.groups.admin import describe_classic, describe_consumer, list_groups
+from ottla.groups.admin import describe_classic, describe_consumer, list_groups, refused_consumer
 from ottla.groups.classic import ClassicGroup
 from ottla.groups.classic_requests import ClassicRequests, check_group_id
 from ottla.groups.consumer import CONSUMER_RECORD_KEYS, ConsumerGroup
@@ -101,6 +102,11 @@ Parked: TypeAlias = list[tuple[Ticket, ErrorCode]]
 # How many offsets are looked at for expiry before other work gets a turn, whether they expire or not.
 OFFSETS_LOOKED_AT_MAX: Final = 1000
 FORGET_RETRY_MS: Final = 1000
+
+NOT_ON_ALL_BROKERS: Final = (
+    "a broker of the cluster does not support group.protocol=consumer (group.version 1), as none of Apache Kafka 3.9 "
+    "with ZooKeeper does: use group.protocol=classic until it has gone"
+)
 
 # What an append that was refused for its size means to a client; other codes are passed on as they are.
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
@@ -233,6 +239,30 @@ class GroupMachine:
                 error_code=refusal.code, error_message=str(refusal), member_epoch=0, heartbeat_interval_ms=0
             )
             return Decision(replies=[(ticket, reply)])
+
+    def running_consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, ticket: Ticket, now_ms: int
+    ) -> Decision:
+        """Where not every broker serves consumer groups: one that has members goes on, and none begins."""
+        if self._runs(request.group_id):
+            return self.consumer_heartbeat(request, caller, ticket, now_ms)
+        reply = ConsumerGroupHeartbeatResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            error_message=NOT_ON_ALL_BROKERS,
+            member_epoch=0,
+            heartbeat_interval_ms=0,
+        )
+        return Decision(replies=[(ticket, reply)])
+
+    def running_consumer_describe(self, group_id: str, ticket: Ticket, now_ms: int) -> Decision:
+        if self._runs(group_id):
+            return self.consumer_describe(group_id, ticket, now_ms)
+        refused = refused_consumer(group_id, ErrorCode.UNSUPPORTED_VERSION, NOT_ON_ALL_BROKERS)
+        return Decision(replies=[(ticket, refused)])
+
+    def _runs(self, group_id: str) -> bool:
+        group = self._shard.groups.get(group_id)
+        return isinstance(group, ConsumerGroup) and not group.is_empty
 
     def consumer_describe(self, group_id: str, ticket: Ticket, now_ms: int) -> Decision:
         group = self._shard.groups.get(group_id)

@@ -6,8 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.authorized import GROUP_OPERATIONS
+from ottla.broker.group_requests import may_begin_consumer_group
 from ottla.broker.response_budget import ResponseBudget
-from ottla.errors import ErrorCode
+from ottla.errors import ApiError, ErrorCode
 from ottla.groups.admin import refused_consumer
 from ottla.groups.machine import GroupMachine
 from ottla.protocol.messages.consumer_groups import (
@@ -45,7 +46,12 @@ async def _describe(broker: Broker, group_id: str) -> DescribedGroup:
     refuse = partial(refused_consumer, group_id)
     if not group_id:
         return refuse(ErrorCode.INVALID_GROUP_ID)
-    return await broker.groups.ask(group_id, refuse, GroupMachine.consumer_describe, group_id)
+    try:
+        may_begin = may_begin_consumer_group(broker)
+    except ApiError as error:
+        return refuse(error.code, error.message)
+    ask = GroupMachine.consumer_describe if may_begin else GroupMachine.running_consumer_describe
+    return await broker.groups.ask(group_id, refuse, ask, group_id)
 
 
 def _response(includes_operations: bool, groups: list[DescribedGroup]) -> ConsumerGroupDescribeResponse:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.group_requests import caller_of
-from ottla.errors import ErrorCode
+from ottla.broker.group_requests import caller_of, may_begin_consumer_group
+from ottla.errors import ApiError, ErrorCode
 from ottla.groups.machine import GroupMachine
 from ottla.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
@@ -17,12 +17,18 @@ if TYPE_CHECKING:
 async def handle(
     broker: Broker, request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> ConsumerGroupHeartbeatResponse:
-    if "consumer" not in broker.config.group_coordinator_rebalance_protocols:
-        return _refused(ErrorCode.UNSUPPORTED_VERSION)
-    return await broker.groups.ask(
-        request.group_id, _refused, GroupMachine.consumer_heartbeat, request, caller_of(context)
+    try:
+        ask = (
+            GroupMachine.consumer_heartbeat
+            if may_begin_consumer_group(broker)
+            else GroupMachine.running_consumer_heartbeat
+        )
+    except ApiError as error:
+        return _refused(error.code, error.message)
+    return await broker.groups.ask(request.group_id, _refused, ask, request, caller_of(context))
+
+
+def _refused(code: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        error_code=code, error_message=message, member_epoch=0, heartbeat_interval_ms=0
     )
-
-
-def _refused(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(error_code=code, member_epoch=0, heartbeat_interval_ms=0)
