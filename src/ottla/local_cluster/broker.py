@@ -29,7 +29,9 @@ class BrokerProcess:
         zookeeper_connect: str = "",
         *,
         protocol: str = "PLAINTEXT",
+        host: str = HOST,
     ) -> None:
+        self.host = host
         self.broker_id = broker_id
         self.directory = directory
         self.port = port
@@ -40,7 +42,7 @@ class BrokerProcess:
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def launch(self) -> None:
         """Starts the process; `wait_ready` waits until it serves."""

@@ -61,8 +61,11 @@ class ZooKeeperServer:
         client_port: int,
         settings: Mapping[str, str],
         java_options: Sequence[str] = (),
+        *,
+        host: str = HOST,
     ) -> None:
         self._java_options = java_options
+        self.host = host
         self.server_id = server_id
         self.directory = directory
         self.client_port = client_port
@@ -75,7 +78,7 @@ class ZooKeeperServer:
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.client_port}"
+        return f"{self.host}:{self.client_port}"
 
     def launch(self) -> None:
         """Starts the process; `wait_ready` waits until it serves."""
@@ -83,7 +86,8 @@ class ZooKeeperServer:
         data.mkdir(parents=True, exist_ok=True)
         (data / "myid").write_text(f"{self.server_id}\n")
         configuration = self.directory / "zoo.cfg"
-        settings = {"dataDir": str(data), "clientPort": str(self.client_port), **self._settings}
+        settings = {"dataDir": str(data), "clientPort": str(self.client_port)}
+        settings |= {"clientPortAddress": self.host, **self._settings}
         configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         self.process.launch(
             [
@@ -99,13 +103,13 @@ class ZooKeeperServer:
 
     def is_ready(self) -> bool:
         """Whether it serves: it answers `srvr`, which a member without a quorum does not do."""
-        return "Mode:" in four_letter_word(self.client_port, "srvr")
+        return "Mode:" in four_letter_word(self.host, self.client_port, "srvr")
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         self.process.wait_until(self.is_ready, timeout_s)
 
     def is_leader(self) -> bool:
-        return "Mode: leader" in four_letter_word(self.client_port, "srvr")
+        return "Mode: leader" in four_letter_word(self.host, self.client_port, "srvr")
 
     def stop(self) -> bool:
         """False where it had to be killed."""
@@ -132,7 +136,9 @@ class ZooKeeperEnsemble:
         ports: Sequence[int] | None = None,
         settings: Mapping[str, str] | None = None,
         java_options: Sequence[str] = (),
+        hosts: Sequence[str] | None = None,
     ) -> None:
+        hosts = [HOST] * size if hosts is None else hosts
         own = free_ports(3 * size) if ports is None else list(ports)
         assert len(own) == 3 * size, "a server has a port for clients and two for its peers"
         clients, quorum, election = own[:size], own[size : 2 * size], own[2 * size :]
@@ -141,15 +147,15 @@ class ZooKeeperEnsemble:
             "initLimit": "40",
             "syncLimit": "10",
             "maxSessionTimeout": str(SESSION_TIMEOUT_MAX_MS),
-            "clientPortAddress": HOST,
             "4lw.commands.whitelist": "srvr,mntr,ruok",
             "maxClientCnxns": "0",
             **(settings or {}),
         }
         if size > 1:
-            common |= {f"server.{n + 1}": f"{HOST}:{quorum[n]}:{election[n]}" for n in range(size)}
+            common |= {f"server.{n + 1}": f"{hosts[n]}:{quorum[n]}:{election[n]}" for n in range(size)}
         self.servers = [
-            ZooKeeperServer(n + 1, directory / f"{n + 1}", clients[n], common, java_options) for n in range(size)
+            ZooKeeperServer(n + 1, directory / f"{n + 1}", clients[n], common, java_options, host=hosts[n])
+            for n in range(size)
         ]
 
     @property
@@ -184,10 +190,10 @@ class ZooKeeperEnsemble:
         self.kill()
 
 
-def four_letter_word(port: int, word: str) -> str:
+def four_letter_word(host: str, port: int, word: str) -> str:
     """What a server answers to one of its short commands; nothing where it does not answer."""
     try:
-        with socket.create_connection((HOST, port), timeout=ANSWER_TIMEOUT_S) as connection:
+        with socket.create_connection((host, port), timeout=ANSWER_TIMEOUT_S) as connection:
             connection.sendall(word.encode())
             connection.shutdown(socket.SHUT_WR)
             answer = bytearray()
