@@ -63,16 +63,20 @@ async def repair(
         safe = [node for node in online if node not in doubtful]
         is_unclean = not doubtful and term.settings.elects_unclean(partition.topic)
         new = leadership.repair(state, safe, unclean=is_unclean)
-        if new is not None and new.is_recovering and not state.is_recovering:
-            logger.warning(
-                "%s: unclean election: broker %d leads; records that only %s had are lost",
-                partition,
-                new.leader,
-                list(state.isr),
-            )
+        _log_loss(partition, state, new)
         return new
 
     return await change(term, partitions, rule)
+
+
+def _log_loss(partition: TopicPartition, state: PartitionState, new: PartitionState | None) -> None:
+    if new is not None and new.leader != NO_LEADER and new.leader not in state.isr:
+        logger.warning(
+            "%s: unclean election: broker %d leads; records that only %s had are lost",
+            partition,
+            new.leader,
+            list(state.isr),
+        )
 
 
 async def elect_where_nobody_leads(term: Term, topics: Collection[str] | None) -> None:
@@ -103,6 +107,7 @@ async def elect_by_request(
                 outcomes[partition] = ErrorCode.ELECTION_NOT_NEEDED
                 return None
             new = elect_of_any(state, online)
+            _log_loss(partition, state, new)
             outcomes[partition] = ErrorCode.NONE if new is not None else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
             return new
         new = elect_preferred(state, online)
