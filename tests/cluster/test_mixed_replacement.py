@@ -9,22 +9,49 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from ottla.testing.apache_kafka import missing_programs
-from ottla.testing.cluster_clients import Load, consume, create_topic, new_producer
+from ottla.testing.clients import CLIENTS
+from ottla.testing.cluster_clients import JavaLoad, Load, LoadInFlight, consume, create_topic, new_producer
 from ottla.testing.mixed_cluster import KAFKA, OTTLA, MixedCluster
 from ottla.testing.waiting import WAIT_S, wait_until
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {missing_programs()}"),
-    pytest.mark.long,
 ]
 
+JAVA_CLIENT = CLIENTS[0]
+DRIVERS = Path(__file__).parents[1] / "interop" / "clients" / "drivers"
 
+
+def test_every_broker_is_replaced_and_back_with_records_in_flight_and_no_write_fails(
+    connect: str, tmp_path: Path
+) -> None:
+    """What runs every time; those below take longer, with more clients."""
+    with MixedCluster(connect, tmp_path, [KAFKA, KAFKA, KAFKA]) as cluster:
+        create_topic(cluster, "t")
+        load = LoadInFlight(cluster, "t", 0)
+        try:
+            for kind in (OTTLA, KAFKA):
+                for node_id in (1, 2, 3):
+                    cluster.replace(node_id, kind)
+                    cluster.wait_for_isr("t", 0, 1, 2, 3)
+                    load.wait_for_more()
+        finally:
+            load.end()
+        assert load.failures == []
+        assert consume(cluster, "t", len(load.acknowledged)) == load.acknowledged
+        cluster.wait_for_equal_logs("t", 0)
+
+
+@pytest.mark.long
 def test_every_broker_is_replaced_in_place_and_back_and_no_write_fails(connect: str, tmp_path: Path) -> None:
+    """The first two loads are librdkafka's, the third is Java's."""
     with MixedCluster(connect, tmp_path, [KAFKA, KAFKA, KAFKA]) as cluster:
         create_topic(cluster, "t", partitions=3)
         consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g"})
         consumer.commit(offsets=[TopicPartition("t", 0, 7)], asynchronous=False)
-        loads = [Load(cluster, "t", partition) for partition in range(3)]
+        java = JAVA_CLIENT.command(DRIVERS)
+        loads = [Load(cluster, "t", 0), LoadInFlight(cluster, "t", 1), JavaLoad(cluster, "t", 2, java)]
         try:
             for kind in (OTTLA, KAFKA):
                 for node_id in (1, 2, 3):
@@ -44,6 +71,7 @@ def test_every_broker_is_replaced_in_place_and_back_and_no_write_fails(connect: 
             cluster.wait_for_equal_logs("t", partition)
 
 
+@pytest.mark.long
 def test_transactions_and_a_group_go_on_while_every_broker_is_replaced_and_back(connect: str, tmp_path: Path) -> None:
     with MixedCluster(connect, tmp_path, [KAFKA, KAFKA, KAFKA]) as cluster:
         create_topic(cluster, "t", partitions=PARTITIONS)

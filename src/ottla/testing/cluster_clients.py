@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -92,6 +92,9 @@ def new_producer(cluster: Bootstrap, **settings: Any) -> Producer:
 
 # -- load: one record after the other, each acknowledged by all replicas in sync --------------------------------------
 
+IN_FLIGHT_MAX: Final = 20
+PAUSE_S: Final = 0.002
+
 
 class Load:
     """Writes numbers to a partition with an idempotent producer of librdkafka until `end`."""
@@ -113,12 +116,12 @@ class Load:
         while not self._ending.is_set() and not self.failures:
             value = b"%d" % number
             self._write(value)
-            self.acknowledged.append(value)
             number += 1
 
     def _write(self, value: bytes) -> None:
         self._producer.produce(self._topic, value, partition=self._partition, on_delivery=self._delivered)
         assert self._producer.flush(WAIT_S) == 0
+        self.acknowledged.append(value)
 
     def _delivered(self, error: KafkaError | None, message: object) -> None:
         if error is not None:
@@ -131,6 +134,25 @@ class Load:
     def end(self) -> None:
         self._ending.set()
         self._thread.join()
+
+
+class LoadInFlight(Load):
+    """The same with several records in flight at a time: what is retried must not overtake or double the others."""
+
+    def _write(self, value: bytes) -> None:
+        def delivered(error: KafkaError | None, message: object) -> None:
+            self._delivered(error, message)
+            if error is None:
+                self.acknowledged.append(value)
+
+        self._producer.produce(self._topic, value, partition=self._partition, on_delivery=delivered)
+        self._producer.poll(PAUSE_S)
+        while len(self._producer) >= IN_FLIGHT_MAX and not self.failures:
+            self._producer.poll(PAUSE_S)
+
+    def end(self) -> None:
+        super().end()
+        assert self._producer.flush(WAIT_S) == 0
 
 
 class JavaLoad(Load):
@@ -146,6 +168,7 @@ class JavaLoad(Load):
     def _write(self, value: bytes) -> None:
         try:
             self._driver.send(self._topic, [Sent(value, partition=self._partition)])
+            self.acknowledged.append(value)
         except StepError as error:
             self.failures.append(error)
 
