@@ -1,7 +1,8 @@
 """The network of a cluster in trouble: brokers that nobody reaches, without ZooKeeper, whose answers get lost.
 
-Every broker is reached through a proxy of its own, and reaches ZooKeeper through another. Clients send and poll, plain
-and in transactions; the history of what they were told is then checked for what cannot be. See `ottla.testing.history`.
+Every broker is reached through a proxy of its own, and reaches ZooKeeper through another. Clients of librdkafka,
+Java and our own send and poll, plain and in transactions; the history of what they were told is then checked for what
+cannot be. See `ottla.testing.history`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,9 +27,20 @@ from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.messages.replication import AlterPartitionRequest, LeaderAndIsrRequest, UpdateMetadataRequest
 from ottla.protocol.messages.transactions import AddPartitionsToTxnRequest, EndTxnRequest, WriteTxnMarkersRequest
-from ottla.testing.history import History
+from ottla.testing.clients import CLIENTS
+from ottla.testing.history import History, Outcome
 from ottla.testing.history_check import check
-from ottla.testing.history_workload import PARTITIONS, TOPIC, play
+from ottla.testing.history_workload import (
+    EVERYBODY,
+    PARTITIONS,
+    TOPIC,
+    JavaSender,
+    OttlaSender,
+    Reader,
+    StartProcess,
+    Watcher,
+    play,
+)
 from ottla.testing.proxy import Proxy
 from ottla.testing.waiting import WAIT_S, wait_until
 
@@ -57,6 +70,9 @@ SETTINGS = {
 }
 # A client whose request meets a cut asks elsewhere after this time.
 CLIENT_SETTINGS = {"socket.timeout.ms": 4000, "topic.metadata.refresh.interval.ms": 2000}
+OUR_SETTINGS = {"request.timeout.ms": "4000"}
+DRIVERS = Path(__file__).parents[1] / "interop" / "clients" / "drivers"
+JAVA_CLIENT = CLIENTS[0]
 
 
 @dataclass(frozen=True)
@@ -172,10 +188,15 @@ def test_what_clients_were_told_through_a_bad_network_is_so(members: list[Member
         wait_until(lambda: is_in_sync(members), timeout_s=2 * WAIT_S)
 
     servers = ",".join(f"127.0.0.1:{member.front.port}" for member in members)
-    play(history, servers, SEED, trouble, settings=CLIENT_SETTINGS)
+    kinds: list[StartProcess] = [*EVERYBODY, partial(OttlaSender, login=OUR_SETTINGS)]
+    if not JAVA_CLIENT.missing_programs:
+        kinds.append(partial(JavaSender, command=JAVA_CLIENT.command(DRIVERS)))
+    play(history, servers, SEED, trouble, kinds, CLIENT_SETTINGS)
     history.save(tmp_path / "history.jsonl")
     counts = history.transactions()
     print(f"{len(history.operations)} operations, transactions {counts}, trouble: {', '.join(troubles)}")
     assert counts["ok"] >= COMMITTED_MIN, counts
+    senders = {number for number, kind in enumerate(kinds) if kind not in (Reader, Watcher)}
+    assert senders <= {each.process for each in history.operations if each.sends and each.outcome is Outcome.OK}
     findings = check(history)
     assert findings == [], "\n".join(map(str, findings[:20]))
