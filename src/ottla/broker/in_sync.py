@@ -86,6 +86,7 @@ class IsrChanges:
         self._controller = controller
         self._waiting: dict[LedPartition, IsrProposal] = {}
         self._more = Signal()
+        self._rejected_with = ErrorCode.NONE  # what was logged since the last answer that was none
 
     def propose(self, partition: LedPartition, proposal: IsrProposal) -> None:
         self._waiting[partition] = proposal
@@ -103,11 +104,15 @@ class IsrChanges:
         response = await self._controller.ask(lambda: self._request(sent), AlterPartitionResponse)
         if response.error_code:
             # Our registration and the controller's view differ for a moment: asked again.
-            logger.info("the controller rejects changes now: %s", ErrorCode(response.error_code).name)
+            code = ErrorCode(response.error_code)
+            if code is not self._rejected_with:
+                logger.info("the controller rejects changes now: %s", code.name)
+                self._rejected_with = code
             for partition, proposal in sent.items():
                 self._waiting.setdefault(partition, proposal)
             await asyncio.sleep(RETRY_S)
             return
+        self._rejected_with = ErrorCode.NONE
         answers = {
             (topic.topic_id, each.partition_index): each for topic in response.topics for each in topic.partitions
         }
