@@ -34,6 +34,7 @@ PARTITIONS: Final = 4
 DRAIN_S: Final = 300.0
 CALL_S: Final = 15.0
 JOIN_S: Final = 300.0  # more than a process insists on its last transaction
+CLOSE_S: Final = 30.0
 DRAINER: Final = 99  # the process that reads everything in the end
 # Leaders may still change when brokers are back, and a busy machine is slow to answer.
 ASKED_AGAIN: Final = (
@@ -196,7 +197,7 @@ class Reader(Process):
             time.sleep(0.02)  # a client without a broker answers at once
 
     def close(self) -> None:
-        self.consumer.close()
+        close(self.consumer)
 
 
 def committed_reader(bootstrap: dict[str, Any], number: int) -> Consumer:
@@ -213,6 +214,17 @@ def committed_reader(bootstrap: dict[str, Any], number: int) -> Consumer:
     )
     consumer.assign([TopicPartition(TOPIC, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
     return consumer
+
+
+def close(consumer: Consumer) -> None:
+    """Gives up after a while: librdkafka's close may wait for ever, for nothing that it has asked of a broker.
+
+    Seen once in some hundred consumers whose brokers were killed, paused and cut off: all it sent was the refresh of
+    its metadata, and all of that was answered (issues 3740 and 4884 of librdkafka are alike).
+    """
+    closing = threading.Thread(target=consumer.close, name="close", daemon=True)
+    closing.start()
+    closing.join(CLOSE_S)
 
 
 def poll_some(consumer: Consumer, operation: Operation, count: int = 50, timeout_s: float = 0.2) -> int:
@@ -299,7 +311,7 @@ class Transactor(Process):
                     raise
 
     def close(self) -> None:
-        self.consumer.close()
+        close(self.consumer)
 
 
 class Watcher(Process):
@@ -320,7 +332,7 @@ class Watcher(Process):
             operation.succeed()
 
     def close(self) -> None:
-        self.consumer.close()
+        close(self.consumer)
 
 
 StartProcess = Callable[[int, History, str, threading.Event, int], Process]
@@ -351,7 +363,7 @@ def drain(history: History, bootstrap_servers: str, settings: Mapping[str, Any])
                 if _is_at_its_end(consumer, partition):
                     left.discard(partition)
     finally:
-        consumer.close()
+        close(consumer)
 
 
 def _is_at_its_end(consumer: Consumer, partition: int) -> bool:
