@@ -6,25 +6,29 @@ The history of the responses they got is then checked for anomalies. See `ottla.
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import shutil
-import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.local_cluster.broker import BrokerProcess
 from ottla.local_cluster.cluster import LocalCluster
 from ottla.local_cluster.layout import Wanted
 from ottla.testing.clients import CLIENTS
+from ottla.testing.harms import (
+    BROKER_HARMS,
+    ZOOKEEPER_HARMS,
+    Victim,
+    a_disk_is_full,
+    a_disk_is_wiped,
+    overlap,
+    small_file_system,
+)
 from ottla.testing.history import History, Outcome
 from ottla.testing.history_check import check
 from ottla.testing.history_workload import (
@@ -39,7 +43,6 @@ from ottla.testing.history_workload import (
     play,
 )
 from ottla.testing.ports import free_range
-from ottla.testing.waiting import WAIT_S, wait_until
 from ottla.testing.wall_clock import WallClocks
 
 pytestmark = [
@@ -53,9 +56,9 @@ RUN_S = float(os.environ.get("OTTLA_CHAOS_SECONDS") or 15)
 # On a busy machine these take longer than the run; without them it would say nothing.
 COMMITTED_MIN = 5
 ENOUGH_S = RUN_S + 300.0
-SESSION_MS = 3000
+SESSION_S = 3.0
 SETTINGS = {
-    "zookeeper.session.timeout.ms": str(SESSION_MS),
+    "zookeeper.session.timeout.ms": str(int(SESSION_S * 1000)),
     "zookeeper.connection.timeout.ms": "60000",
     "controlled.shutdown.retry.backoff.ms": "500",
     "transaction.state.log.num.partitions": "3",
@@ -63,39 +66,14 @@ SETTINGS = {
     "unclean.leader.election.enable": "false",
     "log.index.size.max.bytes": "65536",  # of segments on a small disk
 }
-
-
-SMALL_DISK_MB = 48
-CLOCKS_AHEAD_S = (3000.0, -3000.0, 12 * 3600.0)  # by less than what producers may differ from brokers, or by a lot
 DRIVERS = Path(__file__).parents[1] / "interop" / "clients" / "drivers"
 JAVA_CLIENT = CLIENTS[0]
 
 
-@dataclass(frozen=True)
-class Victim:
-    """A cluster, and what can be done to its surroundings."""
-
-    cluster: LocalCluster
-    clocks: WallClocks
-    small_disk: Path | None  # the second log directory of the first broker, where a file system can be mounted
-    login: dict[str, str]  # of clients, in Java's names; empty where nobody asks
-    librdkafka_login: dict[str, str]
-
-    @property
-    def brokers(self) -> list[BrokerProcess]:
-        return self.cluster.brokers
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path | None]:
-    place = tmp_path / "small"
-    place.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={SMALL_DISK_MB}m", "tmpfs", str(place)]
-    if subprocess.run(["mount", *options], check=False, capture_output=True).returncode:
-        yield None
-        return
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with small_file_system(tmp_path / "small") as disk:
+        yield disk
 
 
 @pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.long)], ids=["open", "secured"])
@@ -126,132 +104,33 @@ def victim(
         connect = ",".join(server.address for server in cluster.zookeepers)
         settings = {**cluster.layout.broker_settings(), **directories}
         cluster.brokers[0] = BrokerProcess(first.broker_id, first.directory, first.port, settings, connect)
-    with cluster.starting(is_supervised=False):
-        made = Victim(cluster, clocks, small_disk, login, librdkafka_login)
-        wait_until(lambda: len(alive(made)) == BROKERS)
-    yield made
-    cluster.stop()
-
-
-def admin_client(victim: Victim) -> AdminClient:
-    servers = victim.cluster.bootstrap_servers
-    return AdminClient({"bootstrap.servers": servers, "log_level": 0, **victim.librdkafka_login})
-
-
-def alive(victim: Victim) -> set[int]:
-    """The brokers that the cluster tells clients of."""
-    return set(admin_client(victim).list_topics(timeout=WAIT_S).brokers)
-
-
-def is_in_sync(victim: Victim) -> bool:
-    topics = admin_client(victim).list_topics(timeout=WAIT_S).topics.values()
-    partitions = [partition for topic in topics for partition in topic.partitions.values()]
-    return all(len(partition.isrs) == BROKERS for partition in partitions)
-
-
-# -- faults, each repaired again ---------------------------------------------------------------------------------------
-
-
-def restart_what_is_down(victim: Victim) -> None:
-    with victim.cluster.starting(is_supervised=False):
-        pass
-
-
-def kill_a_broker(victim: Victim, rng: random.Random) -> None:
-    rng.choice(victim.brokers).kill()
-    time.sleep(SESSION_MS / 1000 * 2 * rng.random())  # back before the session ends, or after
-    restart_what_is_down(victim)
-
-
-def restart_a_broker(victim: Victim, rng: random.Random) -> None:
-    assert rng.choice(victim.brokers).stop(), "a broker stops when it is told to"
-    restart_what_is_down(victim)
-
-
-def pause_a_broker(victim: Victim, rng: random.Random) -> None:
-    """Shorter than its session, or longer: then it wakes up as a leader that is none any more."""
-    broker = rng.choice(victim.brokers)
-    broker.process.send(signal.SIGSTOP)
-    time.sleep(SESSION_MS / 1000 * (0.3 + 1.5 * rng.random()))
-    broker.process.send(signal.SIGCONT)
-
-
-def kill_the_leader_of_zookeeper(victim: Victim, rng: random.Random) -> None:
-    leaders = [server for server in victim.cluster.zookeepers if server.is_leader()]
-    for leader in leaders:
-        leader.kill()
-    time.sleep(2 * rng.random())
-    restart_what_is_down(victim)
-
-
-def kill_all_of_zookeeper(victim: Victim, rng: random.Random) -> None:
-    """For less than a session, or for longer. No session ends while nobody is there to end it."""
-    for server in victim.cluster.zookeepers:
-        server.kill()
-    time.sleep(SESSION_MS / 1000 * (0.3 + 1.5 * rng.random()))
-    restart_what_is_down(victim)
-
-
-def wipe_a_disk(victim: Victim, rng: random.Random) -> None:
-    """Only one, and while all replicas are in sync: whoever is the last to have a record must not lose it."""
-    wait_until(lambda: is_in_sync(victim), timeout_s=2 * WAIT_S)
-    broker = rng.choice(victim.brokers[1:])
-    broker.kill()
-    shutil.rmtree(broker.directory / "data")
-    restart_what_is_down(victim)
-
-
-def write_without_end(path: Path) -> None:
-    with path.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(1 << 16))
-
-
-def fill_a_disk(victim: Victim, rng: random.Random) -> None:
-    """One of the two log directories of a broker fails while it serves; it goes on with the other."""
-    assert victim.small_disk is not None
-    ballast = victim.small_disk / "ballast"
-    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-        write_without_end(ballast)
-    time.sleep(1 + rng.random())
-    broker = victim.brokers[0]
-    assert broker.process.is_alive(), "the other directory works"
-    ballast.unlink()
-    assert broker.stop()
-    restart_what_is_down(victim)
-
-
-def set_a_clock(victim: Victim, rng: random.Random) -> None:
-    pid = rng.choice(victim.brokers).process.pid
-    assert pid is not None
-    victim.clocks.set_ahead(pid, rng.choice(CLOCKS_AHEAD_S))
-    time.sleep(1 + rng.random())
-    victim.clocks.set_ahead(pid, 0.0)
-
-
-HARMS: tuple[Callable[[Victim, random.Random], None], ...] = (
-    kill_a_broker,
-    pause_a_broker,
-    kill_the_leader_of_zookeeper,
-    kill_all_of_zookeeper,
-    restart_a_broker,
-    wipe_a_disk,
-    fill_a_disk,
-    set_a_clock,
-)
+    made = Victim(
+        cluster.brokers,
+        cluster.zookeepers,
+        SESSION_S,
+        clocks,
+        small_disk,
+        login=login,
+        librdkafka_login=librdkafka_login,
+    )
+    try:
+        made.start()
+        yield made
+    finally:
+        cluster.stop()
 
 
 def test_what_clients_of_a_cluster_were_told_is_so(victim: Victim, tmp_path: Path) -> None:
-    cluster = victim.cluster
-    possible = [harm for harm in HARMS if harm is not fill_a_disk or victim.small_disk is not None]
+    possible = [*BROKER_HARMS, *ZOOKEEPER_HARMS, a_disk_is_wiped]
+    if victim.small_disk is not None:
+        possible.append(a_disk_is_full)
     kinds: list[StartProcess] = [*EVERYBODY, partial(OttlaSender, login=victim.login)]
     if not JAVA_CLIENT.missing_programs and not victim.login:  # its driver has no producer that logs in and stays
         kinds.append(partial(JavaSender, command=JAVA_CLIENT.command(DRIVERS)))
     rng = random.Random(SEED)
     history = History()
     harms: list[str] = []
-    admin = admin_client(victim)
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, BROKERS)])[TOPIC].result(WAIT_S)
+    victim.create_topic(TOPIC, PARTITIONS)
 
     def is_enough() -> bool:
         return history.transactions()["ok"] >= COMMITTED_MIN
@@ -264,10 +143,11 @@ def test_what_clients_of_a_cluster_were_told_is_so(victim: Victim, tmp_path: Pat
             time.sleep(0.5 + 2 * rng.random())
             harm = waiting.pop() if waiting else rng.choice(possible)
             harms.append(harm.__name__)
-            harm(victim, rng)
-        wait_until(lambda: is_in_sync(victim), timeout_s=2 * WAIT_S)
+            overlap(victim, [harm], rng)
+            victim.wait_until_ready()
+        victim.wait_until_in_sync()
 
-    play(history, cluster.bootstrap_servers, SEED, trouble, kinds, victim.librdkafka_login)
+    play(history, victim.bootstrap_servers, SEED, trouble, kinds, victim.librdkafka_login)
     history.save(tmp_path / "history.jsonl")
     counts = history.transactions()
     print(f"{len(history.operations)} operations, transactions {counts}, harm: {', '.join(harms)}")
