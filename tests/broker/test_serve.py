@@ -195,6 +195,18 @@ def test_a_zookeeper_that_cannot_be_reached_is_told_in_a_sentence(serve: Serve) 
     assert words.startswith("ottla: /: no session with ZooKeeper at 127.0.0.1:1 within 0.1 s")
 
 
+def test_sigterm_ends_a_broker_that_waits_for_zookeeper_to_start(serve: Serve) -> None:
+    settings = ("--set", "zookeeper.connect=127.0.0.1:1", "--set", "zookeeper.connection.timeout.ms=3600000")
+    process = serve("--listen", "127.0.0.1:0", "--data", "data", *settings)
+    assert process.stderr is not None
+    assert "Connection refused" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, out) == (0, "")
+    assert "Traceback" not in err
+    assert "Task" not in err
+
+
 def test_the_environment_sets_the_level_of_the_log_and_the_log_says_why_it_stops(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -212,3 +214,20 @@ def test_a_broker_that_is_sent_to_another_path_of_zookeeper_says_where_to_look(c
         ProcessFailedError, match=r"there is none in ZooKeeper at .*/elsewhere: check zookeeper\.connect"
     ):
         elsewhere.wait_ready()
+
+
+def test_a_broker_that_waits_for_a_controller_to_know_it_ends_when_it_is_stopped(connect: str, tmp_path: Path) -> None:
+    first, second = (
+        BrokerProcess(number, tmp_path / f"{number}", port, {"zookeeper.session.timeout.ms": "60000"}, connect)
+        for number, port in enumerate(free_ports(2), 1)
+    )
+    with ExitStack() as stack:
+        for broker in (first, second):
+            stack.callback(broker.kill)
+        first.launch()
+        first.wait_ready()
+        first.process.send(signal.SIGSTOP)  # the controller: nobody lets the other one in
+        second.launch()
+        wait_until(lambda: InZooKeeper(connect).stored("/brokers/ids/2"))
+        assert second.stop()
+        assert not second.is_ready()

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ottla.cli.arguments import directory
@@ -137,11 +137,12 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(properties: Properties, sockets: list[socket.socket]) -> ExitCode:
-    stopping = asyncio.Event()
+    signalled, stopping = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def stop_on(number: signal.Signals) -> None:
         logger.info("%s was received", number.name)
+        signalled.set()
         stopping.set()
 
     # A shell has jobs in the background ignore the interrupt that is meant for the one in front (`ottla serve &` in a
@@ -154,7 +155,9 @@ async def _serve(properties: Properties, sockets: list[socket.socket]) -> ExitCo
 
     listeners = iter(sockets)
     broker = Broker(properties, bind=lambda host, port: next(listeners), on_failure=stopping.set)
-    await broker.start()
+    if not await _starts(broker.start(), signalled):
+        logger.info("it stops before it has started")
+        return ExitCode.OK
     collect_rarely()
     share_lock_often()
     host, port = broker.address
@@ -165,6 +168,20 @@ async def _serve(properties: Properties, sockets: list[socket.socket]) -> ExitCo
         print(f"ottla: {failure}; the broker stops", file=sys.stderr)
     await broker.stop()
     return ExitCode.OK if failure is None else ExitCode.UNEXPECTED
+
+
+async def _starts(start: Coroutine[Any, Any, None], signalled: asyncio.Event) -> bool:
+    """Whether it comes up; False where it is to stop before. What it waits for, a controller, may never come."""
+    starting, waiting = asyncio.ensure_future(start), asyncio.ensure_future(signalled.wait())
+    await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if not starting.done():
+        starting.cancel()
+    try:
+        await starting
+    except asyncio.CancelledError:
+        return False
+    return True
 
 
 COMMAND = Command(
