@@ -9,12 +9,16 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from ottla.cluster import nodes
 from ottla.cluster.control_batch import BEING_DELETED, ControlRequest
 from ottla.cluster.controller_context import unwritten
-from ottla.cluster.image import BrokerEndpoint, BrokerNode, PartitionState, TopicState
+from ottla.cluster.image import NO_LEADER, BrokerEndpoint, BrokerNode, PartitionState, TopicState
 from ottla.controller.controller import Controller
+from ottla.controller.elections import elect_by_request
 from ottla.controller.peers import OnAnswer
+from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition, topic_id_text
 from ottla.protocol.messages.replication import LeaderAndIsrRequest, UpdateMetadataRequest
 from ottla.store.api import Create, Delete, Node, Operation, Put
@@ -264,3 +268,16 @@ def test_marks_of_topics_to_delete_are_dropped_where_no_topic_may_be_deleted() -
         assert scene.brokers.leaders[OTHER][-1] == {U: BEING_DELETED}
 
     scene.plays(play)
+
+
+def test_an_unclean_election_by_hand_warns_of_what_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.write(Delete(nodes.broker_path(OTHER)))
+    scene.add_partition(T, nodes.encode_state(PartitionState((US, OTHER), NO_LEADER, 3, (OTHER,)), 1))
+
+    async def play(controller: Controller) -> None:
+        outcomes = await controller.ask(lambda term: elect_by_request(term, [T], unclean=True))
+        assert outcomes == {T: ErrorCode.NONE}
+
+    scene.plays(play)
+    assert f"{T}: unclean election: broker {US} leads; records that only [{OTHER}] had are lost" in caplog.messages
