@@ -12,8 +12,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final
 
+from ottla.broker.followed_partition import FollowedPartition, FollowerFailures
+from ottla.broker.follower_truncation import FIRST_DIVERGENCE_VERSION, FollowerTruncation
 from ottla.broker.replication_quotas import ReplicationQuota
 from ottla.broker.steady_fetches import SteadyFetches
 from ottla.errors import ApiError, ErrorCode, OttlaError, StorageError
@@ -44,10 +46,10 @@ from ottla.replication.fetch_requests import (
     FetchPosition,
     FetchSessionReader,
     SessionPart,
+    without_last_epochs,
 )
 from ottla.replication.follower import (
     Append,
-    Fetched,
     FindRestartOffset,
     Follower,
     Ignore,
@@ -59,7 +61,6 @@ from ottla.replication.follower import (
 )
 from ottla.runtime.clock import Clock
 from ottla.runtime.signal import Signal
-from ottla.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -81,28 +82,6 @@ class FetcherSettings:
     wait_ms_max: int
     backoff_ms: int
     request_timeout_s: float
-
-
-class FollowedPartition(Protocol):
-    """What a fetcher does to a partition. `follower` is None when this broker does not follow it any more."""
-
-    @property
-    def name(self) -> TopicPartition: ...
-
-    @property
-    def topic_id(self) -> Any: ...
-
-    @property
-    def follower(self) -> Follower | None: ...
-
-    def append_fetched(self, follower: Follower, data: Fetched, now_ms: int) -> None: ...
-
-    def truncate_to_leader(self, follower: Follower, epoch: int, end_offset: int, now_ms: int) -> None: ...
-
-    def restart_at(self, follower: Follower, offset: int, now_ms: int, *, is_new_start: bool) -> None: ...
-
-    @property
-    def log(self) -> Log: ...
 
 
 class Fetchers:
@@ -212,7 +191,9 @@ class _Fetcher:
         self._session = FetchSessionReader()
         self._connection: BrokerConnection | None = None
         self._changed = Signal()
-        self._failures = 0  # of whole requests, in a row
+        self._failed_requests = 0  # in a row
+        self._failures = FollowerFailures(lambda: self._backoff_s)
+        self._truncation = FollowerTruncation(node_id, self._is_here, self._failures, clock)
         self.partitions: dict[TopicPartition, FollowedPartition] = {}
         self._task = self._loop.create_task(self._run(), name=f"fetcher from broker {leader_id}")
 
@@ -239,9 +220,9 @@ class _Fetcher:
                 continue
             try:
                 await self._fetch(wanted)
-                self._failures = 0
+                self._failed_requests = 0
             except ConnectionFailedError as error:
-                if not self._failures:
+                if not self._failed_requests:
                     logger.info("cannot fetch from broker %d: %s", self._leader_id, error)
                 await self._pause_all()
             except Exception as error:  # whatever it is: a fetcher that ends would be missed by nobody
@@ -250,9 +231,9 @@ class _Fetcher:
                 await self._pause_all()
 
     async def _pause_all(self) -> None:
-        self._failures += 1
+        self._failed_requests += 1
         self._session.failed()
-        await asyncio.sleep(pause_s(self._failures, self._backoff_s))
+        await asyncio.sleep(pause_s(self._failed_requests, self._backoff_s))
 
     def _wanted(self) -> dict[FetchKey, FollowedPartition]:
         now = self._loop.time()
@@ -280,9 +261,10 @@ class _Fetcher:
 
     async def _fetch(self, wanted: dict[FetchKey, FollowedPartition]) -> None:
         connection = await self._connected()
+        wanted = await self._truncated(connection, wanted)
         positions = self._positions(wanted)
         if not positions:
-            return  # all have left while the connection was made
+            return  # all have left meanwhile, or pause
         response = await self._ask(connection, positions)
         await self._handle_answer(response, wanted, positions)
         run = self._steady_run(connection, wanted)
@@ -291,6 +273,24 @@ class _Fetcher:
             version = self._version(connection, wanted)
             response = decode(FetchResponse, unusual.frame, version, unusual.body_at)
             await self._handle_answer(response, wanted, dict(self._session.known))
+
+    async def _truncated(
+        self, connection: BrokerConnection, wanted: dict[FetchKey, FollowedPartition]
+    ) -> dict[FetchKey, FollowedPartition]:
+        """Those of them that may fetch, once what the leader does not have is cut off or fetching says what that is."""
+        reports_divergence = self._version(connection, wanted) >= FIRST_DIVERGENCE_VERSION
+        await self._truncation.run(connection, wanted.values(), reports_divergence=reports_divergence)
+        now = self._loop.time()
+        return {
+            key: partition
+            for key, partition in wanted.items()
+            if (follower := partition.follower) is not None
+            and follower.is_ready(now)
+            and follower.before_fetch(partition.high_watermark, reports_divergence=reports_divergence) is None
+        }
+
+    def _is_here(self, partition: FollowedPartition) -> bool:
+        return self.partitions.get(partition.name) is partition
 
     def _positions(self, wanted: Mapping[FetchKey, FollowedPartition]) -> dict[FetchKey, FetchPosition]:
         """Where those of them that are still followed here stand."""
@@ -328,7 +328,10 @@ class _Fetcher:
 
     async def _ask(self, connection: BrokerConnection, positions: Mapping[FetchKey, FetchPosition]) -> FetchResponse:
         version = self._version(connection, positions)
-        request = self._request(version, self._session.next_request(positions))
+        part = self._session.next_request(positions)
+        if version < FIRST_DIVERGENCE_VERSION:
+            without_last_epochs(part.topics)
+        request = self._request(version, part)
         return await connection.request(request, FetchResponse, version_max=version)
 
     def _version(self, connection: BrokerConnection, keys: Iterable[FetchKey]) -> int:
@@ -414,7 +417,7 @@ class _Fetcher:
         if follower is None or self.partitions.get(partition.name) is not partition:
             return  # it left while the answer was on its way
         step = follower.handle_response(asked._replace(bytes_max=follower.position.bytes_max), data)
-        try:
+        with self._failures.of(partition, follower):
             match step:
                 case Append():
                     partition.append_fetched(follower, data, self._clock.now_ms())
@@ -427,28 +430,12 @@ class _Fetcher:
                     await self._find_restart_offset(partition, follower)
                 case Pause(reason):
                     logger.debug("%s: %s; will retry", partition.name, reason.name)
-                    self._pause(follower)
+                    self._failures.pause(follower)
                 case Stop(reason):
                     logger.info("%s: %s; waiting for the controller", partition.name, reason.name)
                     follower.is_stopped = True
                 case Ignore():
                     pass
-        except StorageError as error:
-            logger.error("%s cannot be followed: %s", partition.name, error)
-            follower.is_stopped = True  # the disk's failure is dealt with where it was found
-        except ApiError as error:
-            self._pause(follower)
-            # Said more and more rarely: what a leader sends that does not fit may never do so.
-            if follower.failures.bit_count() == 1:
-                logger.warning("%s: %s; will retry", partition.name, error)
-        except ConnectionFailedError:
-            raise  # for all of them
-        except Exception:  # whatever it is: the partitions behind it in the response are not held up by it
-            logger.exception("%s: its records cannot be taken; will retry", partition.name)
-            self._pause(follower)
-
-    def _pause(self, follower: Follower) -> None:
-        follower.pause(self._loop.time(), self._backoff_s)
 
     @property
     def _backoff_s(self) -> float:
@@ -469,7 +456,7 @@ class _Fetcher:
             place.offset,
         )
         if place.offset == partition.log.end_offset and not place.is_new_start:
-            self._pause(follower)  # the leader has moved since: ask again, but not in a circle
+            self._failures.pause(follower)  # the leader has moved since: ask again, but not in a circle
             return
         partition.restart_at(follower, place.offset, self._clock.now_ms(), is_new_start=place.is_new_start)
 

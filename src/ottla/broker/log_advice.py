@@ -110,12 +110,18 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
     "ottla.broker.fetchers": {
         "fetching from broker … failed: …": "It is tried again. With a traceback: report it. Otherwise see that the "
         "versions and the security settings between the two brokers agree.",
+        "…: the leader has offsets … to …, this replica ends at …; continuing at …": "Expected after a long time "
+        "offline, or an unclean election. If neither was, find out which broker lost records.",
+    },
+    "ottla.broker.followed_partition": {
         "… cannot be followed: …": "This replica is no longer in sync: look for the error of its log directory. "
         f"{_RESTART_OFFLINE}",
         "…: …; will retry": _RETRIED,
         "…: its records cannot be taken; will retry": "Report it, with the traceback. Others are not held up.",
-        "…: the leader has offsets … to …, this replica ends at …; continuing at …": "Expected after a long time "
-        "offline, or an unclean election. If neither was, find out which broker lost records.",
+    },
+    "ottla.broker.follower_truncation": {
+        "…: no leader epochs are known of its records; truncating to the high watermark, from … to …": "The leader "
+        "has, or this replica had, an old or damaged log. What is cut off is fetched again, if the leader has it.",
     },
     "ottla.controller.term": {
         "…; the partition stays as it is until that is repaired": "Somebody wrote what is not Kafka's JSON: repair the "

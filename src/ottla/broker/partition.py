@@ -18,7 +18,7 @@ from ottla.errors import ApiError, ErrorCode, OutOfDescriptorsError, StorageErro
 from ottla.ids import TopicPartition
 from ottla.records.control import EndTransactionMarker
 from ottla.replication.fetch_requests import FetchPosition
-from ottla.replication.follower import Fetched, Follower, follower_high_watermark, truncation_offset
+from ottla.replication.follower import Fetched, Follower, TruncateTo, follower_high_watermark, truncation_offset
 from ottla.replication.leader import NO_EPOCH, Leader, check_epoch
 from ottla.runtime.signal import Signal
 from ottla.storage.admission import Admitted
@@ -340,10 +340,17 @@ class Partition:
         _, own_end = log.epochs.end_of(epoch, log.end_offset)
         self._cut(follower, max(0, truncation_offset(own_end, end_offset, log.end_offset)), now_ms)
 
+    def truncate_before_fetch(self, follower: Follower, step: TruncateTo, now_ms: int) -> None:
+        """Cuts off what the leader's history does not have, as far as it is known before the first fetch."""
+        assert self._follower is follower, "what an earlier leader said is not done"
+        self._cut(follower, step.offset, now_ms)
+        follower.is_truncated = step.is_last
+
     def restart_at(self, follower: Follower, offset: int, now_ms: int, *, is_new_start: bool) -> None:
         """Goes on at the leader's offset: truncates to it, or, with `is_new_start`, starts an empty log there."""
         if not is_new_start:
             self._cut(follower, offset, now_ms)
+            follower.is_truncated = False  # what is left may differ as well
             return
         try:
             self.log.truncate_fully(offset, now_ms=now_ms)
@@ -376,6 +383,7 @@ class Partition:
         follower.position = self._position(follower.leader_epoch)
         follower.is_caught_up = log.end_offset >= leader_high_watermark
         follower.failures = 0
+        follower.is_truncated = True
         self.moved.fire()
 
     # -- reading -------------------------------------------------------------------------------------------------------

@@ -132,6 +132,13 @@ class FetchSessionReader:
         self._epoch = INITIAL_EPOCH
 
 
+def without_last_epochs(topics: Iterable[FetchTopic]) -> None:
+    """Leaves out what the versions of Fetch before 12 cannot say: a reader of these asks for it in another way."""
+    for topic in topics:
+        for partition in topic.partitions:
+            partition.last_fetched_epoch = -1
+
+
 def _topics(positions: Mapping[FetchKey, FetchPosition]) -> list[FetchTopic]:
     topics: dict[tuple[str, UUID], FetchTopic] = {}
     for key, position in positions.items():

@@ -2,18 +2,22 @@
 
 A follower asks from the end of its log on and says which epoch its last record is of. The leader answers with records
 that fit there, or with the place where both histories part (KIP-595): what lies behind it was never committed and is
-cut off. A follower whose place the leader does not have any more, or not yet, starts where the leader's log starts or
-ends. Everything is done in order, and each answer is matched against the question: what the follower asked in an
-earlier epoch, or from another place, is ignored.
+cut off. A leader from before that (Kafka 2.6 and earlier) does not say so: the follower asks it where the epoch of its
+last record ends before it fetches (KIP-101, KIP-279), and asks again until it is an epoch that both know. A follower
+whose place the leader does not have any more, or not yet, starts where the leader's log starts or ends. Everything is
+done in order, and each answer is matched against the question: what the follower asked in an earlier epoch, or from
+another place, is ignored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.fetch import PartitionData
+from ottla.protocol.messages.offsets import EpochEndOffset
 from ottla.replication.fetch_requests import FetchPosition
 
 
@@ -69,6 +73,21 @@ class Ignore:
     """The response to a fetch from a position that is no longer current."""
 
 
+@dataclass(frozen=True, slots=True)
+class AskEpochEnd:
+    """The log may have what the leader's does not: ask the leader where this epoch, its last one, ends there."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTo:
+    """Cut off what lies behind `offset`. `is_last`: it has nothing of its own then; if not, ask again."""
+
+    offset: int
+    is_last: bool
+
+
 FIRST_PAUSE_S: Final = 0.02
 DOUBLED_MAX: Final = 16
 
@@ -96,6 +115,7 @@ class Follower:
     failures: int = 0  # since it last appended what the leader sent
     is_caught_up: bool = False  # it had, at the last answer, all that the leader knew to be committed
     is_stopped: bool = False
+    is_truncated: bool = False  # the log is known to have nothing that the leader's does not have
 
     def is_ready(self, now: float) -> bool:
         return not self.is_stopped and now >= self.paused_until
@@ -103,6 +123,35 @@ class Follower:
     def pause(self, now: float, longest_s: float) -> None:
         self.failures += 1
         self.paused_until = now + pause_s(self.failures, longest_s)
+
+    def before_fetch(self, high_watermark: int, *, reports_divergence: bool) -> AskEpochEnd | TruncateTo | None:
+        """What comes before it may fetch; None where it may. `reports_divergence`: the leader's responses do that."""
+        if self.is_truncated:
+            return None
+        if self.position.last_fetched_epoch < 0:
+            # Nobody can say where histories without epochs part.
+            return TruncateTo(high_watermark, is_last=True) if self.position.offset > high_watermark else None
+        return None if reports_divergence else AskEpochEnd(self.position.last_fetched_epoch)
+
+    def handle_epoch_end(
+        self, answer: EpochEndOffset, own_end_of: Callable[[int], tuple[int, int]], high_watermark: int
+    ) -> TruncateTo | Pause:
+        """What to do about where the leader's last epoch up to the one that was asked for ends.
+
+        `own_end_of`: the last epoch up to a given one in our log, and where it ends; -1 for both where there is none.
+        """
+        if answer.error_code:
+            return Pause(_known(answer.error_code))
+        if answer.end_offset < 0:  # it knows no epochs
+            return TruncateTo(high_watermark, is_last=True)
+        end_offset = self.position.offset
+        # Version 0 of the answer does not say of which epoch it is.
+        epoch, own_end = own_end_of(answer.leader_epoch) if answer.leader_epoch >= 0 else (-1, -1)
+        if epoch < 0:
+            return TruncateTo(min(answer.end_offset, end_offset), is_last=True)
+        offset = truncation_offset(own_end, answer.end_offset, end_offset)
+        # One that we do not know begins where ours has been cut: what is before that is asked about again.
+        return TruncateTo(offset, is_last=epoch == answer.leader_epoch)
 
     def handle_response(self, asked: FetchPosition, data: PartitionData) -> Step:
         """What to do about the leader's response to a fetch from `asked`."""

@@ -12,13 +12,16 @@ import pytest
 
 from ottla.broker.disk_failures import DiskFailures
 from ottla.broker.fetchers import FetcherSettings, _Fetcher
+from ottla.broker.follower_truncation import EpochQuestion
 from ottla.broker.partition import Partition
 from ottla.broker.replication_quotas import ReplicationQuota
 from ottla.broker.steady_fetches import SteadyFetches
 from ottla.config import LogConfig
+from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.net.client import Address, BrokerConnection, ClientTransport, ConnectionOptions
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.protocol.messages.offsets import EpochEndOffset
 from ottla.protocol.versions import API_TABLE
 from ottla.records import batch
 from ottla.replication.fetch_frames import FetchedPartition
@@ -245,6 +248,137 @@ def test_a_partition_that_fails_in_a_way_that_nobody_expected_holds_up_no_other(
 
     loop.run(scenario())
     assert "t-0: its records cannot be taken; will retry" in caplog.text
+
+
+# -- before the first fetch from an older leader -----------------------------------------------------------------------
+
+
+def older_epochs() -> Partition:
+    """One that follows with records of epochs 0, 1 and 2, of which the leader has other ones."""
+    log = open_log(SimulatedDisk(), "/data/t-0", NAME, LogConfig(), now_ms=0)
+
+    def truncate(name: TopicPartition, offset: int, now_ms: int) -> None:
+        log.truncate_to(offset, now_ms=now_ms)
+
+    partition = Partition(NAME, UUID(int=1), log, DiskFailures(), truncate)
+    for epoch in range(3):
+        data = bytearray(batch.build(None, [b"v"], 0, base_offset=epoch))
+        batch.stamp(data, epoch, epoch)
+        log.append_as_follower(data, now_ms=0)
+    partition.follow(LEADER, EPOCH, 1)
+    return partition
+
+
+def questions(at: _Fetcher, *, reports_divergence: bool = False) -> list[EpochQuestion]:
+    return at._truncation.questions(at.partitions.values(), reports_divergence=reports_divergence)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        EpochEndOffset(partition=0, error_code=ErrorCode.FENCED_LEADER_EPOCH),
+        EpochEndOffset(partition=0, error_code=ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+def test_a_follower_whose_question_is_not_answered_asks_again_and_does_not_fetch_before(
+    answer: EpochEndOffset | None,
+) -> None:
+    async def scenario() -> None:
+        at, partition = fetcher(), older_epochs()
+        at.add(partition)
+        (question,) = questions(at)
+        assert question.epoch == 2
+        at._truncation.handle_answer(question, answer)
+        assert partition.log.end_offset == 3
+        assert not at._wanted()
+        assert not questions(at)
+        await asyncio.sleep(1.0)
+        assert questions(at) == [question]
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
+
+
+@pytest.mark.parametrize("change", [leave, follow_another, go_idle])
+def test_where_an_epoch_ends_is_of_no_interest_to_one_that_has_left(
+    change: Callable[[_Fetcher, Partition], None],
+) -> None:
+    async def scenario() -> None:
+        at, partition = fetcher(), older_epochs()
+        at.add(partition)
+        (question,) = questions(at)
+        change(at, partition)
+        at._truncation.handle_answer(question, EpochEndOffset(partition=0, leader_epoch=0, end_offset=1))
+        assert partition.log.end_offset == 3
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
+
+
+def test_after_the_last_answer_nothing_is_asked_any_more() -> None:
+    async def scenario() -> None:
+        at, partition = fetcher(), older_epochs()
+        at.add(partition)
+        (question,) = questions(at)
+        at._truncation.handle_answer(question, EpochEndOffset(partition=0, leader_epoch=1, end_offset=9))
+        assert (partition.log.end_offset, partition.log.epochs.latest) == (2, 1)
+        assert not questions(at)
+        assert partition.follower is not None
+        assert partition.follower.position.offset == 2
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
+
+
+def test_a_leader_that_knows_no_epochs_leaves_what_is_known_to_be_committed(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        at, partition = fetcher(), older_epochs()
+        at.add(partition)
+        (question,) = questions(at)
+        at._truncation.handle_answer(question, EpochEndOffset(partition=0, leader_epoch=-1, end_offset=-1))
+        assert partition.log.end_offset == partition.high_watermark == 1
+        assert not questions(at)
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
+    assert "truncating to the high watermark, from 3 to 1" in caplog.text
+
+
+@pytest.mark.parametrize("reports_divergence", [False, True])
+def test_records_without_epochs_are_cut_off_above_the_high_watermark_without_a_question(
+    reports_divergence: bool,
+) -> None:
+    async def scenario() -> None:
+        at, partition = fetcher(), older_epochs()
+        partition.log.epochs.clear()
+        partition.follow(LEADER, EPOCH + 1, 1)
+        at.add(partition)
+        assert not questions(at, reports_divergence=reports_divergence)
+        assert partition.log.end_offset == 1
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
+
+
+def test_one_that_had_to_go_back_to_the_end_of_its_leader_asks_again() -> None:
+    async def scenario() -> None:
+        at, partition = fetcher(), older_epochs()
+        at.add(partition)
+        follower = partition.follower
+        assert follower is not None
+        follower.is_truncated = True
+        partition.restart_at(follower, 2, 0, is_new_start=False)
+        assert [question.epoch for question in questions(at)] == [1]
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
 
 
 # -- whether there is a short way --------------------------------------------------------------------------------------

@@ -17,10 +17,11 @@ from ottla.broker.partition import Partition
 from ottla.config import LogConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
+from ottla.protocol.messages import offsets
 from ottla.protocol.messages.fetch import EpochEndOffset, PartitionData
 from ottla.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest
 from ottla.records import batch
-from ottla.replication.follower import Append, Truncate
+from ottla.replication.follower import Append, AskEpochEnd, Follower, Truncate, TruncateTo
 from ottla.replication.leader import Leader
 from ottla.storage.recovery import open_log
 from ottla.testing.audit import batches_of
@@ -57,6 +58,7 @@ class Replication:
     isr: tuple[int, ...] = NODES
     now_ms: int = 0
     sent: int = 0
+    reports_divergence: bool = True  # in responses to Fetch; where it does not, followers ask first
     committed: dict[int, bytes] = field(default_factory=dict)  # by offset: a batch that was acknowledged to acks=all
 
     def __post_init__(self) -> None:
@@ -99,8 +101,12 @@ class Replication:
         partition, led = self.partitions[node], self.leader
         follower = partition.follower
         assert follower is not None
+        while question := follower.before_fetch(partition.high_watermark, reports_divergence=self.reports_divergence):
+            assert isinstance(question, AskEpochEnd)
+            self.truncate(partition, follower, question)
         asked = follower.position
-        answer = self.answer(led, node, asked.offset, asked.last_fetched_epoch, asked.log_start_offset)
+        last_epoch = asked.last_fetched_epoch if self.reports_divergence else -1
+        answer = self.answer(led, node, asked.offset, last_epoch, asked.log_start_offset)
         match follower.handle_response(asked, answer):
             case Append(data):
                 partition.append_fetched(follower, data, self.now_ms)
@@ -111,6 +117,15 @@ class Replication:
                 assert (partition.log.end_offset, partition.log.epochs.latest) < before
             case step:
                 pytest.fail(f"{step}")
+
+    def truncate(self, partition: Partition, follower: Follower, question: AskEpochEnd) -> None:
+        led, log = self.leader.log, partition.log
+        epoch, end_offset = led.epochs.end_of(question.epoch, led.end_offset)
+        answer = offsets.EpochEndOffset(partition=0, leader_epoch=epoch, end_offset=end_offset)
+        own_end_of = lambda epoch: log.epochs.end_of(epoch, log.end_offset)  # noqa: E731
+        step = follower.handle_epoch_end(answer, own_end_of, partition.high_watermark)
+        assert isinstance(step, TruncateTo)
+        partition.truncate_before_fetch(follower, step, self.now_ms)
 
     def answer(self, led: Partition, node: int, offset: int, last_epoch: int, log_start: int) -> PartitionData:
         log = led.log
@@ -163,10 +178,11 @@ class Replication:
                     assert led[header.base_offset] == data, f"replica {node} differs at {header.base_offset}"
 
 
+@pytest.mark.parametrize("reports_divergence", [True, False], ids=["fetch-12", "fetch-11"])
 @pytest.mark.parametrize("seed", range(12))
-def test_no_committed_record_is_lost_and_committed_parts_are_equal(seed: int) -> None:
+def test_no_committed_record_is_lost_and_committed_parts_are_equal(seed: int, reports_divergence: bool) -> None:
     rng = random.Random(seed)
-    replication = Replication(rng)
+    replication = Replication(rng, reports_divergence=reports_divergence)
     for _ in range(120):
         replication.now_ms += rng.randrange(40)
         followers = [node for node in NODES if node != replication.leader_id]
