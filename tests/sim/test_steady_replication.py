@@ -16,8 +16,15 @@ from ottla.broker.fetchers import _Fetcher
 from ottla.broker.follower_fetches import FollowerFetches
 from ottla.broker.handlers import fetch as fetch_handler
 from ottla.broker.steady_fetches import SteadyFetches
+from ottla.config.dynamic import ConfigResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
+from ottla.protocol.messages.configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestAlterableConfig,
+    IncrementalAlterConfigsRequestAlterConfigsResource,
+)
+from ottla.protocol.messages.topics import DeleteTopicsRequest
 from ottla.replication.leader import Leader
 from ottla.testing.network import Conditions
 from ottla.testing.raw_requests import create_topic, one_batch, produce
@@ -25,7 +32,7 @@ from ottla.testing.simulated_cluster import SimulatedCluster
 from ottla.testing.wire_client import WireClient
 from ottla.testing.world import World
 
-CREATE_VERSION, PRODUCE_VERSION = 5, 9
+CREATE_VERSION, PRODUCE_VERSION, ALTER_VERSION, DELETE_VERSION = 5, 9, 1, 5
 PARTITIONS = 4
 LEADER, FOLLOWER, OTHER = 1, 2, 3
 LATE = TopicPartition("t", 0)
@@ -229,6 +236,75 @@ def test_partitions_that_come_are_fetched_with_the_next_request(
             response = await cluster.asked(leader, request, PRODUCE_VERSION)
             assert not response.responses[0].partition_responses[0].error_code
         assert seen["followed short"] > 0
+
+    run(play)
+
+
+async def set_fetchers(cluster: SimulatedCluster, count: int) -> None:
+    entry = IncrementalAlterConfigsRequestAlterableConfig(
+        name="num.replica.fetchers", config_operation=0, value=str(count)
+    )
+    resource = IncrementalAlterConfigsRequestAlterConfigsResource(
+        resource_type=ConfigResourceType.BROKER, resource_name="", configs=[entry]
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    response = await cluster.asked(LEADER, request, ALTER_VERSION)
+    assert not response.responses[0].error_code
+
+
+@pytest.mark.parametrize("is_loaded", [True, False], ids=["loaded", "at-rest"])
+def test_another_number_of_fetchers_is_used_at_once(seen: Counter[str], is_loaded: bool) -> None:
+    """Each fetcher has a session with the leader, and ends it with its last partition."""
+
+    async def play(cluster: SimulatedCluster, client: WireClient) -> None:
+        await write(client, 40)
+        sessions = cluster.brokers[LEADER].broker.fetch_sessions
+        assert len(sessions) == 2
+        writing = asyncio.create_task(write(client, 3000 if is_loaded else 0))
+        for count in (3, 1, 4, 2, 1):
+            await set_fetchers(cluster, count)
+            async with asyncio.timeout(1.0):
+                while len(sessions) != 2 * count:
+                    await asyncio.sleep(0.01)
+            seen.clear()
+            await asyncio.sleep(0.5)
+            assert len(sessions) == 2 * count
+            assert not is_loaded or seen["followed short"] > 30
+        assert is_loaded is not writing.done()
+        await writing
+
+    run(play)
+
+
+def test_fetchers_that_come_and_go_all_the_time_leave_no_session_behind(seen: Counter[str]) -> None:
+    async def play(cluster: SimulatedCluster, client: WireClient) -> None:
+        writing = asyncio.create_task(write(client, 600))
+        rng = cluster.world.rng("fetchers")
+        while not writing.done():
+            await set_fetchers(cluster, rng.choice([1, 2, 3, 5]))
+            await asyncio.sleep(rng.random() * 0.3)
+        await writing
+        await set_fetchers(cluster, 2)
+        await asyncio.sleep(2)
+        assert len(cluster.brokers[LEADER].broker.fetch_sessions) == 4
+
+    run(play)
+
+
+def test_a_leader_keeps_no_session_of_a_follower_of_nothing(seen: Counter[str]) -> None:
+    async def play(cluster: SimulatedCluster, client: WireClient) -> None:
+        sessions = cluster.brokers[OTHER].broker.fetch_sessions
+        for _ in range(3):
+            request = create_topic("other", -1, -1, assignments={0: [OTHER, FOLLOWER]})
+            assert not (await cluster.asked(LEADER, request, CREATE_VERSION)).topics[0].error_code
+            async with asyncio.timeout(5):
+                while len(sessions) != 1:
+                    await asyncio.sleep(0.01)
+            deletion = DeleteTopicsRequest(topic_names=["other"], timeout_ms=5000)
+            assert not (await cluster.asked(LEADER, deletion, DELETE_VERSION)).responses[0].error_code
+            async with asyncio.timeout(1):
+                while len(sessions):
+                    await asyncio.sleep(0.01)
 
     run(play)
 

@@ -553,6 +553,8 @@ class Broker:
         self._take_over_settings()
         self.groups.configure(self.config)
         self.transactions.configure(self.config)
+        if self.cluster is not None:
+            await self.cluster.settings_changed()
 
     def _take_over_settings(self) -> None:
         """What does not look at the settings by itself gets those that hold now."""

@@ -57,6 +57,7 @@ class ClusterMember:
         self._node_id = broker.node_id
         self._store = store
         self._replicas = broker.replicas
+        self._turns = broker.turns
         self._image: Callable[[], ClusterImage] = lambda: broker.image
         self._image_changed = broker.image_changed
         self._config: Callable[[], BrokerConfig] = lambda: broker.config
@@ -150,6 +151,10 @@ class ClusterMember:
             broker.rng,
             broker.loop.time,
         )
+
+    async def settings_changed(self) -> None:
+        """What does not look at the settings by itself gets those that hold now."""
+        await self._fetchers.resize(self._turns)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 Records are appended as they come, in the order of the answers, and never decoded. What an answer means is decided by
 `replication.follower`; here it is done to the log. That is never done in a thread, though truncation waits for the
 disk: nobody can become leader of a log, or read it, while it is being cut. A partition that moves to another leader, or
-is stopped, leaves between two answers: answers to earlier requests are ignored.
+is stopped, leaves between two answers: answers to earlier requests are ignored. So it is where another number of tasks
+is set: those that have another one then go on with it where they stood, and a task without partitions ends.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ from ottla.replication.follower import (
 )
 from ottla.runtime.clock import Clock
 from ottla.runtime.signal import Signal
+from ottla.runtime.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +107,7 @@ class Fetchers:
         self._connector = connector
         self._quota = quota
         self._fetchers: dict[tuple[int, Address, int], _Fetcher] = {}
+        self._ending: dict[_Fetcher, None] = {}  # without partitions, until their last response has come
         self._places: dict[TopicPartition, _Fetcher] = {}
         self._is_closed = False
 
@@ -113,7 +116,7 @@ class Fetchers:
         self.leave(partition.name)
         if self._is_closed:
             return
-        number = hash_of(partition.name) % max(1, self._fetcher_count())
+        number = self._number_of(partition.name)
         key = (leader_id, address, number)
         fetcher = self._fetchers.get(key)
         if fetcher is None:
@@ -125,6 +128,7 @@ class Fetchers:
                 self._node_id,
                 leader_id,
                 address,
+                number,
                 options,
                 self._settings,
                 self._broker_epoch,
@@ -134,6 +138,16 @@ class Fetchers:
             )
         fetcher.add(partition)
         self._places[partition.name] = fetcher
+
+    def _number_of(self, name: TopicPartition) -> int:
+        return hash_of(name) % max(1, self._fetcher_count())
+
+    async def resize(self, turns: Turns) -> None:
+        """Another number of fetchers may be set: who has another one then leaves its own and goes on with that."""
+        async for name in turns.over(list(self._places)):
+            fetcher = self._places.get(name)
+            if fetcher is not None and fetcher.number != self._number_of(name):
+                self.follow(fetcher.partitions[name], fetcher.leader_id, fetcher.address)
 
     def source_of(self, name: TopicPartition) -> Address | None:
         """From where a partition is fetched now."""
@@ -146,13 +160,14 @@ class Fetchers:
             return
         fetcher.remove(name)
         if not fetcher.partitions:
-            fetcher.close()
-            self._fetchers = {key: other for key, other in self._fetchers.items() if other is not fetcher}
+            del self._fetchers[fetcher.leader_id, fetcher.address, fetcher.number]
+            self._ending[fetcher] = None
+            fetcher.end(lambda: self._ending.pop(fetcher, None))
 
     def close(self) -> None:
         """For good: a broker that is about to stop must not become one that leaders wait for."""
         self._is_closed = True
-        for fetcher in self._fetchers.values():
+        for fetcher in (*self._fetchers.values(), *self._ending):
             fetcher.close()
         self._fetchers.clear()
         self._places.clear()
@@ -163,6 +178,10 @@ def hash_of(name: TopicPartition) -> int:
     return sum(name.topic.encode()) * 31 + name.partition
 
 
+def _key_of(partition: FollowedPartition) -> FetchKey:
+    return FetchKey(partition.name.topic, partition.topic_id, partition.name.partition)
+
+
 class _Fetcher:
     """One task that fetches from one leader."""
 
@@ -171,6 +190,7 @@ class _Fetcher:
         node_id: int,
         leader_id: int,
         address: Address,
+        number: int,
         options: ConnectionOptions,
         settings: Callable[[], FetcherSettings],
         broker_epoch: Callable[[], int],
@@ -180,8 +200,9 @@ class _Fetcher:
     ) -> None:
         self._clock = clock
         self._node_id = node_id
-        self._leader_id = leader_id
+        self.leader_id = leader_id
         self.address = address
+        self.number = number
         self._options = options
         self._settings = settings
         self._broker_epoch = broker_epoch
@@ -191,6 +212,8 @@ class _Fetcher:
         self._session = FetchSessionReader()
         self._connection: BrokerConnection | None = None
         self._changed = Signal()
+        self._has_missed_answers = False
+        self._is_ending = False
         self._failed_requests = 0  # in a row
         self._failures = FollowerFailures(lambda: self._backoff_s)
         self._truncation = FollowerTruncation(node_id, self._is_here, self._failures, clock)
@@ -199,13 +222,24 @@ class _Fetcher:
 
     def add(self, partition: FollowedPartition) -> None:
         self.partitions[partition.name] = partition
+        known, follower = self._session.known.get(_key_of(partition)), partition.follower
+        if known is not None and follower is not None and known.leader_epoch == follower.leader_epoch:
+            # It was away since. What was reported meanwhile was not taken, and is not reported again in this session.
+            self._has_missed_answers = True
         self._changed.fire()
 
     def remove(self, name: TopicPartition) -> None:
         self.partitions.pop(name, None)
         self._changed.fire()
 
+    def end(self, on_end: Callable[[], object]) -> None:
+        """Its last partition has left, and none will come: ends by itself once its request in flight is answered."""
+        self._is_ending = True
+        self._task.add_done_callback(lambda _: on_end())
+        self._changed.fire()
+
     def close(self) -> None:
+        """Ends at once."""
         self._task.cancel()
         if self._connection is not None:
             self._connection.abort()
@@ -213,7 +247,7 @@ class _Fetcher:
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        while True:
+        while not self._is_ending:
             wanted = self._wanted()
             if not wanted:
                 await self._changed.wait(self._time_to_next())
@@ -223,12 +257,28 @@ class _Fetcher:
                 self._failed_requests = 0
             except ConnectionFailedError as error:
                 if not self._failed_requests:
-                    logger.info("cannot fetch from broker %d: %s", self._leader_id, error)
+                    logger.info("cannot fetch from broker %d: %s", self.leader_id, error)
                 await self._pause_all()
             except Exception as error:  # whatever it is: a fetcher that ends would be missed by nobody
                 known = isinstance(error, OttlaError)
-                logger.error("fetching from broker %d failed: %s", self._leader_id, error, exc_info=not known)
+                logger.error("fetching from broker %d failed: %s", self.leader_id, error, exc_info=not known)
                 await self._pause_all()
+
+        await self._end_session()
+
+    async def _end_session(self) -> None:
+        """A leader has room for so many sessions: one that is not ended takes it until it is evicted (KIP-227)."""
+        connection, part = self._connection, self._session.last_request()
+        if connection is None:
+            return
+        try:
+            if part is not None and not connection.is_closed:
+                version = self._version(connection, ())
+                await connection.request(self._request(version, part), FetchResponse, version_max=version)
+        except OttlaError as error:
+            logger.debug("the fetch session with broker %d was not ended: %s", self.leader_id, error)
+        finally:
+            connection.abort()
 
     async def _pause_all(self) -> None:
         self._failed_requests += 1
@@ -238,8 +288,8 @@ class _Fetcher:
     def _wanted(self) -> dict[FetchKey, FollowedPartition]:
         now = self._loop.time()
         return {
-            FetchKey(name.topic, partition.topic_id, name.partition): partition
-            for name, partition in self.partitions.items()
+            _key_of(partition): partition
+            for partition in self.partitions.values()
             if (follower := partition.follower) is not None
             and follower.is_ready(now)
             and self._throttle_s(partition, follower) == 0
@@ -309,7 +359,7 @@ class _Fetcher:
     ) -> None:
         if not self._session.answered(response):
             if response.error_code not in SESSION_ERRORS:
-                raise ApiError(ErrorCode(response.error_code), f"broker {self._leader_id} rejects fetches")
+                raise ApiError(ErrorCode(response.error_code), f"broker {self.leader_id} rejects fetches")
             return
         keys: dict[tuple[object, int], FetchKey] = {}
         for key in positions:
@@ -327,6 +377,9 @@ class _Fetcher:
         return self._connection
 
     async def _ask(self, connection: BrokerConnection, positions: Mapping[FetchKey, FetchPosition]) -> FetchResponse:
+        if self._has_missed_answers:
+            self._has_missed_answers = False
+            self._session.failed()
         version = self._version(connection, positions)
         part = self._session.next_request(positions)
         if version < FIRST_DIVERGENCE_VERSION:

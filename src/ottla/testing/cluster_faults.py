@@ -330,7 +330,7 @@ class ClusterFaults:
         await self._cluster.ask_controller(request, ALTER_VERSION)
 
     async def change_fetchers(self, node_id: int, rng: Random) -> None:
-        """Followers use another number of connections from their next leader on."""
+        """Followers use another number of connections."""
         count = str(rng.choice([1, 2, 5]))
         await self._alter(ConfigResourceType.BROKER, "", {"num.replica.fetchers": count}, is_set=True)
 

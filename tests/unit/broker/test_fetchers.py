@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.disk_failures import DiskFailures
-from ottla.broker.fetchers import FetcherSettings, _Fetcher
+from ottla.broker.fetchers import Fetchers, FetcherSettings, _Fetcher, hash_of
 from ottla.broker.follower_truncation import EpochQuestion
 from ottla.broker.partition import Partition
 from ottla.broker.replication_quotas import ReplicationQuota
@@ -20,11 +20,12 @@ from ottla.config import LogConfig
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.net.client import Address, BrokerConnection, ClientTransport, ConnectionOptions
-from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ottla.protocol.messages.offsets import EpochEndOffset
 from ottla.protocol.versions import API_TABLE
 from ottla.records import batch
 from ottla.replication.fetch_frames import FetchedPartition
+from ottla.runtime.turns import Turns
 from ottla.storage.log import Log
 from ottla.storage.recovery import open_log
 from ottla.testing import loop
@@ -66,12 +67,13 @@ def fetcher(around: Surroundings | None = None) -> _Fetcher:
     quota = ReplicationQuota(NODE, lambda: 1, lambda config: around.throttled, lambda: 0.0)
     address, options = Address("leader", 9092), ConnectionOptions()
     epoch = lambda: around.broker_epoch  # noqa: E731
-    return _Fetcher(NODE, LEADER, address, options, lambda: settings, epoch, quota, Clock(), nobody)
+    return _Fetcher(NODE, LEADER, address, 0, options, lambda: settings, epoch, quota, Clock(), nobody)
 
 
-def followed() -> Partition:
-    log = open_log(SimulatedDisk(), "/data/t-0", NAME, LogConfig(), now_ms=0)
-    partition = Partition(NAME, UUID(int=1), log, DiskFailures(), lambda name, offset, now_ms: None)
+def followed(index: int = 0) -> Partition:
+    name = TopicPartition(NAME.topic, index)
+    log = open_log(SimulatedDisk(), f"/data/{name}", name, LogConfig(), now_ms=0)
+    partition = Partition(name, UUID(int=1), log, DiskFailures(), lambda name, offset, now_ms: None)
     partition.follow(LEADER, EPOCH, 0)
     return partition
 
@@ -375,6 +377,129 @@ def test_one_that_had_to_go_back_to_the_end_of_its_leader_asks_again() -> None:
         follower.is_truncated = True
         partition.restart_at(follower, 2, 0, is_new_start=False)
         assert [question.epoch for question in questions(at)] == [1]
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
+
+
+# -- another number of fetchers ----------------------------------------------------------------------------------------
+
+ADDRESSES = {LEADER: Address("leader", 9092), OTHER_LEADER: Address("other", 9092)}
+
+
+class Fetching:
+    """Twelve partitions of two leaders, fetched by as many fetchers of each as are set."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        settings = FetcherSettings(1000, 10_000, 1, 500, 1000, 30.0)
+        quota = ReplicationQuota(NODE, lambda: 1, lambda config: (), lambda: 0.0)
+        self.fetchers = Fetchers(NODE, lambda: settings, lambda: self.count, lambda: 1, quota, Clock(), nobody)
+        self.partitions = [followed(index) for index in range(12)]
+        for partition in self.partitions:
+            leader = LEADER if partition.name.partition % 2 else OTHER_LEADER
+            partition.follow(leader, EPOCH, 0)
+            self.fetchers.follow(partition, leader, ADDRESSES[leader])
+
+    async def resize(self, count: int) -> None:
+        self.count = count
+        await self.fetchers.resize(Turns())
+
+    def check(self) -> None:
+        """Each partition is fetched once, from its leader, by the fetcher that it would have from the beginning."""
+        fetchers = [*self.fetchers._fetchers.values()]
+        assert sorted(name for each in fetchers for name in each.partitions) == [one.name for one in self.partitions]
+        for partition in self.partitions:
+            assert partition.follower is not None
+            fetcher = self.fetchers._places[partition.name]
+            assert fetcher.partitions[partition.name] is partition
+            assert (fetcher.leader_id, fetcher.number) == (
+                partition.follower.leader_id,
+                hash_of(partition.name) % self.count,
+            )
+        assert all(each.partitions for each in fetchers)
+
+    async def close(self) -> None:
+        self.fetchers.close()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("counts", [(1, 3), (3, 1), (2, 5, 4), (4, 4)])
+def test_another_number_of_fetchers_holds_for_partitions_that_are_followed(counts: tuple[int, ...]) -> None:
+    async def scenario() -> None:
+        fetching = Fetching(counts[0])
+        followers = [partition.follower for partition in fetching.partitions]
+        assert followers[0] is not None
+        followers[0].pause(asyncio.get_running_loop().time(), 10.0)
+        before = [(each.position, each.paused_until, each.is_stopped) for each in followers if each is not None]
+        for count in counts[1:]:
+            await fetching.resize(count)
+            fetching.check()
+        for partition, follower in zip(fetching.partitions, followers, strict=True):
+            assert partition.follower is follower, "it goes on where it stands"
+        assert before == [(each.position, each.paused_until, each.is_stopped) for each in followers if each is not None]
+        await fetching.close()
+
+    loop.run(scenario())
+
+
+def test_a_partition_whose_fetcher_stays_the_same_is_left_alone() -> None:
+    async def scenario() -> None:
+        fetching = Fetching(2)
+        before = {name: (fetcher, fetcher._changed.count) for name, fetcher in fetching.fetchers._places.items()}
+        await fetching.resize(2)
+        assert {name: (each, each._changed.count) for name, each in fetching.fetchers._places.items()} == before
+        await fetching.close()
+
+    loop.run(scenario())
+
+
+def test_a_broker_that_stops_also_ends_fetchers_that_wait_for_their_last_response() -> None:
+    async def scenario() -> None:
+        fetching = Fetching(3)
+        await asyncio.sleep(0)
+        tasks = [fetcher._task for fetcher in fetching.fetchers._fetchers.values()]
+        await fetching.resize(1)
+        assert sum(not task.done() for task in tasks) == 6, "nobody has answered them yet"
+        await fetching.close()
+        await asyncio.sleep(0)
+        assert all(task.done() for task in tasks)
+        assert not fetching.fetchers._ending
+
+    loop.run(scenario())
+
+
+class AskedLeader(BrokerConnection):
+    """Notes what it is asked, and goes on with every session."""
+
+    def __init__(self) -> None:
+        super().__init__(ADDRESSES[LEADER], ConnectionOptions())
+        self.versions = {FETCH.key: FETCH.versions}
+        self.asked: list[FetchRequest] = []
+
+    async def request(self, message: Any, answer: Any, **options: Any) -> Any:
+        self.asked.append(message)
+        return FetchResponse(session_id=7, responses=[])
+
+
+@pytest.mark.parametrize("epoch", [EPOCH, EPOCH + 1])
+def test_one_that_comes_back_is_named_in_a_session_that_has_reported_nothing_of_it(epoch: int) -> None:
+    """What the leader said while it was away was not taken. In a new epoch the leader says everything again anyway."""
+
+    async def scenario() -> None:
+        at, partition, leader = fetcher(), followed(), AskedLeader()
+        at.add(partition)
+        for _ in range(2):
+            at._session.answered(await at._ask(leader, at._positions(at._wanted())))
+        at.remove(NAME)
+        partition.follow(LEADER, epoch, 0) if epoch != EPOCH else None
+        at.add(partition)
+        for _ in range(2):
+            at._session.answered(await at._ask(leader, at._positions(at._wanted())))
+        is_again = epoch == EPOCH
+        assert [request.session_epoch for request in leader.asked] == [0, 1, 0, 1] if is_again else [0, 1, 2, 3]
+        assert [len(request.topics) for request in leader.asked] == [1, 0, 1, 0]
         at.close()
         await asyncio.sleep(0)
 
