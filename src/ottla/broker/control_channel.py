@@ -1,7 +1,7 @@
 """The controller's broker to brokers: for each one a queue, a connection, and one request in flight.
 
-A request is sent again until it is answered or the broker is gone, so a broker sees every change in its order. To the
-broker that the controller runs on it is a call.
+A request is sent again until it is answered or the broker is gone, so a broker sees every change in its order. To an
+older broker it is sent as its version has it. To the broker that the controller runs on it is a call.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ottla.cluster.control_batch import ControlRequest
 from ottla.cluster.image import BrokerNode
+from ottla.cluster.older_requests import in_version, merged
 from ottla.controller.peers import OnAnswer
 from ottla.errors import CannotEncodeError, OttlaError
 from ottla.net.client import (
@@ -126,7 +127,9 @@ class _RemoteBroker:
     async def ask(self, request: ControlRequest) -> Any:
         if self._connection is None or self._connection.is_closed:
             self._connection = await connect(self._address, self._options, self._connector)
-        return await self._connection.request(request, RESPONSES[type(request)])
+        connection, response = self._connection, RESPONSES[type(request)]
+        parts = in_version(request, connection.version_for(request))
+        return merged([await connection.request(part, response) for part in parts])
 
     def close(self) -> None:
         if self._connection is not None:

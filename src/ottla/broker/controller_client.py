@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from ottla.cluster.image import ClusterImage
+from ottla.cluster.older_requests import in_version
 from ottla.errors import ErrorCode
 from ottla.net.client import (
     Address,
@@ -76,7 +77,8 @@ class ControllerClient:
             if self._connection is None or self._connection.is_closed or self._connection.address != address:
                 self.close()
                 self._connection = await connect(address, self._options, self._connector)
-            return await self._connection.request(request, answer)
+            (asked,) = in_version(request, self._connection.version_for(request))
+            return await self._connection.request(asked, answer)
         except (ConnectionFailedError, UnsupportedByBrokerError) as error:
             logger.info("the controller does not answer: %s", error)
             self.close()

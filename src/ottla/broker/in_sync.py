@@ -27,6 +27,7 @@ from ottla.protocol.messages.replication import (
     AlterPartitionResponsePartitionData,
     BrokerState,
 )
+from ottla.protocol.wire import ZERO_UUID
 from ottla.replication.leader import IsrProposal, Leader
 from ottla.runtime.clock import Clock
 from ottla.runtime.listed import Listed
@@ -113,13 +114,17 @@ class IsrChanges:
             await asyncio.sleep(RETRY_S)
             return
         self._rejected_with = ErrorCode.NONE
+        # An older controller names topics, a newer one their ids.
         answers = {
-            (topic.topic_id, each.partition_index): each for topic in response.topics for each in topic.partitions
+            (topic.topic_name if topic.topic_id == ZERO_UUID else topic.topic_id, each.partition_index): each
+            for topic in response.topics
+            for each in topic.partitions
         }
         fewer: list[NewIsr] = []
         more: list[NewIsr] = []
         for partition, proposal in sent.items():
-            answer = answers.get((partition.topic_id, partition.name.partition))
+            topic_name, index = partition.name
+            answer = answers.get((partition.topic_id, index)) or answers.get((topic_name, index))
             if answer is None:
                 self._waiting.setdefault(partition, proposal)
                 continue

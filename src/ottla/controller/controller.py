@@ -516,23 +516,13 @@ class _Active:
     def _on_response(self, node_id: int, request: ControlRequest, answer: Any) -> None:
         match request, answer:
             case LeaderAndIsrRequest(), LeaderAndIsrResponse():
-                lost = self._offline_of(answer)
+                lost = _lost(answer, self._term.context.names_by_id)
                 if lost:
                     self._enqueue(partial(brokers.replicas_offline, self._term, node_id, lost))
             case StopReplicaRequest(), StopReplicaResponse():
                 gone = _deleted(request, answer)
                 if gone:
                     self._enqueue(partial(self._deletions.replicas_deleted, node_id, gone))
-
-    def _offline_of(self, answer: LeaderAndIsrResponse) -> list[TopicPartition]:
-        names = self._term.context.names_by_id
-        return [
-            TopicPartition(names[topic.topic_id], each.partition_index)
-            for topic in answer.topics
-            if topic.topic_id in names
-            for each in topic.partition_errors
-            if each.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        ]
 
     # -- timers --------------------------------------------------------------------------------------------------------
 
@@ -557,6 +547,22 @@ def _readable(decode: Callable[[str, bytes], Iterable[Answer]], path: str, data:
 
 async def _nothing(term: Term) -> None:
     """An event of its own: those before it have been handled when it is."""
+
+
+def _lost(answer: LeaderAndIsrResponse, names: Mapping[UUID, str]) -> list[TopicPartition]:
+    """The replicas that a broker cannot have, as their directory has failed."""
+    outcomes = [
+        (names[topic.topic_id], each)
+        for topic in answer.topics
+        if topic.topic_id in names
+        for each in topic.partition_errors
+    ]
+    outcomes += [(each.topic_name, each) for each in answer.partition_errors]  # of a broker before topic ids
+    return [
+        TopicPartition(name, each.partition_index)
+        for name, each in outcomes
+        if each.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    ]
 
 
 def _deleted(request: StopReplicaRequest, answer: StopReplicaResponse) -> list[tuple[TopicPartition, ErrorCode]]:

@@ -254,6 +254,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
             raise UnsupportedByBrokerError(self.address, api, f"in a version that fits: {theirs} there, {ours} here")
         return version
 
+    def version_for(self, message: object) -> int:
+        """The highest version of a request that both sides have."""
+        return self.version_of(_api_of(message))
+
     async def request(
         self,
         message: object,

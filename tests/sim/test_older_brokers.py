@@ -1,5 +1,8 @@
-"""Leaders that speak an older Fetch, whose responses do not say where two histories part: their followers ask for that
-before they fetch, and end with the same log."""
+"""Brokers that have older versions of what brokers ask of each other.
+
+The responses of a leader with an older Fetch do not say where two histories part: its followers ask for that before
+they fetch, and end with the same log. What a controller and leaders send is said as the other side's version says it.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,15 @@ from ottla.broker.handlers.api_versions import advertised
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.api_versions import ApiVersion
+from ottla.protocol.messages.topics import DeleteTopicsRequest
 from ottla.replication.follower import Follower, TruncateTo
 from ottla.testing.raw_requests import create_topic, one_batch, produce
 from ottla.testing.simulated_cluster import SimulatedCluster, contents
 from ottla.testing.world import SimulationError, World
 
 FETCH_KEY, EPOCH_END_KEY = 1, 23
-CREATE_VERSION, PRODUCE_VERSION = 5, 9
+LEADER_AND_ISR_KEY, STOP_REPLICA_KEY, UPDATE_METADATA_KEY, ALTER_PARTITION_KEY = 4, 5, 6, 56
+CREATE_VERSION, PRODUCE_VERSION, DELETE_VERSION = 5, 9, 5
 NAME = TopicPartition("t", 0)
 CONTROLLER, ONE, OTHER = 1, 2, 3
 # What brokers of Apache Kafka announce of the two, as their last versions.
@@ -62,7 +67,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 def play(scenario: Scenario, *, seed: int = 1) -> None:
     world = World(seed)
-    cluster = SimulatedCluster(world, settings={"min.insync.replicas": "1"})
+    cluster = SimulatedCluster(world, settings={"min.insync.replicas": "1", "auto.leader.rebalance.enable": "false"})
 
     async def main() -> None:
         await cluster.start()
@@ -164,3 +169,29 @@ def test_a_follower_that_does_not_ask_is_found(history: Scenario, monkeypatch: p
     monkeypatch.setattr(Follower, "before_fetch", lambda *_, **__: None)
     with pytest.raises(SimulationError, match="the replicas of t-0 differ"):
         play(history)
+
+
+@pytest.mark.parametrize(("stop_replica", "alter_partition"), [(2, 0), (1, 1), (0, 2)])
+def test_a_cluster_works_with_the_requests_of_older_brokers(
+    stop_replica: int, alter_partition: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replicas that are lost and in sync again, unclean elections, a topic that is deleted: all of it remotely."""
+    older = {LEADER_AND_ISR_KEY: 5, UPDATE_METADATA_KEY: 7}
+    announce(monkeypatch, {**older, STOP_REPLICA_KEY: stop_replica, ALTER_PARTITION_KEY: alter_partition})
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await tails_of_several_epochs(cluster)
+        assert cluster.states()[NAME].is_recovering
+        await cluster.settle(is_quiet=True)
+        doomed = TopicPartition("doomed", 0)
+        assignments = {0: [ONE, OTHER]}
+        request = create_topic(doomed.topic, -1, -1, assignments=assignments)
+        assert not (await cluster.asked(CONTROLLER, request, CREATE_VERSION)).topics[0].error_code
+        await until(lambda: len(cluster.replicas(doomed)) == 2)
+        deletion = DeleteTopicsRequest(topic_names=[doomed.topic], timeout_ms=5000)
+        response = await cluster.asked(CONTROLLER, deletion, DELETE_VERSION, timeout_s=30)
+        assert not response.responses[0].error_code
+        await until(lambda: not cluster.replicas(doomed))
+        await until(lambda: all(log.name != doomed for each in cluster.brokers.values() for log in each.broker.logs))
+
+    play(scenario)
