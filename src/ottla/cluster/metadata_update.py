@@ -74,10 +74,18 @@ def _topic(known: TopicState | None, sent: UpdateMetadataTopicState) -> TopicSta
     for state in sent.partition_states:
         missing = state.partition_index + 1 - len(partitions)
         partitions += [UNTOLD] * missing
-        partitions[state.partition_index] = UNTOLD if state.leader == BEING_DELETED else _partition(state)
+        if state.leader == BEING_DELETED:
+            partitions[state.partition_index] = UNTOLD
+        elif not _is_older(state, partitions[state.partition_index]):
+            partitions[state.partition_index] = _partition(state)
     if all(state is UNTOLD for state in partitions):
         return None
     return TopicState(sent.topic_name, topic_id, tuple(partitions))
+
+
+def _is_older(sent: UpdateMetadataPartitionState, known: PartitionState) -> bool:
+    """A request that was on its way for long arrives behind later ones: its sender had sent it again meanwhile."""
+    return (sent.leader_epoch, sent.zk_version) < (known.leader_epoch, known.version)
 
 
 def _partition(sent: UpdateMetadataPartitionState) -> PartitionState:

@@ -72,6 +72,15 @@ def test_a_partition_of_which_nothing_was_told_has_no_leader_until_it_is() -> No
     assert updated(image, update(state(0))).topics["t"].partitions[0].leader == 1
 
 
+def test_a_state_that_arrives_behind_a_later_one_changes_nothing() -> None:
+    """A request that took long was sent again over another connection, and others after it, before it arrived."""
+    image = updated(EMPTY, update(state(0, leader=2, epoch=5, version=7)))
+    for late in (state(0, epoch=4, version=6), state(0, leader=2, epoch=5, version=6)):
+        assert updated(image, update(late)).topics == image.topics
+    recreated = updated(image, update(state(0, epoch=0, version=0), topic_id=SECOND))
+    assert recreated.topics["t"].partitions[0].leader_epoch == 0
+
+
 def test_a_topic_goes_with_the_last_of_its_partitions() -> None:
     image = updated(EMPTY, update(state(0), state(1)))
     image = updated(image, update(state(0, leader=BEING_DELETED)))
