@@ -254,19 +254,18 @@ class Log:
     ) -> Segment:
         """The segment that takes a batch: the active one, or a new one where it must roll first."""
         active = self._segments.items[-1]
-        size_bytes = active.size_bytes
+        is_full, size_bytes = False, active.size_bytes
         if size_bytes:
             config = self._config
             first = active.first_timestamp
             # By record time where records have one, so that a replayed or mirrored log rolls where its source did.
             waited_ms = max_timestamp - first if first is not None and first >= 0 else now_ms - active.created_ms
-            if (
+            is_full = (
                 size_bytes + batch_bytes > config.segment_bytes
                 or waited_ms > self._roll_after_ms - active.jitter_ms
                 or active.index_bytes_needed > config.segment_index_bytes
-            ):
-                return self.roll(now_ms)
-        if last_offset - active.base_offset <= RELATIVE_OFFSET_MAX:
+            )
+        if not is_full and last_offset - active.base_offset <= RELATIVE_OFFSET_MAX:
             return active
         # Only offsets that compaction left on a leader jump so far that the new segment cannot start where we end.
         is_reachable = last_offset - self.end_offset <= RELATIVE_OFFSET_MAX

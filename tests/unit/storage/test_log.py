@@ -326,6 +326,14 @@ def test_an_offset_beyond_the_reach_of_the_index_rolls_the_segment(home) -> None
     assert home.report.problems == []
 
 
+def test_a_segment_that_is_full_before_a_far_offset_rolls_to_where_that_is(home) -> None:
+    log = home.open(segment_bytes=100)
+    home.produce(log, b"a")
+    log.append_as_follower(home.batch(b"b", base_offset=1 + 2**32), now_ms=home.now_ms)
+    assert home.bases(log) == [0, 1 + 2**32]
+    assert home.values(log) == [b"a", b"b"]
+
+
 def test_the_first_batch_of_a_follower_may_be_far_from_the_start(home) -> None:
     log = home.open()
     log.append_as_follower(home.batch(b"a", base_offset=2**40), now_ms=home.now_ms)
