@@ -9,7 +9,7 @@ LINES_MAX = 600
 LONGER = {
     "config/broker_settings.py": 615,  # a table: one entry per setting
     "groups/patterns.py": 609,
-    "records/_native.pyx": 774,
+    "records/_native.pyx": 790,
     "testing/network.py": 628,
 }
 SLACK = 20  # lines that an exception may be above the file, before it has to be lowered

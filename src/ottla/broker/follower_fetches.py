@@ -30,7 +30,7 @@ from ottla.replication.fetch_sessions import FetchSession, FetchSessions, Report
 from ottla.replication.leader import LastFetch, Leader
 from ottla.runtime.clock import Clock
 from ottla.runtime.deadline import Deadline
-from ottla.storage.segment import FileSlice
+from ottla.storage.file_slice import FileSlice
 
 FETCH_KEY: Final = 1
 LOOKED_AT_MAX: Final = 256  # partitions with news in one request: a millisecond or two

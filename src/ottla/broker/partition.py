@@ -23,11 +23,11 @@ from ottla.replication.leader import NO_EPOCH, Leader, check_epoch
 from ottla.runtime.signal import Signal
 from ottla.storage.admission import Admitted
 from ottla.storage.appended import Appended
+from ottla.storage.file_slice import FileSlice
 from ottla.storage.index import AbortedTransaction, TimestampOffset
 from ottla.storage.log import Log
 from ottla.storage.log_slice import LogSlice
 from ottla.storage.lookups import Looked
-from ottla.storage.segment import FileSlice
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

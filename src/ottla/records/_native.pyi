@@ -21,6 +21,7 @@ from ottla.records.reference import retain as retain
 from ottla.records.reference import scan as scan
 from ottla.records.reference import split_columns as split_columns
 from ottla.records.reference import stamp_plain as stamp_plain
+from ottla.records.reference import walk_run as walk_run
 
 def crc32c_portable(data: Buffer, value: int = 0) -> int: ...
 def siphash(secret: bytes, data: Buffer) -> bytes: ...

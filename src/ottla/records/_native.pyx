@@ -375,26 +375,42 @@ cdef int scan_one(const uint8_t *data, Py_ssize_t remaining, bint check_crc, Hea
     return 0
 
 
+cdef Py_ssize_t scan_some(
+    const uint8_t *data,
+    Py_ssize_t *position,
+    Py_ssize_t end,
+    bint check_crc,
+    Header *found,
+    Py_ssize_t count_max,
+    int *problem,
+    bint *cut,
+) noexcept nogil:
+    """The headers of the next batches, and how many; `position` is behind them then."""
+    cdef Py_ssize_t count = 0
+    while position[0] < end and count < count_max:
+        problem[0] = scan_one(data + position[0], end - position[0], check_crc, &found[count], cut)
+        if problem[0] or cut[0]:
+            break
+        position[0] += LENGTH_PREFIX + found[count].batch_length
+        count += 1
+    return count
+
+
 def scan(data, Py_ssize_t position, Py_ssize_t end, bint check_crc, Py_ssize_t batches_max):
     cdef _View view = _View(data)
     cdef list headers = []
     # Headers are found without the GIL, a chunk at a time, and become objects with it.
     cdef Header found[SCAN_CHUNK]
-    cdef Py_ssize_t count, index, wanted, left = batches_max
+    cdef Py_ssize_t count, index, left = batches_max
     cdef int problem = 0
     cdef bint cut = False
     if not 0 <= position <= end <= view.size:
         raise_problem(SHORT)
     while position < end and left > 0 and not cut and not problem:
-        wanted = min(left, SCAN_CHUNK)
-        count = 0
         with nogil:
-            while position < end and count < wanted:
-                problem = scan_one(view.data + position, end - position, check_crc, &found[count], &cut)
-                if problem or cut:
-                    break
-                position += LENGTH_PREFIX + found[count].batch_length
-                count += 1
+            count = scan_some(
+                view.data, &position, end, check_crc, found, min(left, SCAN_CHUNK), &problem, &cut
+            )
         for index in range(count):
             headers.append(header_tuple(&found[index]))
         left -= count

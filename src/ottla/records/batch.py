@@ -51,6 +51,7 @@ _UINT32 = struct.Struct(">I")
 
 read_header = codec.read_header
 stamp_plain = codec.stamp_plain
+walk_run = codec.walk_run
 
 
 # --- check --------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ retain = core.retain
 scan = core.scan
 split_columns = core.split_columns
 stamp_plain = core.stamp_plain
+walk_run = core.walk_run
 
 __all__ = [
     "NATIVE",
@@ -78,4 +79,5 @@ __all__ = [
     "scan",
     "split_columns",
     "stamp_plain",
+    "walk_run",
 ]

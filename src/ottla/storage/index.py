@@ -28,6 +28,7 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
+TIME_ENTRY_BYTES = _TIME_ENTRY.size
 
 
 class OffsetPosition(NamedTuple):
@@ -135,8 +136,13 @@ class IndexFile:
         return content
 
     @property
+    def size_bytes(self) -> int:
+        tail = self._tail
+        return memoryview(self.buffer).nbytes if tail is None else len(tail)
+
+    @property
     def entry_count(self) -> int:
-        return memoryview(self.buffer).nbytes // self._entry_bytes
+        return self.size_bytes // self._entry_bytes
 
     def renamed(self, path: str) -> None:
         self.path = path
@@ -152,10 +158,17 @@ class OffsetIndex(IndexFile):
         self.base_offset = base_offset
 
     def append(self, offset: int, position: int) -> None:
-        tail = self.activate()
+        tail = self._tail
+        if tail is None:
+            tail = self.activate()
         relative = offset - self.base_offset
         assert 0 <= relative <= RELATIVE_OFFSET_MAX, "the segment rolls before an offset outgrows its index"
         tail += _OFFSET_ENTRY.pack(relative, position)
+
+    @property
+    def bytes_needed(self) -> int:
+        """What it takes with one more entry."""
+        return self.size_bytes + _OFFSET_ENTRY.size
 
     def entry(self, number: int) -> OffsetPosition:
         relative, position = _OFFSET_ENTRY.unpack_from(self.buffer, number * _OFFSET_ENTRY.size)
@@ -194,13 +207,20 @@ class TimeIndex(IndexFile):
         self.base_offset = base_offset
 
     def append_if_later(self, timestamp: int, offset: int) -> None:
-        tail = self.activate()
+        tail = self._tail
+        if tail is None:
+            tail = self.activate()
         last_timestamp, last_relative = NO_TIMESTAMP, 0
         if tail:
             last_timestamp, last_relative = _TIME_ENTRY.unpack_from(tail, len(tail) - _TIME_ENTRY.size)
         if timestamp > last_timestamp:
             assert offset - self.base_offset >= last_relative, "offsets of a time index only rise"
             tail += _TIME_ENTRY.pack(timestamp, offset - self.base_offset)
+
+    @property
+    def bytes_needed(self) -> int:
+        """What it takes with one more entry and the one that sealing adds."""
+        return self.size_bytes + 2 * TIME_ENTRY_BYTES
 
     def entry(self, number: int) -> TimestampOffset:
         timestamp, relative = _TIME_ENTRY.unpack_from(self.buffer, number * _TIME_ENTRY.size)

@@ -20,7 +20,7 @@ from ottla.disk import Disk
 from ottla.errors import ApiError, ErrorCode, RecordsError, StorageError
 from ottla.ids import NO_TIMESTAMP, TopicPartition
 from ottla.records import batch, control
-from ottla.records.batch import BatchHeader
+from ottla.records.batch import BatchHeader, walk_run
 from ottla.storage import retention
 from ottla.storage.admission import Admission, Admitted
 from ottla.storage.appended import Appended
@@ -28,13 +28,14 @@ from ottla.storage.deleted_segments import DeletedSegments, Unlinking
 from ottla.storage.directory_hold import DirectoryHold
 from ottla.storage.durability import Durability
 from ottla.storage.epochs import LeaderEpochs
+from ottla.storage.file_slice import FileSlice
 from ottla.storage.flush import Flush, SnapshotSync
-from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction, TimestampOffset
+from ottla.storage.index import RELATIVE_OFFSET_MAX, TIME_ENTRY_BYTES, AbortedTransaction, TimestampOffset
 from ottla.storage.log_slice import LogSlice
 from ottla.storage.lookups import Looked
 from ottla.storage.producer_replay import ProducerReplay, record_marker, replay_batch
 from ottla.storage.producer_state import ProducerStates
-from ottla.storage.segment import SWAP_SUFFIX, FileSlice, Segment
+from ottla.storage.segment import SWAP_SUFFIX, Segment
 from ottla.storage.segments import Segments
 from ottla.storage.snapshots import Snapshots
 
@@ -173,39 +174,60 @@ class Log:
         record_marker(self.producers, header, marker, self.active)
         return Appended(first_offset, first_offset, -1)
 
-    def append_as_follower(self, data: Buffer, *, now_ms: int) -> Appended | None:
-        """The leader's batches as they are, offsets and epochs included; None where `data` holds no whole batch.
+    def append_as_follower(self, data: Buffer, *, now_ms: int) -> int:
+        """The leader's whole batches as they are, offsets and epochs included; the offset behind them. What can be
+        damaged on the way is checked again: lengths and checksums."""
+        if not self._append_run(data, now_ms):
+            self._append_one_by_one(memoryview(data), now_ms)
+        return self.end_offset
 
-        The bytes were checked by the leader; what can be damaged on the way is checked again: lengths and checksums.
-        """
-        view = memoryview(data)
+    def _append_run(self, data: Buffer, now_ms: int) -> bool:
+        """All in one write. Where something is unusual about them (see `walk_run`), or the active segment may have to
+        roll before one of them, nothing is changed and False returned."""
+        segment = self._segments.items[-1]
+        run = walk_run(data, self.end_offset, segment.bytes_since_index, segment.index_interval_bytes)
+        if run is None or self.is_closed:
+            return False
+        run_bytes, base_offset, last_offset, leader_epoch, start, max_timestamp, _, _, index_entries, of_producers = run
+        config, size_bytes = self._config, segment.size_bytes
+        first = segment.first_timestamp if size_bytes else start
+        waited_ms = max_timestamp - first if first is not None and first >= 0 else now_ms - segment.created_ms
+        if (
+            size_bytes + run_bytes > config.segment_bytes
+            or waited_ms > self._roll_after_ms - segment.jitter_ms
+            or segment.index_bytes_needed + len(index_entries) * TIME_ENTRY_BYTES > config.segment_index_bytes
+            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        ):
+            return False
+        if run_bytes < len(data):  # type: ignore[arg-type]
+            data = memoryview(data)[:run_bytes]
+        segment.note_run(run, segment.write(data))
+        if leader_epoch != self.epochs.latest:
+            self.epochs.assign(leader_epoch, base_offset)
+        self.end_offset = last_offset + 1
+        for header in of_producers:
+            self.producers.record(header, header.max_timestamp)
+        self.producers.end_offset = last_offset + 1
+        return True
+
+    def _append_one_by_one(self, view: memoryview, now_ms: int) -> None:
         scanned = batch.scan(view)
         if scanned.problem is not None:
             raise RecordsError(ErrorCode.CORRUPT_MESSAGE, f"from the leader of {self.name}: {scanned.problem}")
-        position = 0
-        start_offset, first_offset = self.log_start_offset, self.end_offset
-        if scanned.headers and self._starts_within(scanned.headers[0]):
-            self.truncate_fully(scanned.headers[0].base_offset, now_ms=now_ms)
+        position, start_offset = 0, self.log_start_offset
+        first = scanned.headers[0] if scanned.headers else None
+        # Where records were deleted up to the middle of a batch, the leader sends the whole one.
+        if first and self.end_offset == start_offset and first.base_offset < start_offset < first.end_offset:
+            self.truncate_fully(first.base_offset, now_ms=now_ms)
         for header in scanned.headers:
             if header.base_offset < self.end_offset:
-                raise ApiError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"{self.name} ends at {self.end_offset}, the leader sent offset {header.base_offset}",
-                )
+                found = f"{self.name} ends at {self.end_offset}, the leader sent offset {header.base_offset}"
+                raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, found)
             self._write_headed(view[position : position + header.size_bytes], header, now_ms)
             replay_batch(self.producers, header, view, position, self.active)
             position += header.size_bytes
             if self.log_start_offset < start_offset:  # what was deleted stays so
                 self.advance_log_start(start_offset)
-        if not scanned.headers:
-            return None
-        return Appended(first_offset, self.end_offset - 1, -1)
-
-    def _starts_within(self, first: BatchHeader) -> bool:
-        """Whether this log is empty and starts in the middle of that batch: records were deleted up to there, and the
-        leader sends whole batches."""
-        is_empty = self.end_offset == self.log_start_offset
-        return is_empty and first.base_offset < self.end_offset < first.end_offset
 
     def _write_headed(self, data: Buffer, header: BatchHeader, now_ms: int) -> None:
         self._write_batch(
@@ -477,7 +499,7 @@ class Log:
         """Takes the oldest segments out of the log; their files follow after `file.delete.delay.ms`."""
         self._sync_snapshot(self._segments.bases[count])
         for segment in self._segments.take_first(count):
-            self._schedule_unlink(segment, now_ms)
+            self._deleted_segments.add(segment, now_ms + self.config.file_delete_delay_ms)
 
     def _sync_snapshot(self, offset: int) -> None:
         """Makes sure of a snapshot before the records that it sums up go away."""
@@ -488,9 +510,6 @@ class Log:
 
     def snapshot_synced(self, sync: SnapshotSync) -> None:
         self.durability.unsynced.settle([sync.file.path])
-
-    def _schedule_unlink(self, segment: Segment, now_ms: int) -> None:
-        self._deleted_segments.add(segment, now_ms + self.config.file_delete_delay_ms)
 
     def take_due(self, now_ms: int) -> list[Unlinking]:
         """The segments that were deleted long enough ago, for a thread that may wait for the disk."""
@@ -510,7 +529,7 @@ class Log:
             segment.change_suffix(SWAP_SUFFIX)
         assert self._segments.has_run(old), "only sealed segments that still stand are replaced"
         for segment in old:
-            self._schedule_unlink(segment, now_ms)
+            self._deleted_segments.add(segment, now_ms + self.config.file_delete_delay_ms)
         for segment in cleaned:
             segment.change_suffix("")
         self._segments.replace(old, cleaned)

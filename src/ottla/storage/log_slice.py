@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.records.batch import BatchHeader
-from ottla.storage.segment import FileSlice, Segment
+from ottla.storage.file_slice import FileSlice
+from ottla.storage.segment import Segment
 
 
 class LogSlice(NamedTuple):

@@ -21,6 +21,7 @@ from ottla.ids import NO_SEQUENCE, NO_TIMESTAMP
 from ottla.records.batch import BatchHeader
 from ottla.records.codec import crc32c
 from ottla.records.control import EndTransactionMarker
+from ottla.records.layout import TRANSACTIONAL_BIT
 
 BATCHES_REMEMBERED = 5  # the most that a producer may have in flight on one connection
 SEQUENCE_MAX = 2**31 - 1
@@ -267,12 +268,12 @@ class ProducerStates:
     def record(self, header: BatchHeader, timestamp: int) -> None:
         """A data batch of a producer stands in the log."""
         producer = self._producer(header)
-        last_offset = header.last_offset
+        offset_delta = header.last_offset_delta
         producer.batches.append(
-            ProducedBatch(header.last_sequence, last_offset, last_offset - header.base_offset, timestamp)
+            ProducedBatch(header.last_sequence, header.base_offset + offset_delta, offset_delta, timestamp)
         )
         producer.last_timestamp = timestamp
-        if header.is_transactional and producer.transaction_first_offset is None:
+        if header.attributes & TRANSACTIONAL_BIT and producer.transaction_first_offset is None:
             self._verifications.pop(header.producer_id, None)
             producer.transaction_first_offset = header.base_offset
             self._ongoing[header.base_offset] = producer.producer_id

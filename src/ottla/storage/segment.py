@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.disk import Disk, File
@@ -17,7 +16,9 @@ from ottla.errors import CorruptFileError, RecordsError, StorageError
 from ottla.ids import NO_TIMESTAMP
 from ottla.records import batch, legacy
 from ottla.records.batch import HEADER_BYTES, LENGTH_PREFIX, BatchHeader
+from ottla.records.layout import Run
 from ottla.storage import lookups
+from ottla.storage.file_slice import FileSlice
 from ottla.storage.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex, TimestampOffset, TransactionIndex
 from ottla.storage.lookups import Looked, LookupKey, TimeLookup
 
@@ -46,21 +47,6 @@ def file_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
 
 
-@dataclass(frozen=True, slots=True)
-class FileSlice:
-    """A range of a segment file, to be sent without being read. It keeps the file open, even past its deletion."""
-
-    file: File
-    position: int
-    size_bytes: int
-
-    def fileno(self) -> int:
-        return self.file.fileno()
-
-    def read(self) -> bytes:
-        return self.file.read(self.position, self.size_bytes)
-
-
 class FoundBatch(NamedTuple):
     position: int
     header: BatchHeader
@@ -83,20 +69,20 @@ class Segment:
 
     __slots__ = (
         "__weakref__",
-        "_bytes_since_index",
         "_disk",
         "_file",
-        "_index_interval_bytes",
         "_max_timestamp",
         "_recent",
         "_suffix",
         "_used",
         "base_offset",
+        "bytes_since_index",
         "created_ms",
         "damaged_from",
         "directory",
         "first_timestamp",
         "index_bytes_needed",
+        "index_interval_bytes",
         "jitter_ms",
         "offset_index",
         "size_bytes",
@@ -123,8 +109,8 @@ class Segment:
         self.created_ms = created_ms
         self.jitter_ms = jitter_ms
         self._suffix = suffix
-        self._index_interval_bytes = index_interval_bytes
-        self._bytes_since_index = 0
+        self.index_interval_bytes = index_interval_bytes
+        self.bytes_since_index = 0
         # What the larger index takes with one more entry and the one that sealing adds: past the limit, the log rolls.
         self.index_bytes_needed = 0
         self._file: File | None = None
@@ -244,9 +230,29 @@ class Segment:
             self.first_timestamp = max_timestamp
         if max_timestamp > self.max_timestamp.timestamp:
             self._max_timestamp = TimestampOffset(max_timestamp, last_offset)
-        if self._bytes_since_index > self._index_interval_bytes:
+        if self.bytes_since_index > self.index_interval_bytes:
             self._add_index_entry(last_offset, position)
-        self._bytes_since_index += size_bytes
+        self.bytes_since_index += size_bytes
+        self._remember(base_offset, position)
+
+    def note_run(self, run: Run, position: int) -> None:
+        """`note_batch` for each batch of a run; but only the first is remembered: readers at the tail go on where the
+        run before it ended."""
+        _, base_offset, _, _, first_timestamp, max_timestamp, offset_of_max, bytes_since_index, index_entries, _ = run
+        if position == 0:
+            self.first_timestamp = first_timestamp
+        largest = self.max_timestamp.timestamp
+        for last_offset, inside, timestamp, offset in index_entries:
+            if timestamp > largest:
+                largest = timestamp
+                self._max_timestamp = TimestampOffset(timestamp, offset)
+            self._add_index_entry(last_offset, position + inside)
+        if max_timestamp > largest:
+            self._max_timestamp = TimestampOffset(max_timestamp, offset_of_max)
+        self.bytes_since_index = bytes_since_index
+        self._remember(base_offset, position)
+
+    def _remember(self, base_offset: int, position: int) -> None:
         recent = self._recent
         recent[base_offset] = position
         if len(recent) > RECENT_BATCHES_MAX:
@@ -255,11 +261,11 @@ class Segment:
     def _add_index_entry(self, last_offset: int, position: int) -> None:
         self.offset_index.append(last_offset, position)
         self.time_index.append_if_later(*self.max_timestamp)
-        self._bytes_since_index = 0
+        self.bytes_since_index = 0
         self._count_index_bytes()
 
     def _count_index_bytes(self) -> None:
-        self.index_bytes_needed = max((self.offset_index.entry_count + 1) * 8, (self.time_index.entry_count + 2) * 12)
+        self.index_bytes_needed = max(self.offset_index.bytes_needed, self.time_index.bytes_needed)
 
     def seal(self) -> None:
         """The segment takes no more batches: what is pending of its indexes is written, memory is given back."""
@@ -319,7 +325,7 @@ class Segment:
             index.activate()
         self._count_index_bytes()
         start = self.offset_index.last()
-        end_offset, self._bytes_since_index = self.base_offset, 0
+        end_offset, self.bytes_since_index = self.base_offset, 0
         largest = self.time_index.last()
         if self.size_bytes == 0:
             self._max_timestamp, self.first_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset), None
@@ -327,7 +333,7 @@ class Segment:
         for _, header in self.walk(start.position):
             if header.max_timestamp > largest.timestamp:
                 largest = TimestampOffset(header.max_timestamp, header.last_offset)
-            self._bytes_since_index += header.size_bytes
+            self.bytes_since_index += header.size_bytes
             end_offset = header.end_offset
         self._max_timestamp = largest
         self.first_timestamp = self.header_at(0).max_timestamp
@@ -346,7 +352,7 @@ class Segment:
         self.time_index.reset()
         self.transaction_index.reset()
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        self._bytes_since_index = 0
+        self.bytes_since_index = 0
         self._recent = {}
         self.first_timestamp = None
         self.damaged_from = None
@@ -498,7 +504,7 @@ class Segment:
         self.offset_index.reset()
         self.time_index.reset()
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        self._bytes_since_index = 0
+        self.bytes_since_index = 0
         for position, header in self.walk(0):
             self.note_headed(header, position)
         self.write_indexes(sync=False)

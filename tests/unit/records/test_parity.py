@@ -173,6 +173,8 @@ def test_scan_and_check_batch(parts, data):
         for limit in (2, 2**31):
             arguments = (log, 0, len(log), check_crc, limit)
             assert outcome(native.scan, *arguments) == outcome(reference.scan, *arguments)
+    room = (data.draw(st.sampled_from([0, 1, 2**40])), data.draw(st.integers(0, 300)), data.draw(st.integers(0, 200)))
+    assert outcome(native.walk_run, log, *room) == outcome(reference.walk_run, log, *room)
     for strict, deep in ((True, True), (False, True), (False, False)):
         asked = (log, data.draw(st.integers(-1, 40) | st.just(0)), strict, deep)
         assert outcome(native.check_batch, *asked) == outcome(reference.check_batch, *asked)

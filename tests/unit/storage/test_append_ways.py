@@ -1,7 +1,7 @@
 """Every short way into a log admits what the long way admits, refuses what it refuses, and leaves the same log.
 
 The long way is `admission.admit`, which looks at everything in order, and `append_admitted`. `append` is shorter for a
-plain batch, and `append_own` for a batch that was made here.
+plain batch, and `append_own` for a batch that was made here. What a follower fetched goes batch by batch the long way.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import random
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from ottla.config import LogConfig
 from ottla.errors import ApiError
 from ottla.ids import TopicPartition
-from ottla.records import batch
+from ottla.records import batch, control
 from ottla.records.codec import crc32c
 from ottla.records.layout import Compression
 from ottla.storage.admission import TakesLongError
@@ -32,7 +33,7 @@ HOUR = 3_600_000
 NAME = TopicPartition("t", 0)
 CRC_AT, CHECKSUMMED_FROM = 17, 21
 
-Way = Callable[[Log, bytes], object]
+Way = Callable[[Log, Any], object]
 
 # Each of them asks one thing more of a batch than that it is sound, or bounds what is taken the short way.
 RULES: list[dict[str, Any]] = [
@@ -104,7 +105,7 @@ def short_way_at_once(log: Log, data: bytes) -> object:
         return long_way(log, data)
 
 
-def outcome(way: Way, log: Log, data: bytes) -> object:
+def outcome(way: Way, log: Log, data: bytes | memoryview) -> object:
     try:
         return way(log, data)
     except ApiError as error:
@@ -167,3 +168,78 @@ def test_a_batch_of_our_own_is_stored_as_if_somebody_had_sent_it(
         data = bytes(batch.build_plain(keys, values, NOW))
         assert outcome(own_way, log, data) == outcome(long_end, expected, data)
         assert state_of(log) == state_of(expected)
+
+
+MARKERS = [control.EndTransactionMarker(commit, 0) for commit in (False, True)]
+follower_configs = st.builds(
+    lambda one, other: LogConfig(**{**one, **other}),
+    seldom({}, [{"segment_bytes": 90}, {"segment_bytes": 250}, {"segment_ms": 100, "segment_jitter_ms": 50}]),
+    seldom({}, [{"index_interval_bytes": 0}, {"index_interval_bytes": 150}, {"segment_index_bytes": 40}]),
+)
+
+
+@st.composite
+def responses(draw: st.DrawFn) -> list[bytes]:
+    """What a leader sends, response by response; seldom with a gap, a new epoch, a marker or damage among it."""
+    offset, epoch, sequences = draw(seldom(0, [3, 2**31])), 0, {1: 0, 2: 0}
+    sent = []
+    for _ in range(draw(st.integers(1, 4))):
+        batches = []
+        for _ in range(draw(st.integers(0, 5))):
+            offset += draw(seldom(0, [1, 2**31, -1]))
+            epoch = max(0, epoch + draw(seldom(0, [1, -1])))
+            timestamp = draw(seldom(NOW, [-1, NOW + 5, NOW + 80, NOW + 200, NOW - 300]))
+            producer_id = draw(seldom(-1, [1, 1, 2]))
+            count = draw(st.integers(1, 3))
+            place: Any = {"base_offset": max(0, offset), "leader_epoch": epoch}
+            if producer_id > 0 and not draw(st.integers(0, 3)):
+                count, marker = 1, draw(st.sampled_from(MARKERS))
+                data = control.build_marker(producer_id, 0, marker, timestamp, **place)
+            else:
+                if producer_id > 0:
+                    place |= {"producer_id": producer_id, "producer_epoch": 0}
+                    place |= {"base_sequence": sequences[producer_id], "is_transactional": draw(st.booleans())}
+                    sequences[producer_id] += count
+                data = batch.build(None, [b"v" * draw(st.integers(0, 30))] * count, timestamp, **place)
+            batches.append(bytes(data))
+            offset += count
+        piece = bytearray(b"".join(batches))
+        if piece and draw(seldom(False, [True])):
+            piece[draw(st.integers(0, len(piece) - 1))] ^= 1 << draw(st.integers(0, 7))
+        sent.append(bytes(piece[: draw(seldom(len(piece), [len(piece) - 1, len(piece) // 2]))]))
+    return sent
+
+
+def indexed(log: Log) -> object:
+    return [
+        (
+            list(segment.offset_index.entries()),
+            list(segment.time_index.entries()),
+            list(segment.transaction_index.entries()),
+            segment.max_timestamp,
+            segment.first_timestamp,
+            segment.bytes_since_index,
+            segment.index_bytes_needed,
+            segment.size_bytes,
+        )
+        for segment in log.segments
+    ]
+
+
+@settings(max_examples=int(os.environ.get("OTTLA_APPEND_EXAMPLES", "400")), deadline=None)
+@given(config=follower_configs, sent=responses(), waits=st.lists(st.sampled_from([0, 60, 200]), min_size=4, max_size=4))
+def test_a_follower_takes_a_response_as_if_its_batches_came_one_by_one(
+    config: LogConfig, sent: list[bytes], waits: list[int]
+) -> None:
+    expected, log = new_log(config), new_log(config)
+    now_ms = NOW
+    for data, wait_ms in zip(sent, waits, strict=False):
+        now_ms += wait_ms
+        at_once = partial(Log.append_as_follower, now_ms=now_ms)
+        one_by_one = partial(Log._append_one_by_one, now_ms=now_ms)
+        answer, expected_answer = outcome(at_once, log, data), outcome(one_by_one, expected, memoryview(data))
+        assert answer == (log.end_offset if expected_answer is None else expected_answer)
+        assert state_of(log) == state_of(expected)
+        assert indexed(log) == indexed(expected)
+        assert log.producers.snapshot() == expected.producers.snapshot()
+        assert log.producers.end_offset == expected.producers.end_offset

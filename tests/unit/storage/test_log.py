@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.disk import RealFile
 from ottla.errors import ApiError, ErrorCode, RecordsError, StorageError
 from ottla.records import batch
 from ottla.records.batch import Compression
@@ -136,7 +137,7 @@ def test_a_follower_takes_the_leaders_bytes_as_they_are(home, tmp_path) -> None:
     sent = leader.read(0, 10**6).records.read()
     home.directory = str(tmp_path / "follower")
     follower = home.open()
-    assert follower.append_as_follower(sent, now_ms=home.now_ms) == Appended(0, 2, -1)
+    assert follower.append_as_follower(sent, now_ms=home.now_ms) == 3
     assert follower.read(0, 10**6).records.read() == sent
     assert follower.epochs.entries == leader.epochs.entries
     assert follower.producers.snapshot() == leader.producers.snapshot()
@@ -145,9 +146,52 @@ def test_a_follower_takes_the_leaders_bytes_as_they_are(home, tmp_path) -> None:
 def test_a_follower_takes_the_whole_batches_of_a_cut_answer(home) -> None:
     log = home.open()
     data = home.batch(b"a") + home.batch(b"b", base_offset=1)
-    assert log.append_as_follower(data[:-1], now_ms=home.now_ms) == Appended(0, 0, -1)
-    assert log.append_as_follower(home.batch(b"b", base_offset=1)[:40], now_ms=home.now_ms) is None
-    assert log.end_offset == 1
+    assert log.append_as_follower(data[:-1], now_ms=home.now_ms) == 1
+    assert log.append_as_follower(home.batch(b"b", base_offset=1)[:40], now_ms=home.now_ms) == 1
+    assert log.size_bytes == len(home.batch(b"a"))
+
+
+def test_a_follower_writes_what_came_in_one_response_at_once(home, monkeypatch) -> None:
+    log = home.open()
+    written = []
+    write = RealFile.write
+
+    def write_and_note(file: RealFile, position: int, data: bytes) -> None:
+        written.append((position, len(data)))
+        write(file, position, data)
+
+    monkeypatch.setattr(RealFile, "write", write_and_note)
+    data = home.batch(b"a", b"b") + home.batch(b"c", base_offset=2) + home.batch(b"d", base_offset=3)
+    assert log.append_as_follower(data + b"cut", now_ms=home.now_ms) == 4
+    assert written == [(0, len(data))]
+    assert home.values(log) == [b"a", b"b", b"c", b"d"]
+    assert [log.read(offset, 10**6).first_offset for offset in range(4)] == [0, 0, 2, 3]
+
+
+def test_of_damaged_batches_a_follower_takes_not_even_those_before(home) -> None:
+    log = home.open()
+    damaged = home.batch(b"b", base_offset=1)
+    damaged[-2] ^= 1
+    with pytest.raises(RecordsError):
+        log.append_as_follower(home.batch(b"a") + damaged, now_ms=home.now_ms)
+    assert (log.end_offset, log.size_bytes) == (0, 0)
+
+
+def test_a_follower_whose_write_fails_has_what_it_had(home, monkeypatch) -> None:
+    log = home.open(index_interval_bytes=0)
+    home.send(log, 7, 0, b"a")
+    before = (log.end_offset, log.size_bytes, log.producers.snapshot(), log.active.max_timestamp)
+
+    def fail(file: RealFile, position: int, data: bytes) -> None:
+        raise StorageError(file.path, "cannot write")
+
+    sent = home.batch(b"b", at=home.now_ms + 5, base_offset=1, producer_id=7, producer_epoch=0, base_sequence=1)
+    with monkeypatch.context() as broken:
+        broken.setattr(RealFile, "write", fail)
+        with pytest.raises(StorageError):
+            log.append_as_follower(sent, now_ms=home.now_ms)
+    assert (log.end_offset, log.size_bytes, log.producers.snapshot(), log.active.max_timestamp) == before
+    assert log.append_as_follower(sent, now_ms=home.now_ms) == 2
 
 
 def test_a_follower_refuses_what_was_damaged_on_the_way(home) -> None:
@@ -173,7 +217,7 @@ def test_a_follower_starts_in_the_middle_of_a_batch_as_its_leader_does(home) -> 
     log = home.open()
     log.truncate_fully(2, now_ms=home.now_ms)
     data = home.batch(b"a", b"b", b"c", leader_epoch=4) + home.batch(b"d", base_offset=3, leader_epoch=4)
-    assert log.append_as_follower(data, now_ms=home.now_ms) == Appended(2, 3, -1)
+    assert log.append_as_follower(data, now_ms=home.now_ms) == 4
     assert (log.log_start_offset, log.end_offset) == (2, 4)
     assert log.epochs.entries == ((4, 2),)
     piece = log.read(2, 10**6)

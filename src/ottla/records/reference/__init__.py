@@ -10,7 +10,7 @@ from ottla.records.reference.avro import decode_avro
 from ottla.records.reference.batches import check_batch, read_header, scan
 from ottla.records.reference.checksum import crc32c
 from ottla.records.reference.compaction import KeyOffsetMap, retain
-from ottla.records.reference.plain import stamp_plain
+from ottla.records.reference.plain import stamp_plain, walk_run
 from ottla.records.reference.rows import group_rows, partitions_of_column, partitions_of_keys, split_columns
 from ottla.records.reference.sections import (
     check_records,
@@ -47,4 +47,5 @@ __all__ = [
     "scan",
     "split_columns",
     "stamp_plain",
+    "walk_run",
 ]
