@@ -435,17 +435,20 @@ class _Fetcher:
             return None
         epoch, changes = self._broker_epoch(), self._changed.count
 
-        def take(key: FetchKey, asked: FetchPosition, fetched: FetchedPartition) -> FetchPosition | None:
-            return self._append(wanted[key], asked, fetched)
+        taken = {(key.topic_id.bytes, key.partition): partition for key, partition in wanted.items()}
+
+        def take(asked: FetchPosition, fetched: FetchedPartition, now_ms: int) -> FetchPosition | None:
+            return self._append(taken[fetched.topic_id, fetched.partition], asked, fetched, now_ms)
 
         def may_go_on() -> bool:
             return self._changed.count == changes and self._broker_epoch() == epoch and not connection.is_login_due
 
         moved = [(key, position) for key, position in positions.items() if session.known[key] != position]
-        return SteadyFetches(connection, session, template, moved, take, may_go_on, self._options.request_timeout_s)
+        now_ms, timeout_s = self._clock.now_ms, self._options.request_timeout_s
+        return SteadyFetches(connection, session, template, moved, take, may_go_on, now_ms, timeout_s)
 
     def _append(
-        self, partition: FollowedPartition, asked: FetchPosition, fetched: FetchedPartition
+        self, partition: FollowedPartition, asked: FetchPosition, fetched: FetchedPartition, now_ms: int
     ) -> FetchPosition | None:
         """Appends records that fit, in the callback of the connection; where to ask next, or None where they do not."""
         follower = partition.follower
@@ -453,15 +456,16 @@ class _Fetcher:
             follower is None
             or follower.is_stopped
             or self.partitions.get(partition.name) is not partition
-            or follower.position[:-1] != asked[:-1]
+            or (follower.position is not asked and follower.position[:-1] != asked[:-1])
         ):
             return None
         try:
-            partition.append_fetched(follower, fetched, self._clock.now_ms())
+            partition.append_fetched(follower, fetched, now_ms)
         except (ApiError, StorageError):
             return None  # it fails on the general way again, which deals with it
-        offset, leader_epoch, last_fetched_epoch, log_start_offset, _ = follower.position
-        return FetchPosition(offset, leader_epoch, last_fetched_epoch, log_start_offset, asked.bytes_max)
+        if follower.position.bytes_max != asked.bytes_max:
+            follower.position = follower.position._replace(bytes_max=asked.bytes_max)
+        return follower.position
 
     # -- answers -------------------------------------------------------------------------------------------------------
 

@@ -376,12 +376,16 @@ class Partition:
 
     def _settle_follower(self, follower: Follower, leader_high_watermark: int) -> None:
         log = self.log
-        known = follower_high_watermark(leader_high_watermark, log.end_offset, log.log_start_offset)
+        end_offset, log_start_offset = log.end_offset, log.log_start_offset
+        known = follower_high_watermark(leader_high_watermark, end_offset, log_start_offset)
         if known > self._followed_high_watermark:
             self._followed_high_watermark = known
             log.producers.passed_high_watermark(known)
-        follower.position = self._position(follower.leader_epoch)
-        follower.is_caught_up = log.end_offset >= leader_high_watermark
+        bytes_max = follower.position.bytes_max
+        follower.position = FetchPosition(
+            end_offset, follower.leader_epoch, log.epochs.latest, log_start_offset, bytes_max
+        )
+        follower.is_caught_up = end_offset >= leader_high_watermark
         follower.failures = 0
         follower.is_truncated = True
         self.moved.fire()

@@ -10,7 +10,7 @@ then settings and the whole session are looked at again, on the general way.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from ottla.net.client import BrokerConnection, ConnectionFailedError
@@ -32,7 +32,7 @@ class Unusual(NamedTuple):
 class Take(Protocol):
     """Does what follows from a partition of a response."""
 
-    def __call__(self, key: FetchKey, asked: FetchPosition, fetched: FetchedPartition) -> FetchPosition | None:
+    def __call__(self, asked: FetchPosition, fetched: FetchedPartition, now_ms: int) -> FetchPosition | None:
         """The place from which to ask next; None where the general way has to look at the partition."""
 
 
@@ -47,6 +47,7 @@ class SteadyFetches:
         moved: list[tuple[FetchKey, FetchPosition]],
         take: Take,
         may_go_on: Callable[[], bool],
+        now_ms: Callable[[], int],
         timeout_s: float,
     ) -> None:
         """`moved`: what has since the session's last request.
@@ -59,10 +60,12 @@ class SteadyFetches:
         self._moved = moved
         self._take = take
         self._may_go_on = may_go_on
+        self._now_ms = now_ms
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
-        self._keys: Mapping[tuple[bytes, int], FetchKey] = {
-            (key.topic_id.bytes, key.partition): key for key in session.known
+        # What the session knows, by what a response names: a key of the session takes long to find.
+        self._asked: dict[tuple[bytes, int], tuple[FetchKey, FetchPosition]] = {
+            (key.topic_id.bytes, key.partition): (key, position) for key, position in session.known.items()
         }
         self._deadline = Deadline(self._loop, self._time_is_up)
         self._over: asyncio.Future[Unusual | None] = self._loop.create_future()
@@ -78,7 +81,12 @@ class SteadyFetches:
 
     def _ask(self, moved: list[tuple[FetchKey, FetchPosition]]) -> None:
         self._session.note_positions(moved)
-        asked = [AskedPartition(key.topic_id.bytes, key.partition, position) for key, position in moved]
+        asked = []
+        for one in moved:
+            key, position = one
+            topic_id = key.topic_id.bytes
+            self._asked[topic_id, key.partition] = one
+            asked.append(AskedPartition(topic_id, key.partition, position))
         epoch, template = self._session.epoch, self._template
         self._connection.exchange(
             lambda correlation_id: template.write(correlation_id, epoch, asked), FETCH_KEY, template.version, self
@@ -111,18 +119,18 @@ class SteadyFetches:
     def _taken(self, frame: memoryview) -> list[tuple[FetchKey, FetchPosition]] | None:
         """Takes all partitions of a response; those that have moved. None where the general way has to see all of it
         again: what was taken already is no longer where it was asked for, and is left alone there."""
-        session, keys = self._session, self._keys
+        session, known = self._session, self._asked
         response = read_response(frame)
         if response is None or response.session_id != session.session_id:
             return None
+        now_ms = self._now_ms()
         moved: list[tuple[FetchKey, FetchPosition]] = []
-        known = session.known
         for fetched in response.partitions:
-            key = keys.get((fetched.topic_id, fetched.partition))
-            if key is None:
+            found = known.get((fetched.topic_id, fetched.partition))
+            if found is None:
                 return None
-            before = known[key]
-            position = self._take(key, before, fetched)
+            key, before = found
+            position = self._take(before, fetched, now_ms)
             if position is None:
                 return None
             if position != before:

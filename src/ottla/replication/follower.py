@@ -198,7 +198,8 @@ def find_restart_offset(end_offset: int, leader_start_offset: int, leader_end_of
 
 def follower_high_watermark(leader_high_watermark: int, end_offset: int, log_start_offset: int) -> int:
     """What a follower knows to be committed: as much of it as it has."""
-    return max(min(leader_high_watermark, end_offset), log_start_offset)
+    known = leader_high_watermark if leader_high_watermark < end_offset else end_offset
+    return known if known > log_start_offset else log_start_offset
 
 
 def _known(code: int) -> ErrorCode:

@@ -116,7 +116,7 @@ def test_an_answer_that_comes_too_late_is_left_to_the_general_way(
         asked = partition.follower.position._replace(bytes_max=1000)
         change(at, partition)
         before = partition.log.end_offset
-        assert at._append(partition, asked, records(0)) is None
+        assert at._append(partition, asked, records(0), 0) is None
         assert partition.log.end_offset == before
         at.close()
         await asyncio.sleep(0)
@@ -131,7 +131,7 @@ def test_records_are_appended_and_the_next_place_has_the_size_that_was_asked_for
         assert partition.follower is not None
         position = partition.follower.position._replace(bytes_max=1000)
         for offset in range(3):
-            found = at._append(partition, position, records(offset))
+            found = at._append(partition, position, records(offset), 0)
             assert found is not None
             assert (found.offset, found.bytes_max) == (offset + 1, 1000)
             position = found
@@ -150,7 +150,7 @@ def test_records_that_cannot_be_appended_are_left_to_the_general_way() -> None:
         position = partition.follower.position._replace(bytes_max=1000)
         damaged = records(0)
         damaged.records[-1] ^= 1
-        assert at._append(partition, position, damaged) is None
+        assert at._append(partition, position, damaged, 0) is None
         assert partition.follower.position.offset == partition.log.end_offset == 0
         at.close()
         await asyncio.sleep(0)
@@ -188,7 +188,7 @@ def test_a_follower_goes_on_behind_what_it_took_of_a_response_that_it_refuses() 
         assert partition.follower is not None
         position = partition.follower.position._replace(bytes_max=1000)
         twice = records(0)._replace(records=memoryview(bytes(records(0).records) * 2))
-        assert at._append(partition, position, twice) is None
+        assert at._append(partition, position, twice, 0) is None
         assert partition.follower.position.offset == partition.log.end_offset == 1
         at.close()
         await asyncio.sleep(0)
@@ -208,7 +208,7 @@ def test_a_disk_that_fails_where_a_log_starts_within_a_batch_leaves_offsets_in_t
         position = follower.position._replace(bytes_max=1000)
         data = memoryview(bytearray(batch.build(None, [b"v"] * 4, 0)))
         disk.fail("*.log", "write", errno.ENOSPC)
-        assert at._append(partition, position, records(0)._replace(records=data)) is None
+        assert at._append(partition, position, records(0)._replace(records=data), 0) is None
         log = partition.log
         assert log.log_start_offset <= partition.high_watermark <= log.end_offset
         at.close()

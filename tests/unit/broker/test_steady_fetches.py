@@ -65,13 +65,13 @@ class Leader:
         assert template is not None
         self.template = template
 
-    def take(self, key: FetchKey, asked: FetchPosition, fetched: FetchedPartition) -> FetchPosition | None:
-        self.taken.append(key)
+    def take(self, asked: FetchPosition, fetched: FetchedPartition, now_ms: int) -> FetchPosition | None:
+        self.taken.append(KEY if fetched.partition == KEY.partition else OTHER)
         return asked._replace(offset=asked.offset + 1) if fetched.records else asked
 
     def begin(self) -> asyncio.Task[Unusual | None]:
         run = SteadyFetches(
-            self.connection, self.session, self.template, [], self.take, lambda: self.may_go_on, TIMEOUT_S
+            self.connection, self.session, self.template, [], self.take, lambda: self.may_go_on, lambda: 0, TIMEOUT_S
         )
         return asyncio.get_running_loop().create_task(run.run())
 
@@ -126,7 +126,7 @@ def test_a_log_start_that_has_moved_is_said_at_once() -> None:
     """Whoever deletes records waits for it."""
 
     async def scenario(leader: Leader) -> None:
-        leader.take = lambda key, asked, fetched: asked._replace(log_start_offset=3)  # type: ignore[method-assign]
+        leader.take = lambda asked, fetched, now_ms: asked._replace(log_start_offset=3)  # type: ignore[method-assign]
         running = leader.begin()
         await asyncio.sleep(0)
         leader.send(leader.answer(1, records=b""))
@@ -167,7 +167,7 @@ def test_a_partition_that_comes_twice_is_left_to_who_takes_it() -> None:
     async def scenario(leader: Leader) -> None:
         places: list[FetchPosition] = []
 
-        def take(key: FetchKey, asked: FetchPosition, fetched: FetchedPartition) -> FetchPosition | None:
+        def take(asked: FetchPosition, fetched: FetchedPartition, now_ms: int) -> FetchPosition | None:
             if places and places[-1] != asked:
                 return None
             places.append(asked._replace(offset=asked.offset + 1))
@@ -220,7 +220,7 @@ def test_a_leader_that_says_no_more_is_given_up_after_the_time_of_a_request() ->
 
 def test_whatever_goes_wrong_in_the_callback_is_said_to_the_task_and_not_to_the_connection() -> None:
     async def scenario(leader: Leader) -> None:
-        def take(key: FetchKey, asked: FetchPosition, fetched: FetchedPartition) -> FetchPosition | None:
+        def take(asked: FetchPosition, fetched: FetchedPartition, now_ms: int) -> FetchPosition | None:
             raise struct.error("nobody expected that")
 
         leader.take = take  # type: ignore[method-assign]
