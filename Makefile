@@ -73,13 +73,14 @@ wheel: $(STAMP) ## Build the source distribution and a wheel for this Python, in
 pythons: $(STAMP) ## Build and install a wheel and run the quick tests on every other Python from 3.11 on that is here
 	$(BIN)/python tests/every_python.py --workers $(WORKERS) $(QUICK_TESTS_PER_PYTHON)
 
-# The tests that compare with Apache Kafka need Java and Maven, one of the clients is a program of its own. Where they
-# are missing and may be installed, they are; where they may not, those tests say so and are skipped.
+# The tests that compare with Apache Kafka need Java and Maven, one of the clients is a program of its own, and iproute2
+# makes networks that are cut. Where they are missing and may be installed, they are; where they may not, those tests say
+# so and are skipped.
 java:
-	@command -v javac >/dev/null && command -v mvn >/dev/null && command -v kcat >/dev/null || { \
+	@command -v javac >/dev/null && command -v mvn >/dev/null && command -v kcat >/dev/null && command -v ip >/dev/null || { \
 	  if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
-	    echo "installing Java 17, Maven and kcat"; \
-	    { apt-get update && apt-get install --yes --no-install-recommends openjdk-17-jdk-headless maven kcat; } >/dev/null 2>&1 \
+	    echo "installing Java 17, Maven, kcat and iproute2"; \
+	    { apt-get update && apt-get install --yes --no-install-recommends openjdk-17-jdk-headless maven kcat iproute2; } >/dev/null 2>&1 \
 	      || echo "could not install them: the tests that need them will be skipped"; \
 	  fi; }
 
