@@ -143,7 +143,7 @@ PLANTS: dict[Plant, ClusterClimate | None] = {
     truncation_keeps_producers: HAND_OVERS,
     followers_are_told_that_all_is_committed: HAND_OVERS,
     a_batch_behind_one_that_waits_is_acknowledged_at_once: replace(HAND_OVERS, fault_count=12),
-    the_short_way_looks_at_no_history: HAND_OVERS,
+    the_short_way_looks_at_no_history: replace(HAND_OVERS, partitions=10, fault_count=10),
     no_log_starts_in_the_middle_of_a_batch: DELETIONS,
 }
 
