@@ -16,14 +16,18 @@ from ottla.broker.handlers.api_versions import advertised
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.api_versions import ApiVersion
+from ottla.protocol.messages.groups import FindCoordinatorRequest
 from ottla.protocol.messages.topics import DeleteTopicsRequest
 from ottla.replication.follower import Follower, TruncateTo
 from ottla.testing.raw_requests import create_topic, one_batch, produce
+from ottla.testing.raw_transactions import TRANSACTION_KEY, WAITED_FOR, add_request, end_request, init_request
 from ottla.testing.simulated_cluster import SimulatedCluster, contents
 from ottla.testing.world import SimulationError, World
 
 FETCH_KEY, EPOCH_END_KEY = 1, 23
 LEADER_AND_ISR_KEY, STOP_REPLICA_KEY, UPDATE_METADATA_KEY, ALTER_PARTITION_KEY = 4, 5, 6, 56
+ADD_PARTITIONS_KEY = 24
+FIND_VERSION, INIT_VERSION, ADD_VERSION, END_VERSION = 4, 4, 3, 3
 CREATE_VERSION, PRODUCE_VERSION, DELETE_VERSION = 5, 9, 5
 NAME = TopicPartition("t", 0)
 CONTROLLER, ONE, OTHER = 1, 2, 3
@@ -193,5 +197,39 @@ def test_a_cluster_works_with_the_requests_of_older_brokers(
         assert not response.responses[0].error_code
         await until(lambda: not cluster.replicas(doomed))
         await until(lambda: all(log.name != doomed for each in cluster.brokers.values() for log in each.broker.logs))
+
+    play(scenario)
+
+
+def test_records_of_a_transaction_are_taken_whose_coordinator_cannot_verify_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    announce(monkeypatch, {ADD_PARTITIONS_KEY: 3})
+
+    async def until_ready(cluster: SimulatedCluster, node_id: int, request: object, version: int) -> Any:
+        while (answer := await cluster.asked(node_id, request, version)).error_code in WAITED_FOR:
+            await asyncio.sleep(0.1)
+        return answer
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        leader = cluster.states()[NAME].leader
+        coordinators: dict[int, str] = {}
+        for transactional_id in map(str, range(10)):
+            find = FindCoordinatorRequest(key_type=TRANSACTION_KEY, coordinator_keys=[transactional_id])
+            while (found := (await cluster.asked(leader, find, FIND_VERSION)).coordinators[0]).error_code:
+                await asyncio.sleep(0.1)
+            coordinators[found.node_id] = transactional_id
+        node_id, transactional_id = next(each for each in coordinators.items() if each[0] != leader)
+        begun = await until_ready(cluster, node_id, init_request(transactional_id), INIT_VERSION)
+        producer_id, epoch = begun.producer_id, begun.producer_epoch
+        add = add_request(transactional_id, producer_id, epoch, *NAME)
+        added = await cluster.asked(node_id, add, ADD_VERSION)
+        assert not added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+        records = one_batch(b"v", is_transactional=True, base_sequence=0, producer_id=producer_id, producer_epoch=epoch)
+        request = produce(NAME.topic, records, transactional_id=transactional_id)
+        response = await cluster.asked(leader, request, PRODUCE_VERSION)
+        assert not response.responses[0].partition_responses[0].error_code
+        end = end_request(transactional_id, producer_id, epoch, commit=True)
+        assert not (await until_ready(cluster, node_id, end, END_VERSION)).error_code
 
     play(scenario)

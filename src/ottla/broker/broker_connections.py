@@ -40,14 +40,17 @@ class BrokerConnections:
         self._connections: dict[int, BrokerConnection] = {}
         self._connecting: dict[int, asyncio.Lock] = {}
 
-    async def ask(self, node_id: int, request: Any, answer: type[Answer]) -> Answer:
-        """Asks once; ApiError (COORDINATOR_NOT_AVAILABLE or NETWORK_EXCEPTION) where the broker cannot be asked."""
+    async def ask(self, node_id: int, request: Any, answer: type[Answer], *, version_min: int = 0) -> Answer:
+        """Asks once; ApiError where the broker cannot be asked: COORDINATOR_NOT_AVAILABLE, NETWORK_EXCEPTION, or
+        UNSUPPORTED_VERSION where it has none from `version_min` on."""
         # In a task of its own: timeouts need one, and the first step of a handler has none (`runtime/stepping.py`).
-        return await asyncio.create_task(self._ask(node_id, request, answer))
+        return await asyncio.create_task(self._ask(node_id, request, answer, version_min))
 
-    async def _ask(self, node_id: int, request: Any, answer: type[Answer]) -> Answer:
+    async def _ask(self, node_id: int, request: Any, answer: type[Answer], version_min: int) -> Answer:
         try:
             connection = await self._connected(node_id)
+            if connection.version_for(request) < version_min:
+                raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"broker {node_id} is too old for this request")
             return await connection.request(request, answer)
         except (ConnectionFailedError, UnsupportedByBrokerError) as error:
             raise ApiError(ErrorCode.NETWORK_EXCEPTION, f"broker {node_id} does not answer: {error}") from error

@@ -25,6 +25,8 @@ from ottla.protocol.messages.transactions import (
 from ottla.transactions.coordinator import TransactionShard
 from ottla.transactions.state import FIRST_VERSION_WITH_BUMPS, ProducerIdAndEpoch
 
+FIRST_VERIFYING_VERSION = 4  # of AddPartitionsToTxn
+
 # By partition; NONE where it may be written to.
 Verdicts: TypeAlias = Mapping[TopicPartition, ErrorCode]
 
@@ -115,10 +117,15 @@ class TransactionVerifier:
             if node_id in (NO_LEADER, self._node_id):
                 raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"nobody coordinates {transactional_id} now")
             request = _request(transactional_id, producer, partitions, adds)
-            response = await connections.ask(node_id, request, AddPartitionsToTxnResponse)
+            response = await connections.ask(
+                node_id, request, AddPartitionsToTxnResponse, version_min=FIRST_VERIFYING_VERSION
+            )
             if response.error_code:
                 raise ApiError(ErrorCode(response.error_code))
         except ApiError as error:
+            if error.code == ErrorCode.UNSUPPORTED_VERSION and not adds:
+                # The coordinator is on Kafka before 3.5: nothing can be verified there, and nothing was.
+                return dict.fromkeys(partitions, ErrorCode.NONE)
             # The writer need not know how the request failed: it tries again.
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE if error.code == ErrorCode.NETWORK_EXCEPTION else error.code
             return dict.fromkeys(partitions, code)
