@@ -16,8 +16,7 @@ import os
 import random
 import socket
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
-from uuid import UUID
+from typing import Any, TypeVar
 
 from ottla import compiled
 from ottla.broker.acl_store import AclStore
@@ -77,11 +76,9 @@ from ottla.config.topic import LogConfig
 from ottla.descriptors import DescriptorTable
 from ottla.disk import Disk, RealDisk
 from ottla.errors import ApiError, ConfigError, ErrorCode, StorageError
-from ottla.ids import TopicPartition
 from ottla.net.client import Connector, connect_tcp
 from ottla.net.connection import Handler
 from ottla.net.server import Bind, Server, open_listener
-from ottla.protocol.wire import ZERO_UUID
 from ottla.replication.fetch_sessions import FetchSessions
 from ottla.runtime.carried_out import carried_out
 from ottla.runtime.clock import Clock, SystemClock
@@ -107,13 +104,6 @@ DELAYED_RETRY_S = 1.0
 NOTIFICATIONS_CHECK_S = 60.0
 QUOTAS_CHECK_S = 600.0
 LONG_CHECKS_MAX = 2  # batches that are decompressed in threads at once: each may take 128 MB, and a core
-
-
-class KnownLeader(NamedTuple):
-    """Who leads a partition, and since which epoch."""
-
-    node_id: int
-    epoch: int
 
 
 class Broker:
@@ -477,27 +467,6 @@ class Broker:
             endpoint = node.endpoints.get(listener_name)
             if endpoint is not None:
                 yield node, endpoint
-
-    def leader_of(self, topic: str, topic_id: UUID, index: int) -> KnownLeader | None:
-        """Who leads a partition as far as is known here; None where that is nobody.
-
-        A replica here is told of its new leader before all brokers learn of it, and so it is asked first, as in Kafka.
-        """
-        name: str | None = topic if topic_id == ZERO_UUID else self.image.names_by_id.get(topic_id)
-        if name is None:
-            return None
-        partition = TopicPartition(name, index)
-        state, replica = self.image.partition(partition), self.replicas.get(partition)
-        known = None
-        if state is not None and state.leader >= 0:
-            known = KnownLeader(state.leader, state.leader_epoch)
-        if replica is None or (known is not None and known.epoch > replica.leader_epoch):
-            return known
-        if (leader_id := replica.leader_id) is not None:
-            return KnownLeader(leader_id, replica.leader_epoch)
-        # It was stopped in this epoch, or there is no leader any more: then it says at least who is not.
-        is_right = known is not None and known.epoch == replica.leader_epoch and known.node_id != self.node_id
-        return known if is_right else None
 
     def unless_outdated(self, error: ApiError) -> ApiError:
         """What to say of a client that is ahead of a log here; NOT_LEADER_OR_FOLLOWER where others may lead it by now.

@@ -12,9 +12,10 @@ from ottla.groups.group import Caller
 from ottla.security.acls import Operation, Resource
 
 if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
+    from ottla.broker.cluster_features import ClusterFeatures
     from ottla.broker.dispatch import Context
     from ottla.cluster.image import ClusterImage
+    from ottla.config.broker import BrokerConfig
 
 COMMITTED_AT_ONCE_MAX = 1000  # offsets that are decided in one turn
 
@@ -26,18 +27,18 @@ def caller_of(context: Context) -> Caller:
     return Caller(context.version, context.client_id or "", f"/{context.session.client_host}", may_describe)
 
 
-def may_begin_consumer_group(broker: Broker) -> bool:
+def may_begin_consumer_group(config: BrokerConfig, features: ClusterFeatures | None) -> bool:
     """Whether a group may begin to use the protocol of KIP-848; ApiError where nobody may use it here, or not yet.
 
     False where some live broker does not serve it, one of Apache Kafka 3.9: a group is lost when its coordinator moves
-    there, so none begins. One that runs may go on while its coordinator stays here.
+    there, so none begins. One that runs may go on while its coordinator stays here. `features` are those of a cluster.
     """
-    if "consumer" not in broker.config.group_coordinator_rebalance_protocols:
+    if "consumer" not in config.group_coordinator_rebalance_protocols:
         raise ApiError(
             ErrorCode.UNSUPPORTED_VERSION,
             "group.coordinator.rebalance.protocols of the broker does not have the protocol 'consumer'",
         )
-    return broker.cluster is None or broker.cluster.features.has(GROUP_VERSION)
+    return features is None or features.has(GROUP_VERSION)
 
 
 def partition_count(image: ClusterImage, topic: str) -> int:

@@ -37,7 +37,7 @@ class Replicas:
     """Owns the partition objects; the logs are `Logs`', the assignment is the image's."""
 
     def __init__(self, node_id: int, logs: Logs, clock: Clock, failures: DiskFailures) -> None:
-        self._node_id = node_id
+        self.node_id = node_id
         self._logs = logs
         self._clock = clock
         self._failures = failures
@@ -122,7 +122,7 @@ class Replicas:
         missing: dict[TopicPartition, PartitionState] = {}
         async for index, state in turns.over(enumerate(topic.partitions)):
             name = TopicPartition(topic.name, index)
-            if self._node_id not in state.replicas or name in self._partitions:
+            if self.node_id not in state.replicas or name in self._partitions:
                 continue
             if self._offline.get(name) != topic.topic_id:
                 await self._set_strays_aside(name, topic.topic_id, offload)
@@ -180,7 +180,7 @@ class Replicas:
                 name = TopicPartition(topic.name, index)
                 if name in self._prepared or (index < len(known) and known[index] is state):
                     continue
-                if self._node_id in state.replicas and self._offline.get(name) != topic.topic_id:
+                if self.node_id in state.replicas and self._offline.get(name) != topic.topic_id:
                     self._add(name, topic.topic_id, state, is_new=previous is not None)
         self._prepared.clear()
 
@@ -189,7 +189,7 @@ class Replicas:
         try:
             partition = self._partition(name, topic_id, is_new=is_new)
             self._delayed.pop(name, None)
-            if state.leader == self._node_id:
+            if state.leader == self.node_id:
                 self.lead(partition, state)
         except OutOfDescriptorsError as error:
             if name not in self._delayed:
@@ -237,7 +237,7 @@ class Replicas:
         log = partition.log
         partition.lead(
             Leader(
-                self._node_id,
+                self.node_id,
                 state.leader_epoch,
                 state.replicas,
                 state.isr,
@@ -278,7 +278,7 @@ class Replicas:
                 if index in new or self._logs.owner_of(name) not in (None, topic_id):
                     await self._set_strays_aside(name, topic_id, offload)
                 if index in new:
-                    missing[name] = state.leader_epoch if state.leader == self._node_id else None
+                    missing[name] = state.leader_epoch if state.leader == self.node_id else None
         await self._make_logs(missing, topic_id, offload)
         for index in [index for index in states if index not in held]:
             held[index] = self._held(TopicPartition(topic, index), topic_id)

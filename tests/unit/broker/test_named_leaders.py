@@ -158,7 +158,8 @@ def test_a_reader_is_sent_to_whom_the_replica_follows(version: int, expected: An
         else:
             await tell(cluster, AFTER)
             waiting = fetched(cluster, client, version, current_leader_epoch=0)
-        assert named(*await waiting, ErrorCode.FENCED_LEADER_EPOCH) == expected
+        answer, partition = await waiting
+        assert named(answer, partition, ErrorCode.FENCED_LEADER_EPOCH) == expected
         client.close()
 
     play(scenario)

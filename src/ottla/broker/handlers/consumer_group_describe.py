@@ -46,8 +46,9 @@ async def _describe(broker: Broker, group_id: str) -> DescribedGroup:
     refuse = partial(refused_consumer, group_id)
     if not group_id:
         return refuse(ErrorCode.INVALID_GROUP_ID)
+    features = None if broker.cluster is None else broker.cluster.features
     try:
-        may_begin = may_begin_consumer_group(broker)
+        may_begin = may_begin_consumer_group(broker.config, features)
     except ApiError as error:
         return refuse(error.code, error.message)
     ask = GroupMachine.consumer_describe if may_begin else GroupMachine.running_consumer_describe

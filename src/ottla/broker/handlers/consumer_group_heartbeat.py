@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 async def handle(
     broker: Broker, request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> ConsumerGroupHeartbeatResponse:
+    features = None if broker.cluster is None else broker.cluster.features
     try:
         ask = (
             GroupMachine.consumer_heartbeat
-            if may_begin_consumer_group(broker)
+            if may_begin_consumer_group(broker.config, features)
             else GroupMachine.running_consumer_heartbeat
         )
     except ApiError as error:

@@ -12,6 +12,7 @@ from ottla.broker.follower_fetches import (
     FollowerSession,
     Leading,
 )
+from ottla.broker.known_leaders import known_leader
 from ottla.broker.known_rights import READ_TOPIC
 from ottla.broker.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition, check_isolation
 from ottla.broker.repeated import Repeated
@@ -479,7 +480,8 @@ class _Reading:
     def _name_leader(self, key: WantedKey, data: PartitionData, leaders: set[int]) -> None:
         if self._context.version < FIRST_LEADER_VERSION:
             return
-        leader = self._broker.leader_of(key.topic, key.topic_id, key.partition)
+        broker = self._broker
+        leader = known_leader(broker.image, broker.replicas, key.topic, key.topic_id, key.partition)
         if leader is not None:
             data.current_leader = LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
             leaders.add(leader.node_id)

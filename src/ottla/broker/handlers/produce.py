@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.broker.commits import PendingAcknowledgement, committed
+from ottla.broker.known_leaders import known_leader
 from ottla.broker.partition import ALL_REPLICAS, Partition
 from ottla.broker.produce_refusals import refuse
 from ottla.broker.refused_starts import FOR_NOW, BatchStart, Place, start_of
@@ -359,7 +360,7 @@ def _with_leaders(broker: Broker, version: int, listener_name: str, response: Pr
     for topic in response.responses:
         for answer in topic.partition_responses:
             if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                leader = broker.leader_of(topic.name, topic.topic_id, answer.index)
+                leader = known_leader(broker.image, broker.replicas, topic.name, topic.topic_id, answer.index)
                 if leader is not None:
                     answer.current_leader = LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
                     leaders.add(leader.node_id)
