@@ -11,7 +11,6 @@ import random
 import shutil
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ import pytest
 from ottla.local_cluster.broker import BrokerProcess
 from ottla.local_cluster.cluster import LocalCluster
 from ottla.local_cluster.layout import Wanted
-from ottla.testing.clients import CLIENTS
 from ottla.testing.harms import (
     BROKER_HARMS,
     ZOOKEEPER_HARMS,
@@ -29,20 +27,9 @@ from ottla.testing.harms import (
     overlap,
     small_file_system,
 )
-from ottla.testing.history import History, Outcome
-from ottla.testing.history_check import check
-from ottla.testing.history_workload import (
-    EVERYBODY,
-    PARTITIONS,
-    TOPIC,
-    JavaSender,
-    OttlaSender,
-    Reader,
-    StartProcess,
-    Watcher,
-    play,
-)
+from ottla.testing.history_workload import PARTITIONS, TOPIC
 from ottla.testing.ports import free_range
+from ottla.testing.troubled_history import TroubledClients, play_in_trouble
 from ottla.testing.wall_clock import WallClocks
 
 pytestmark = [
@@ -53,9 +40,6 @@ pytestmark = [
 BROKERS = ZOOKEEPERS = 3
 SEED = int(os.environ.get("OTTLA_CHAOS_SEED") or 7)
 RUN_S = float(os.environ.get("OTTLA_CHAOS_SECONDS") or 15)
-# On a busy machine these take longer than the run; without them it would say nothing.
-COMMITTED_MIN = 5
-ENOUGH_S = RUN_S + 300.0
 SESSION_S = 3.0
 SETTINGS = {
     "zookeeper.session.timeout.ms": str(int(SESSION_S * 1000)),
@@ -67,7 +51,6 @@ SETTINGS = {
     "log.index.size.max.bytes": "65536",  # of segments on a small disk
 }
 DRIVERS = Path(__file__).parents[1] / "interop" / "clients" / "drivers"
-JAVA_CLIENT = CLIENTS[0]
 
 
 @pytest.fixture
@@ -124,35 +107,31 @@ def test_what_clients_of_a_cluster_were_told_is_so(victim: Victim, tmp_path: Pat
     possible = [*BROKER_HARMS, *ZOOKEEPER_HARMS, a_disk_is_wiped]
     if victim.small_disk is not None:
         possible.append(a_disk_is_full)
-    kinds: list[StartProcess] = [*EVERYBODY, partial(OttlaSender, login=victim.login)]
-    if not JAVA_CLIENT.missing_programs and not victim.login:  # its driver has no producer that logs in and stays
-        kinds.append(partial(JavaSender, command=JAVA_CLIENT.command(DRIVERS)))
     rng = random.Random(SEED)
-    history = History()
-    harms: list[str] = []
     victim.create_topic(TOPIC, PARTITIONS)
+    # Each of them at least once, in any order; then whatever comes.
+    waiting = rng.sample(possible, len(possible))
 
-    def is_enough() -> bool:
-        return history.transactions()["ok"] >= COMMITTED_MIN
+    def harm() -> str:
+        time.sleep(0.5 + 2 * rng.random())
+        chosen = waiting.pop() if waiting else rng.choice(possible)
+        overlap(victim, [chosen], rng)
+        victim.wait_until_ready()
+        return chosen.__name__
 
-    def trouble() -> None:
-        started = time.monotonic()
-        # Each of them at least once, in any order; then whatever comes.
-        waiting = rng.sample(possible, len(possible))
-        while waiting or time.monotonic() < started + (RUN_S if is_enough() else ENOUGH_S):
-            time.sleep(0.5 + 2 * rng.random())
-            harm = waiting.pop() if waiting else rng.choice(possible)
-            harms.append(harm.__name__)
-            overlap(victim, [harm], rng)
-            victim.wait_until_ready()
-        victim.wait_until_in_sync()
-
-    play(history, victim.bootstrap_servers, SEED, trouble, kinds, victim.librdkafka_login)
-    history.save(tmp_path / "history.jsonl")
-    counts = history.transactions()
-    print(f"{len(history.operations)} operations, transactions {counts}, harm: {', '.join(harms)}")
-    assert counts["ok"] >= COMMITTED_MIN, counts
-    senders = {number for number, kind in enumerate(kinds) if kind not in (Reader, Watcher)}
-    assert senders <= {each.process for each in history.operations if each.sends and each.outcome is Outcome.OK}
-    findings = check(history)
-    assert findings == [], "\n".join(map(str, findings[:20]))
+    clients = TroubledClients(
+        victim.bootstrap_servers,
+        SEED,
+        DRIVERS,
+        victim.login,
+        victim.librdkafka_login,
+        has_java=not victim.login,  # its driver has no producer that logs in and stays
+    )
+    play_in_trouble(
+        clients,
+        harm,
+        victim.wait_until_in_sync,
+        run_s=RUN_S,
+        path=tmp_path / "history.jsonl",
+        harms_min=len(possible),
+    )

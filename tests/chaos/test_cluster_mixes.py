@@ -14,7 +14,6 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -23,7 +22,6 @@ import pytest
 from ottla.local_cluster.broker import BrokerProcess
 from ottla.local_cluster.zookeeper import ZooKeeperEnsemble
 from ottla.net.ports import free_ports
-from ottla.testing.clients import CLIENTS as OTHER_CLIENTS
 from ottla.testing.harms import (
     CLIENTS,
     CUTS,
@@ -41,20 +39,9 @@ from ottla.testing.harms import (
     small_file_system,
     the_leader_of_zookeeper_is_killed,
 )
-from ottla.testing.history import History, Outcome
-from ottla.testing.history_check import check
-from ottla.testing.history_workload import (
-    EVERYBODY,
-    PARTITIONS,
-    TOPIC,
-    JavaSender,
-    OttlaSender,
-    Reader,
-    StartProcess,
-    Watcher,
-    play,
-)
+from ottla.testing.history_workload import PARTITIONS, TOPIC
 from ottla.testing.private_network import PrivateNetwork, why_not
+from ottla.testing.troubled_history import TroubledClients, play_in_trouble
 from ottla.testing.wall_clock import WallClocks
 
 pytestmark = [
@@ -65,9 +52,6 @@ pytestmark = [
 NUMBERS = (1, 2, 3)
 SEED = int(os.environ.get("OTTLA_CHAOS_SEED") or 5)
 RUN_S = float(os.environ.get("OTTLA_CHAOS_SECONDS") or 35)
-# On a busy machine these take longer than the run; without them it would say nothing.
-COMMITTED_MIN = 5
-ENOUGH_S = RUN_S + 300.0
 SESSION_S = 3.0
 SETTINGS = {
     "zookeeper.session.timeout.ms": str(int(SESSION_S * 1000)),
@@ -87,7 +71,6 @@ SETTINGS = {
 CLIENT_SETTINGS = {"socket.timeout.ms": 4000, "topic.metadata.refresh.interval.ms": 2000}
 OUR_SETTINGS = {"request.timeout.ms": "4000"}
 DRIVERS = Path(__file__).parents[1] / "interop" / "clients" / "drivers"
-JAVA_CLIENT = OTHER_CLIENTS[0]
 NO_NETWORK = why_not()
 
 
@@ -123,43 +106,19 @@ def victim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Victim]:
         yield made
 
 
-def everybody() -> list[StartProcess]:
-    kinds: list[StartProcess] = [*EVERYBODY, partial(OttlaSender, login=OUR_SETTINGS)]
-    if not JAVA_CLIENT.missing_programs:
-        kinds.append(partial(JavaSender, command=JAVA_CLIENT.command(DRIVERS)))
-    return kinds
-
-
 def play_rounds(victim: Victim, rounds: Iterator[Sequence[Harm]], path: Path) -> None:
-    """Harms, one round of them after the other, under load; nothing that clients were told may be wrong then."""
-    kinds = everybody()
+    """Harms, one round of them after the other, under load."""
     rng = random.Random(SEED)
-    history = History()
-    harms: list[str] = []
     victim.create_topic(TOPIC, PARTITIONS)
 
-    def is_enough() -> bool:
-        return history.transactions()["ok"] >= COMMITTED_MIN
+    def harm() -> str:
+        time.sleep(rng.random())
+        chosen = next(rounds)
+        overlap(victim, chosen, rng)
+        return " + ".join(each.__name__ for each in chosen)
 
-    def trouble() -> None:
-        started = time.monotonic()
-        while time.monotonic() < started + (RUN_S if is_enough() else ENOUGH_S):
-            time.sleep(rng.random())
-            chosen = next(rounds)
-            harms.append(" + ".join(harm.__name__ for harm in chosen))
-            print(f"{time.monotonic() - started:.1f} s: {harms[-1]}", flush=True)
-            overlap(victim, chosen, rng)
-        victim.wait_until_in_sync()
-
-    play(history, victim.bootstrap_servers, SEED, trouble, kinds, CLIENT_SETTINGS)
-    history.save(path)
-    counts = history.transactions()
-    print(f"{len(history.operations)} operations, transactions {counts}")
-    assert counts["ok"] >= COMMITTED_MIN, counts
-    senders = {number for number, kind in enumerate(kinds) if kind not in (Reader, Watcher)}
-    assert senders <= {each.process for each in history.operations if each.sends and each.outcome is Outcome.OK}
-    findings = check(history)
-    assert findings == [], "\n".join(map(str, findings[:20]))
+    clients = TroubledClients(victim.bootstrap_servers, SEED, DRIVERS, OUR_SETTINGS, CLIENT_SETTINGS)
+    play_in_trouble(clients, harm, victim.wait_until_in_sync, run_s=RUN_S, path=path)
 
 
 def without_end(first: Sequence[Sequence[Harm]], then: Sequence[Sequence[Harm]]) -> Iterator[Sequence[Harm]]:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,21 +26,9 @@ from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.messages.replication import AlterPartitionRequest, LeaderAndIsrRequest, UpdateMetadataRequest
 from ottla.protocol.messages.transactions import AddPartitionsToTxnRequest, EndTxnRequest, WriteTxnMarkersRequest
-from ottla.testing.clients import CLIENTS
-from ottla.testing.history import History, Outcome
-from ottla.testing.history_check import check
-from ottla.testing.history_workload import (
-    EVERYBODY,
-    PARTITIONS,
-    TOPIC,
-    JavaSender,
-    OttlaSender,
-    Reader,
-    StartProcess,
-    Watcher,
-    play,
-)
+from ottla.testing.history_workload import PARTITIONS, TOPIC
 from ottla.testing.proxy import Proxy
+from ottla.testing.troubled_history import TroubledClients, play_in_trouble
 from ottla.testing.waiting import WAIT_S, wait_until
 
 pytestmark = [
@@ -52,9 +39,6 @@ pytestmark = [
 BROKERS = 3
 SEED = int(os.environ.get("OTTLA_CHAOS_SEED") or 3)
 RUN_S = float(os.environ.get("OTTLA_CHAOS_SECONDS") or 15)
-# On a busy machine these take longer than the run; without them it would say nothing.
-COMMITTED_MIN = 5
-ENOUGH_S = RUN_S + 300.0
 SESSION_S = 3.0
 SETTINGS = {
     "zookeeper.session.timeout.ms": str(int(SESSION_S * 1000)),
@@ -72,7 +56,6 @@ SETTINGS = {
 CLIENT_SETTINGS = {"socket.timeout.ms": 4000, "topic.metadata.refresh.interval.ms": 2000}
 OUR_SETTINGS = {"request.timeout.ms": "4000"}
 DRIVERS = Path(__file__).parents[1] / "interop" / "clients" / "drivers"
-JAVA_CLIENT = CLIENTS[0]
 
 
 @dataclass(frozen=True)
@@ -165,38 +148,23 @@ TROUBLES: tuple[Callable[[Member, random.Random], None], ...] = (
 
 def test_what_clients_were_told_through_a_bad_network_is_so(members: list[Member], tmp_path: Path) -> None:
     rng = random.Random(SEED)
-    history = History()
-    troubles: list[str] = []
     wait_until(lambda: is_in_sync(members))
     admin = admin_of(members)
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, BROKERS)])[TOPIC].result(WAIT_S)
 
-    def is_enough() -> bool:
-        return history.transactions()["ok"] >= COMMITTED_MIN
+    def harm() -> str:
+        member = rng.choice(members)
+        trouble = rng.choice(TROUBLES)
+        trouble(member, rng)
+        time.sleep(SESSION_S * (0.3 + 1.2 * rng.random()))
+        member.front.heal()
+        member.store.heal()
+        time.sleep(rng.random())
+        return f"{trouble.__name__} (broker {member.broker.broker_id})"
 
-    def trouble() -> None:
-        started = time.monotonic()
-        while time.monotonic() < started + (RUN_S if is_enough() else ENOUGH_S):
-            member = rng.choice(members)
-            harm = rng.choice(TROUBLES)
-            troubles.append(f"{member.broker.broker_id} {harm.__name__}")
-            harm(member, rng)
-            time.sleep(SESSION_S * (0.3 + 1.2 * rng.random()))
-            member.front.heal()
-            member.store.heal()
-            time.sleep(rng.random())
+    def settle() -> None:
         wait_until(lambda: is_in_sync(members), timeout_s=2 * WAIT_S)
 
     servers = ",".join(f"127.0.0.1:{member.front.port}" for member in members)
-    kinds: list[StartProcess] = [*EVERYBODY, partial(OttlaSender, login=OUR_SETTINGS)]
-    if not JAVA_CLIENT.missing_programs:
-        kinds.append(partial(JavaSender, command=JAVA_CLIENT.command(DRIVERS)))
-    play(history, servers, SEED, trouble, kinds, CLIENT_SETTINGS)
-    history.save(tmp_path / "history.jsonl")
-    counts = history.transactions()
-    print(f"{len(history.operations)} operations, transactions {counts}, trouble: {', '.join(troubles)}")
-    assert counts["ok"] >= COMMITTED_MIN, counts
-    senders = {number for number, kind in enumerate(kinds) if kind not in (Reader, Watcher)}
-    assert senders <= {each.process for each in history.operations if each.sends and each.outcome is Outcome.OK}
-    findings = check(history)
-    assert findings == [], "\n".join(map(str, findings[:20]))
+    clients = TroubledClients(servers, SEED, DRIVERS, OUR_SETTINGS, CLIENT_SETTINGS)
+    play_in_trouble(clients, harm, settle, run_s=RUN_S, path=tmp_path / "history.jsonl")
