@@ -57,7 +57,7 @@ def play_in_trouble(
     path: Path,
     harms_min: int = 0,
 ) -> None:
-    """Lets clients work while `harm` is called again and again; nothing that they were told may be wrong then.
+    """Lets clients work while `harm` is called again and again; no response that they got may be wrong then.
 
     `harm` does one bad thing, ends it, and returns what that was. `settle` waits until the cluster is well. The history
     is kept at `path`.
