@@ -435,3 +435,38 @@ def test_the_last_brokers_of_a_cluster_that_is_stopped_wait_for_nobody() -> None
         assert cluster.world.loop.time() - before < 10
 
     play(scenario, settings={"controlled.shutdown.retry.backoff.ms": "60000"})
+
+
+def test_a_replica_that_lost_its_disk_does_not_join_by_a_proposal_from_before() -> None:
+    """The proposal is on its way to the controller for so long that the replica is back without its records."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        network, leader, controller, lost = cluster.world.network, 2, 1, 3
+        await create(cluster, {0: [leader, lost]})
+        await cluster.crash(lost, power_loss=False)
+        await until(lambda: cluster.states()[NAME].isr == (leader,))
+        for number in range(10):
+            assert await write(cluster, leader, b"%d" % number) == ErrorCode.NONE
+        cluster.begin_start(lost)
+        led = cluster.brokers[leader].broker.replicas.find(*NAME)
+        while led.leader.proposal is None:
+            await asyncio.sleep(0.0001)
+        assert led.leader.proposal.isr == (leader, lost)
+        network.cut(*(cluster.brokers[each].name for each in (leader, controller)))
+        await asyncio.sleep(0.001)
+        assert cluster.states()[NAME].isr == (leader,), "the controller has not read the proposal"
+        await cluster.crash(lost, power_loss=False)
+        cluster.brokers[lost].disk = type(cluster.brokers[lost].disk)()
+        network.cut(*(cluster.brokers[each].name for each in (leader, lost)))
+        await until(lambda: lost not in cluster.brokers[controller].broker.image.brokers)
+        cluster.begin_start(lost)
+        await until(lambda: lost in cluster.brokers[controller].broker.image.brokers)
+        network.heal(*(cluster.brokers[each].name for each in (leader, controller)))
+        await asyncio.sleep(5)
+        assert cluster.states()[NAME].isr == (leader,)
+        await cluster.settle(is_quiet=True)
+        assert cluster.states()[NAME].isr == (leader, lost)
+        cluster.compare(NAME, committed_only=False)
+        assert len(contents(cluster.brokers[lost].broker.replicas.find(*NAME))) == 10
+
+    play(scenario, settings={"min.insync.replicas": "1"})

@@ -141,7 +141,9 @@ def _known_in(version: int, code: ErrorCode) -> ErrorCode:
 
 def _isr_request(entry: AlterPartitionRequestPartitionData) -> IsrRequest:
     isr = [broker.broker_id for broker in entry.new_isr_with_epochs] or entry.new_isr
-    return IsrRequest(entry.leader_epoch, entry.partition_epoch, tuple(isr), entry.leader_recovery_state == 1)
+    broker_epochs = {broker.broker_id: broker.broker_epoch for broker in entry.new_isr_with_epochs}
+    is_recovering = entry.leader_recovery_state == 1
+    return IsrRequest(entry.leader_epoch, entry.partition_epoch, tuple(isr), is_recovering, broker_epochs)
 
 
 def _refused(index: int, code: ErrorCode) -> AlterPartitionResponsePartitionData:

@@ -53,6 +53,7 @@ class FollowerSession(NamedTuple):
     """A session, and whose it is."""
 
     node_id: int
+    broker_epoch: int  # of the registration in which it asks
     session: FetchSession
     asked_ms: int  # when its last request came
     changes: int  # of the session by then
@@ -75,6 +76,7 @@ class FollowerFetches(LateAnswer):
     """What is remembered of a follower's session, and its request that waits."""
 
     __slots__ = (
+        "_broker_epoch",
         "_bytes_max",
         "_changes",
         "_correlation_id",
@@ -106,6 +108,7 @@ class FollowerFetches(LateAnswer):
         session = follower.session
         self._leading = leading
         self._node_id = follower.node_id
+        self._broker_epoch = follower.broker_epoch
         self._session = session
         self._template = template
         self._wait_s = request.max_wait_ms / 1000
@@ -178,7 +181,9 @@ class FollowerFetches(LateAnswer):
         for number in (*looked, *others):
             place = places[number]
             entry = place.wanted.entry
-            place.partition.record_fetch(self._node_id, entry.fetch_offset, entry.log_start_offset, now_ms)
+            place.partition.record_fetch(
+                self._node_id, entry.fetch_offset, entry.log_start_offset, now_ms, self._broker_epoch
+            )
             if place.partition.log.end_offset > entry.fetch_offset:
                 self._moved[number] = None
         self._sent.clear()
@@ -210,6 +215,7 @@ class FollowerFetches(LateAnswer):
             partition.current_leader is not leader
             or leader_epoch != leader.epoch
             or self._node_id not in leader.isr
+            or leader.is_outdated(self._node_id, self._broker_epoch)
             or not log.log_start_offset <= offset <= log.end_offset
         ):
             return False

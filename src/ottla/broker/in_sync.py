@@ -28,7 +28,7 @@ from ottla.protocol.messages.replication import (
     BrokerState,
 )
 from ottla.protocol.wire import ZERO_UUID
-from ottla.replication.leader import IsrProposal, Leader
+from ottla.replication.leader import UNKNOWN_BROKER_EPOCH, IsrProposal, Leader
 from ottla.runtime.clock import Clock
 from ottla.runtime.listed import Listed
 from ottla.runtime.signal import Signal
@@ -148,7 +148,10 @@ class IsrChanges:
                 AlterPartitionRequestPartitionData(
                     partition_index=partition.name.partition,
                     leader_epoch=proposal.leader_epoch,
-                    new_isr_with_epochs=[BrokerState(broker_id=node) for node in proposal.isr],
+                    new_isr_with_epochs=[
+                        BrokerState(broker_id=node, broker_epoch=proposal.broker_epochs.get(node, UNKNOWN_BROKER_EPOCH))
+                        for node in proposal.isr
+                    ],
                     partition_epoch=proposal.version,
                 )
             )

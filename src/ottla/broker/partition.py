@@ -19,7 +19,7 @@ from ottla.ids import TopicPartition
 from ottla.records.control import EndTransactionMarker
 from ottla.replication.fetch_requests import FetchPosition
 from ottla.replication.follower import Fetched, Follower, TruncateTo, follower_high_watermark, truncation_offset
-from ottla.replication.leader import NO_EPOCH, Leader, check_epoch
+from ottla.replication.leader import NO_EPOCH, UNKNOWN_BROKER_EPOCH, Leader, check_epoch
 from ottla.runtime.signal import Signal
 from ottla.storage.admission import Admitted
 from ottla.storage.appended import Appended
@@ -285,11 +285,13 @@ class Partition:
 
     # -- followers -----------------------------------------------------------------------------------------------------
 
-    def record_fetch(self, node_id: int, offset: int, log_start_offset: int, now_ms: int) -> None:
+    def record_fetch(
+        self, node_id: int, offset: int, log_start_offset: int, now_ms: int, broker_epoch: int = UNKNOWN_BROKER_EPOCH
+    ) -> None:
         """A follower fetches from `offset` on: it has everything before."""
         leader = self.leader
         known_start = leader.followers[node_id].log_start_offset
-        if leader.record_fetch(node_id, offset, log_start_offset, now_ms):
+        if leader.record_fetch(node_id, offset, log_start_offset, now_ms, broker_epoch):
             self._high_watermark_moved(leader)
             self.moved.fire()
         elif log_start_offset != known_start:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
+from ottla.cluster.controller_context import ControllerContext
 from ottla.cluster.image import PartitionState
 from ottla.controller.term import Term
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
+from ottla.replication.leader import UNKNOWN_BROKER_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,8 @@ class IsrRequest:
     version: int
     isr: tuple[int, ...]
     is_recovering: bool = False
+    # The registrations in which the replicas have what the leader says, where it says so.
+    broker_epochs: Mapping[int, int] = field(default_factory=dict)
 
 
 async def alter(
@@ -33,8 +37,7 @@ async def alter(
         if state is None or partition.topic in context.deleting:
             outcomes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             continue
-        eligible = [node for node in state.replicas if node in context.brokers and node not in context.shutting_down]
-        decided = decide(state, request, eligible)
+        decided = decide(state, request, _eligible(context, state, request))
         if isinstance(decided, ErrorCode) or decided is state:
             outcomes[partition] = decided
         else:
@@ -47,6 +50,19 @@ async def alter(
         term.batch.update_metadata(context.brokers, sorted(written))
         term.send()
     return outcomes
+
+
+def _eligible(context: ControllerContext, state: PartitionState, request: IsrRequest) -> Iterator[int]:
+    """The replicas that are alive, not about to leave, and still in the registration in which they caught up.
+
+    One that has registered again may have lost records since, and the request may have been on its way for long.
+    """
+    for node in state.replicas:
+        broker = context.brokers.get(node)
+        if broker is None or node in context.shutting_down:
+            continue
+        if request.broker_epochs.get(node, UNKNOWN_BROKER_EPOCH) in (UNKNOWN_BROKER_EPOCH, broker.epoch):
+            yield node
 
 
 def decide(state: PartitionState, request: IsrRequest, eligible: Iterable[int]) -> PartitionState | ErrorCode:

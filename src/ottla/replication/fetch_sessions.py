@@ -15,6 +15,7 @@ from uuid import UUID
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest
 from ottla.protocol.wire import ZERO_UUID
+from ottla.replication.leader import UNKNOWN_BROKER_EPOCH
 
 if TYPE_CHECKING:
     import random
@@ -266,6 +267,11 @@ class FetchSessions:
 def replica_id_of(request: FetchRequest) -> int:
     """The broker that fetches as a follower; negative for any other reader."""
     return request.replica_id if request.replica_state is None else request.replica_state.replica_id
+
+
+def replica_epoch_of(request: FetchRequest) -> int:
+    """The registration in which a follower fetches; -1 where it does not say."""
+    return UNKNOWN_BROKER_EPOCH if request.replica_state is None else request.replica_state.replica_epoch
 
 
 def entries(request: FetchRequest) -> Steps[list[tuple[WantedKey, FetchPartition]]]:

@@ -11,13 +11,14 @@ end, nothing was reported as committed that a member of it lacks.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ottla.errors import ApiError, ErrorCode
 
 NO_EPOCH = -1
 UNKNOWN_OFFSET = -1
 NEVER_MS = -1
+UNKNOWN_BROKER_EPOCH = -1
 
 
 def high_watermark(ends: Mapping[int, int], isr: Collection[int]) -> int:
@@ -42,6 +43,9 @@ class IsrProposal:
     leader_epoch: int
     version: int  # of the partition's state, which the change is conditional on
     isr: tuple[int, ...]
+    # Of those that join: the registrations in which they caught up (KIP-903). One that has registered again since may
+    # have lost what it had.
+    broker_epochs: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -60,6 +64,7 @@ class FollowerProgress:
     caught_up_ms: int = NEVER_MS  # when it last had everything that the leader had
     fetched_ms: int = NEVER_MS
     leader_end_at_fetch: int = UNKNOWN_OFFSET
+    broker_epoch: int = UNKNOWN_BROKER_EPOCH  # of the registration in which it fetches; older brokers do not say
     # Of the session by which it asks, where that is noted once for all of its partitions. It holds for this one as long
     # as the follower stands at the leader's end: `settle` takes it over before that moves.
     last_fetch: LastFetch | None = None
@@ -182,17 +187,34 @@ class Leader:
         self.high_watermark = offset
         return True
 
-    def check_follower(self, node_id: int, current_leader_epoch: int) -> None:
+    def check_follower(self, node_id: int, current_leader_epoch: int, broker_epoch: int = UNKNOWN_BROKER_EPOCH) -> None:
         """Only a replica of this partition may fetch as one, and not the leader from itself."""
         if node_id in self.followers:
-            return
+            if not self.is_outdated(node_id, broker_epoch):
+                return
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node_id} has registered again since epoch {broker_epoch}"
+            )
         # One that names our epoch may know of a move before we do, and asks again.
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER if current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
         raise ApiError(code, f"broker {node_id} is not a follower of this partition")
 
-    def record_fetch(self, node_id: int, offset: int, log_start_offset: int, now_ms: int) -> bool:
+    def is_outdated(self, node_id: int, broker_epoch: int) -> bool:
+        """Whether a follower has fetched in a later registration: what it had in this one it may have lost."""
+        return UNKNOWN_BROKER_EPOCH < broker_epoch < self.followers[node_id].broker_epoch
+
+    def record_fetch(
+        self,
+        node_id: int,
+        offset: int,
+        log_start_offset: int,
+        now_ms: int,
+        broker_epoch: int = UNKNOWN_BROKER_EPOCH,
+    ) -> bool:
         """A follower fetches from `offset` on; whether that moved the high watermark."""
-        self.followers[node_id].fetched(offset, log_start_offset, self._ends[self.node_id], now_ms)
+        progress = self.followers[node_id]
+        progress.broker_epoch = broker_epoch
+        progress.fetched(offset, log_start_offset, self._ends[self.node_id], now_ms)
         return self.record_end(node_id, offset)
 
     def low_watermark(self, log_start_offset: int, alive: Container[int]) -> int:
@@ -212,7 +234,7 @@ class Leader:
         end_offset = self._ends.get(node_id, UNKNOWN_OFFSET)
         if end_offset < self.high_watermark or end_offset < self.epoch_start_offset:
             return None
-        return self._propose((*self.isr, node_id))
+        return self._propose((*self.isr, node_id), {node_id: self.followers[node_id].broker_epoch})
 
     def propose_shrink(self, now_ms: int, lag_ms_max: int) -> IsrProposal | None:
         """Followers that have been behind for too long leave, whether stuck or slow."""
@@ -227,8 +249,8 @@ class Leader:
         )
         return None if kept == self.isr else self._propose(kept)
 
-    def _propose(self, isr: tuple[int, ...]) -> IsrProposal:
-        self.proposal = IsrProposal(self.epoch, self.version, isr)
+    def _propose(self, isr: tuple[int, ...], broker_epochs: Mapping[int, int] | None = None) -> IsrProposal:
+        self.proposal = IsrProposal(self.epoch, self.version, isr, broker_epochs or {})
         self._settle_isr()
         return self.proposal
 

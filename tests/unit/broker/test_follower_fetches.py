@@ -39,6 +39,7 @@ VERSION = 17
 LEADER, FOLLOWER, THIRD = 1, 2, 3
 WAIT_S = 0.5
 BYTES_MAX = 1_000_000
+BROKER_EPOCH = 40
 EPOCH = 5
 CORRELATION_ID = 77
 
@@ -109,7 +110,10 @@ class Stage:
         self.session = self.sessions._sessions[plan.session_id]
         self.template = FetchTemplate(bytes((0, 1, 0, VERSION)), b"start", b"end")
         self.fetches = FollowerFetches(
-            self.leading, FollowerSession(FOLLOWER, self.session, 0, self.session.changes), self.template, request
+            self.leading,
+            FollowerSession(FOLLOWER, BROKER_EPOCH, self.session, 0, self.session.changes),
+            self.template,
+            request,
         )
         for index, partition in enumerate(self.partitions):
             partition.record_fetch(FOLLOWER, 0, 0, 0)
@@ -322,6 +326,11 @@ def change_elsewhere(stage: Stage) -> None:
     finished(stage.sessions.plan(request, VERSION, 0))
 
 
+def register_again(stage: Stage) -> None:
+    """The follower fetches in a later registration; a request of the earlier one was on its way for long."""
+    stage.partitions[0].record_fetch(FOLLOWER, 0, 0, 0, BROKER_EPOCH + 1)
+
+
 def damage(stage: Stage) -> None:
     """The records of a partition cannot be read, which the short way cannot say."""
     stage.append(0)
@@ -329,7 +338,9 @@ def damage(stage: Stage) -> None:
     assert not any(len(one.records) for one in stage.taken(stage.ask()).partitions)
 
 
-@pytest.mark.parametrize("change", [lose_leadership, lead_again, shrink, evict, forget, change_elsewhere, damage])
+@pytest.mark.parametrize(
+    "change", [lose_leadership, lead_again, shrink, evict, forget, change_elsewhere, register_again, damage]
+)
 def test_whatever_has_changed_is_left_to_the_general_way(change: Callable[[Stage], None]) -> None:
     async def scenario() -> None:
         stage = Stage()
@@ -379,7 +390,7 @@ def test_a_position_out_of_the_ordinary_is_left_to_the_general_way_and_changes_n
 def test_a_session_that_changed_before_it_was_learned_is_left_to_the_general_way() -> None:
     async def scenario() -> None:
         stage = Stage()
-        follower = FollowerSession(FOLLOWER, stage.session, 0, stage.session.changes)
+        follower = FollowerSession(FOLLOWER, BROKER_EPOCH, stage.session, 0, stage.session.changes)
         change_elsewhere(stage)
         request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[])
         stage.fetches = FollowerFetches(stage.leading, follower, stage.template, request)

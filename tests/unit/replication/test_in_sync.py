@@ -64,7 +64,7 @@ def test_a_follower_joins_when_it_has_all_that_is_committed_and_all_from_before_
     assert led.propose_growth(2, ALIVE) is None
     led.record_fetch(2, 10, 0, now_ms=2)
     assert led.propose_growth(2, eligible=(1, 3)) is None, "it is about to leave"
-    assert led.propose_growth(2, ALIVE) == IsrProposal(leader_epoch=5, version=7, isr=(1, 2))
+    assert led.propose_growth(2, ALIVE) == IsrProposal(leader_epoch=5, version=7, isr=(1, 2), broker_epochs={2: -1})
     assert led.propose_growth(2, ALIVE) is None, "one proposal at a time"
 
 
@@ -130,6 +130,25 @@ def test_only_a_follower_may_fetch_as_one(stranger: int, epoch: int, code: Error
     with pytest.raises(ApiError) as caught:
         leader().check_follower(stranger, epoch)
     assert caught.value.code == code
+
+
+def test_what_a_follower_had_in_an_earlier_registration_does_not_count() -> None:
+    """It may have lost that since (KIP-903); a request of the earlier one may still be on its way."""
+    led = leader((1,), known=10)
+    led.record_fetch(2, 4, 0, now_ms=1, broker_epoch=31)
+    with pytest.raises(ApiError) as caught:
+        led.check_follower(2, 5, broker_epoch=30)
+    assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    led.check_follower(2, 5, broker_epoch=31)
+    led.check_follower(2, 5, broker_epoch=32)
+    led.check_follower(2, 5)
+
+
+def test_a_proposal_says_in_which_registration_who_joins_has_caught_up() -> None:
+    led = leader((1, 3))
+    led.record_fetch(3, 10, 0, now_ms=1, broker_epoch=20)
+    led.record_fetch(2, 10, 0, now_ms=1, broker_epoch=31)
+    assert led.propose_growth(2, ALIVE) == IsrProposal(leader_epoch=5, version=7, isr=(1, 3, 2), broker_epochs={2: 31})
 
 
 STEPS = st.one_of(

@@ -31,7 +31,7 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
 )
 from ottla.replication.fetch_frames import FetchTemplate, template_of
-from ottla.replication.fetch_sessions import FetchPlan, Reported, WantedKey, replica_id_of
+from ottla.replication.fetch_sessions import FetchPlan, Reported, WantedKey, replica_epoch_of, replica_id_of
 from ottla.replication.leader import NO_EPOCH
 from ottla.replication.read_replicas import has_rack_aware_selector, replica_in_rack
 from ottla.runtime.signal import Signal, Watch
@@ -77,7 +77,7 @@ async def handle(broker: Broker, request: FetchRequest, context: Context) -> Fet
     # What is remembered is another dict where rules changed while the request waited.
     if frame is not None and session is not None and context.session.repeated is remembered:
         template = template_of(frame, request)
-        follower = FollowerSession(replica_id_of(request), session, asked_ms, changes)
+        follower = FollowerSession(replica_id_of(request), replica_epoch_of(request), session, asked_ms, changes)
         if template is not None:
             await broker.turns.finish(reading.learn(template, follower))
     return response
@@ -345,7 +345,9 @@ class _Reading:
             return data
         if self._follower_id is not None:
             self._check_is_broker()
-            partition.leader.check_follower(self._follower_id, entry.current_leader_epoch)
+            partition.leader.check_follower(
+                self._follower_id, entry.current_leader_epoch, replica_epoch_of(self._request)
+            )
         if entry.last_fetched_epoch >= 0 and self._note_divergence(partition, entry, data):
             return data
         if self._follower_id is not None:
@@ -413,7 +415,8 @@ class _Reading:
         """A follower that asks from an offset on has everything before: more may be committed now, or it in sync."""
         if not partition.log.log_start_offset <= entry.fetch_offset <= partition.log.end_offset:
             return
-        partition.record_fetch(node_id, entry.fetch_offset, entry.log_start_offset, self._broker.clock.steady_ms())
+        now_ms, broker_epoch = self._broker.clock.steady_ms(), replica_epoch_of(self._request)
+        partition.record_fetch(node_id, entry.fetch_offset, entry.log_start_offset, now_ms, broker_epoch)
         if self._broker.cluster is not None:
             self._broker.cluster.in_sync.fetched(partition, node_id)
         if node_id not in partition.leader.isr:
