@@ -242,7 +242,7 @@ class ClusterMetadata:
             topic, version = await self._assigned(name)
             if any(state.adding or state.removing for state in topic.partitions):
                 raise ApiError(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"partitions of {name} are being moved")
-            grown = decide_more_partitions(self._image(), topic, total, assignments, self._rng)
+            grown = decide_more_partitions(self._image(), topic, total, assignments)
             if not validate_only:
                 if not is_charged:
                     charge(len(grown.partitions) - len(topic.partitions))

@@ -201,7 +201,7 @@ class StandaloneController:
         """Adds partitions to a topic."""
         async with self._lock:
             topic = self._known(name)
-            grown = decide_more_partitions(self.image, topic, total, assignments, self._rng)
+            grown = decide_more_partitions(self.image, topic, total, assignments)
             if not validate_only:
                 charge(len(grown.partitions) - len(topic.partitions))
                 operations: list[Operation] = [Put(nodes.topic_path(name), nodes.encode_topic(grown))]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.cluster.image import CLUSTER_METADATA_TOPIC, ClusterImage, PartitionState, TopicState, has_look, look_of
-from ottla.cluster.placement import assign
+from ottla.cluster.placement import assign, assign_more
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TOPIC_NAME_LENGTH_MAX, is_valid_topic_name, topic_id_text
 
@@ -67,7 +67,6 @@ def decide_more_partitions(
     topic: TopicState,
     total: int,
     assignments: Sequence[Sequence[int]] | None,
-    rng: random.Random,
 ) -> TopicState:
     """The topic with `total` partitions; a topic never shrinks."""
     count = len(topic.partitions)
@@ -90,7 +89,7 @@ def decide_more_partitions(
     else:
         if total > PARTITIONS_MAX:
             raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{total} partitions: at most {PARTITIONS_MAX}")
-        added = assign(image.brokers, total - count, factor, rng, first_partition=count)
+        added = assign_more(image.brokers, range(count, total), topic.partitions[0].replicas)
     return replace(topic, partitions=topic.partitions + tuple(_new_partition(nodes) for nodes in added))
 
 

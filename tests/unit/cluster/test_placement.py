@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.cluster.image import BrokerNode
-from ottla.cluster.placement import assign
+from ottla.cluster.placement import assign, assign_from, assign_more
 from ottla.errors import ApiError, ErrorCode
 
 
@@ -52,6 +52,25 @@ def test_more_replicas_than_racks_share_racks() -> None:
     for replicas in assign(nodes, 8, 3, random.Random(1)):
         assert len(set(replicas)) == 3
         assert {nodes[node].rack for node in replicas} == {"a", "b"}
+
+
+def test_the_followers_of_a_leader_go_round_the_brokers_of_other_racks() -> None:
+    """As Apache Kafka 3.9 places them from this start; `tests/interop/test_placement.py` compares many more."""
+    nodes = {number: BrokerNode(number, {}, "aabbcc"[number]) for number in range(6)}
+    assert assign_from(nodes, range(13), 2, start=0, shift=0) == [
+        *[(0, 2), (2, 4), (4, 1), (1, 3), (3, 5), (5, 0)],
+        *[(0, 3), (2, 5), (4, 0), (1, 2), (3, 4), (5, 1)],
+        (0, 4),
+    ]
+
+
+def test_new_partitions_continue_the_round_of_the_first_one() -> None:
+    """A topic that grows is spread as one that was created with as many partitions."""
+    nodes = {number: BrokerNode(number, {}) for number in (1, 4, 7)}
+    whole = assign_from(nodes, range(9), 2, start=1, shift=1)
+    assert assign_more(nodes, range(3, 9), whole[0]) == whole[3:]
+    assert assign_more(nodes, range(3, 4), (2, 9)) == whole[3:4], "broker 2 is gone: the next one has its place"
+    assert assign_more(nodes, range(3, 4), (9, 1)) == assign_from(nodes, range(3, 4), 2, 0, 0)
 
 
 @pytest.mark.parametrize("factor", [0, -1, 4])

@@ -103,10 +103,10 @@ def test_an_assignment_by_hand_is_taken_and_excludes_counts() -> None:
 
 def test_partitions_are_added_behind_those_that_are_there() -> None:
     topic = decide()
-    grown = decide_more_partitions(image(), topic, 5, None, random.Random(1))
+    grown = decide_more_partitions(image(), topic, 5, None)
     assert grown.partitions[:2] == topic.partitions
     assert [len(state.replicas) for state in grown.partitions] == [2] * 5
-    by_hand = decide_more_partitions(image(), topic, 3, [[2, 1]], random.Random(1))
+    by_hand = decide_more_partitions(image(), topic, 3, [[2, 1]])
     assert by_hand.partitions[2].replicas == (2, 1)
 
 
@@ -125,5 +125,5 @@ def test_partitions_are_added_behind_those_that_are_there() -> None:
 )
 def test_a_growth_that_cannot_be_is_refused(total: int, assignments: Any, code: ErrorCode) -> None:
     with pytest.raises(ApiError) as caught:
-        decide_more_partitions(image(), decide(), total, assignments, random.Random(1))
+        decide_more_partitions(image(), decide(), total, assignments)
     assert caught.value.code == code
