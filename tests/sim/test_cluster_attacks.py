@@ -166,21 +166,35 @@ def test_a_broker_that_came_back_between_two_controllers_does_not_go_on_in_its_o
         await create(cluster, {0: [2, 3, 1]})
         assert await write(cluster, 2, b"x") == ErrorCode.NONE
         before = cluster.states()[NAME]
-        for other in (1, 3):  # no controller sees what happens to broker 2
+        sessions = {node_id: cluster.brokers[node_id].broker.store.session.session_id for node_id in (1, 2, 3)}
+        for other in (1, 3):  # not for long: their sessions go on, and they see nothing of what happens to broker 2
             cluster.ensemble.cut(cluster.brokers[other].name)
-        await cluster.crash(2, power_loss=False)
+        await cluster.crash(2, power_loss=True)
+        cluster.ensemble.end_session(sessions[2])
         cluster.begin_start(2)
-        await until(lambda: 2 in cluster.running)
-        led = cluster.brokers[2].broker.replicas.get(NAME)
-        assert led is None or led.leader_epoch > before.leader_epoch
+        tree = cluster.ensemble.tree
+        await until(lambda: tree.entry(nodes.broker_path(2)) is not None)
+        operator = cluster.ensemble.connect("an operator")
+        await operator.commit(Delete(nodes.CONTROLLER))
+        await until(lambda: tree.entry(nodes.CONTROLLER) is not None)
         for other in (1, 3):
             cluster.ensemble.heal(cluster.brokers[other].name)
+        await until(lambda: len(cluster.running) == 3)
+        member = cluster.brokers[2].broker.cluster
+        assert member is not None
+        assert member.controller.is_active
         await cluster.settle(is_quiet=True)
+        assert [cluster.brokers[node_id].broker.store.session.session_id for node_id in (1, 3)] == [
+            sessions[1],
+            sessions[3],
+        ]
         after = cluster.states()[NAME]
         assert after.leader_epoch > before.leader_epoch
         assert await write(cluster, after.leader, b"y") == ErrorCode.NONE
         await cluster.settle(is_quiet=True)
         cluster.compare(NAME, committed_only=False)
+        assert list(contents(cluster.replicas(NAME)[0]).values()) == [b"x", b"y"], "x was acknowledged"
+        await operator.close()
 
     play(scenario)
 
