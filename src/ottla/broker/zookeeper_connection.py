@@ -46,6 +46,7 @@ async def connect_zookeeper(config: BrokerConfig) -> Store:
             config.zookeeper_connect,
             session_timeout_s=session_timeout_s,
             connection_timeout_s=session_timeout_s if connection_timeout_ms is None else connection_timeout_ms / 1000,
+            in_flight_max=config.zookeeper_max_in_flight_requests,
             tls=tls,
             digest=digest,
             set_acl=config.zookeeper_set_acl,

@@ -165,7 +165,6 @@ KNOWN_UNSUPPORTED = frozenset(
         "unstable.api.versions.enable",
         "unstable.feature.versions.enable",
         "zookeeper.clientCnxnSocket",
-        "zookeeper.max.in.flight.requests",
         "zookeeper.metadata.migration.enable",
         "zookeeper.metadata.migration.min.batch.size",
         "zookeeper.ssl.cipher.suites",

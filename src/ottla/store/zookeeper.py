@@ -61,7 +61,6 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-IN_FLIGHT_MAX: Final = 10  # `zookeeper.max.in.flight.requests`
 RECONNECT_PAUSE_S: Final = 0.05
 RECONNECT_PAUSE_MAX_S: Final = 1.0
 # The whole of a request, which `jute.maxbuffer` limits: ZooKeeper closes the connection on a larger one.
@@ -69,9 +68,9 @@ REQUEST_BYTES_MAX: Final = 1024 * 1024 - 1 - 64
 OPERATION_BYTES: Final = 128  # at most, of one operation besides its path and its data: header, ACL, lengths
 FLAG_EPHEMERAL: Final = 1
 FLAG_SEQUENTIAL: Final = 2
-# Where `zookeeper.set.acl` protects nodes: what only brokers may read, and what everybody may write.
+# Where `zookeeper.set.acl` protects nodes: what only brokers may read, with all below; and where everybody may write.
 SECRET_PATHS: Final = ("/config/users", "/config/brokers", "/delegation_token/tokens")
-OPEN_PATHS: Final = ("/consumers",)
+OPEN_PATH: Final = "/consumers"  # the oldest consumers make nodes of their own below it
 STATES: Final = {
     KazooState.CONNECTED: SessionState.CONNECTED,
     KazooState.SUSPENDED: SessionState.SUSPENDED,
@@ -105,7 +104,7 @@ class ZooKeeperOptions:
     connect: str
     session_timeout_s: float = 18.0
     connection_timeout_s: float = 18.0
-    in_flight_max: int = IN_FLIGHT_MAX
+    in_flight_max: int = 10
     tls: ZooKeeperTls | None = None
     digest: Digest | None = None
     set_acl: bool = False
@@ -222,9 +221,7 @@ class ZooKeeperStore:
         return f"{self._kazoo.chroot}{path}" if path != ROOT else self._kazoo.chroot or ROOT
 
     def _acl(self, path: str) -> list[ACL]:
-        if not self._options.set_acl or _is_below(path, OPEN_PATHS):
-            return list(OPEN_ACL_UNSAFE)
-        return [*CREATOR_ALL_ACL, *([] if _is_below(path, SECRET_PATHS) else READ_ACL_UNSAFE)]
+        return protecting_acl(path) if self._options.set_acl else list(OPEN_ACL_UNSAFE)
 
     async def _ask(self, path: str, send: Callable[[], Any]) -> Any:
         """Sends a request of kazoo's and waits for its answer, whose errors become ours."""
@@ -463,6 +460,13 @@ def _check(operations: Sequence[Operation]) -> None:
         raise TooLarge(
             operations[0].path, f"a commit of {size_bytes} bytes is more than a request to ZooKeeper may hold"
         )
+
+
+def protecting_acl(path: str) -> list[ACL]:
+    """Who may do what with a node where `zookeeper.set.acl` is on, as in Kafka."""
+    if path == OPEN_PATH:
+        return list(OPEN_ACL_UNSAFE)
+    return [*CREATOR_ALL_ACL, *([] if _is_below(path, SECRET_PATHS) else READ_ACL_UNSAFE)]
 
 
 def _is_below(path: str, roots: Sequence[str]) -> bool:
