@@ -9,6 +9,7 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode
 from ottla.ids import TopicPartition
+from ottla.protocol.messages.cluster import UpdateFeaturesRequest
 from ottla.protocol.messages.replication import (
     AllocateProducerIdsRequest,
     AlterPartitionRequest,
@@ -24,14 +25,26 @@ from ottla.protocol.messages.replication import (
     StopReplicaTopicState,
     UpdateMetadataRequest,
 )
-from ottla.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
+)
+from ottla.protocol.schema import schema_of
 from ottla.protocol.wire import ZERO_UUID
 from ottla.testing.raw_requests import create_topic
 from ottla.testing.simulated_cluster import SimulatedCluster
 from ottla.testing.world import World
 
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, CONTROLLED_SHUTDOWN, ALTER_PARTITION, CREATE_TOPICS = 7, 4, 8, 3, 3, 5
-ALLOCATE_PRODUCER_IDS, DELETE_TOPICS = 0, 6
+ALLOCATE_PRODUCER_IDS, DELETE_TOPICS, CREATE_PARTITIONS = 0, 6, 3
 WITHOUT_TOPIC_IDS = 4  # of LeaderAndIsr
 WITH_BROKER_EPOCHS = 3  # of AlterPartition
 NEXT_CONTROLLER = 100  # an epoch that no real controller of these tests has
@@ -219,20 +232,52 @@ def test_a_replica_stops_in_its_epoch_and_goes_when_its_topic_does() -> None:
 
 
 def test_a_broker_that_is_not_the_controller_says_so() -> None:
+    """Of all requests that Kafka has answered by the controller alone; see what this broker could say instead."""
+    of_partition = TopicPartitions(topic="t", partitions=[0])
+    moved = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=0, replicas=[1])])
+    requests: list[tuple[object, int]] = [
+        (create_topic("u", 1, 1), CREATE_TOPICS),
+        (create_topic("t", 1, 1), CREATE_TOPICS),
+        (DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=1000), DELETE_TOPICS),
+        (DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=UUID(int=7))], timeout_ms=1000), DELETE_TOPICS),
+        (more_partitions("t"), CREATE_PARTITIONS),
+        (more_partitions("none"), CREATE_PARTITIONS),
+        (ElectLeadersRequest(election_type=0, topic_partitions=[of_partition], timeout_ms=1000), 2),
+        (ElectLeadersRequest(election_type=1, topic_partitions=None, timeout_ms=1000), 2),
+        (AlterPartitionReassignmentsRequest(topics=[moved]), 0),
+        (AlterPartitionReassignmentsRequest(topics=[]), 0),
+        (ListPartitionReassignmentsRequest(topics=None), 0),
+        (UpdateFeaturesRequest(feature_updates=[]), 1),
+        (AlterPartitionRequest(broker_id=1, topics=[]), ALTER_PARTITION),
+        (AllocateProducerIdsRequest(broker_id=1, broker_epoch=1), ALLOCATE_PRODUCER_IDS),
+    ]
+
     async def scenario(cluster: SimulatedCluster) -> None:
         (other,) = {1, 2} - {cluster.brokers[1].broker.image.controller_id}
-        created = await cluster.asked(other, create_topic("u", 1, 1), CREATE_TOPICS)
-        assert created.topics[0].error_code == ErrorCode.NOT_CONTROLLER
-        for topic in (DeleteTopicState(name="t", topic_id=ZERO_UUID), DeleteTopicState(topic_id=UUID(int=7))):
-            deleting = DeleteTopicsRequest(topics=[topic], timeout_ms=1000)
-            (deleted,) = (await cluster.asked(other, deleting, DELETE_TOPICS)).responses
-            assert deleted.error_code == ErrorCode.NOT_CONTROLLER  # whatever else this broker would say of it
-        altered = await cluster.asked(other, AlterPartitionRequest(broker_id=1, topics=[]), ALTER_PARTITION)
-        assert altered.error_code == ErrorCode.NOT_CONTROLLER
+        for request, version in requests:
+            response = await cluster.asked(other, request, version)
+            assert errors_of(response) == {ErrorCode.NOT_CONTROLLER}, (request, response)
         leaving = await cluster.asked(other, ControlledShutdownRequest(broker_id=1), CONTROLLED_SHUTDOWN)
         assert leaving.error_code == ErrorCode.STALE_CONTROLLER_EPOCH  # Kafka's word for it here
+        assert len(cluster.brokers[other].broker.image.topics) == 1
 
     play(scenario)
+
+
+def more_partitions(topic: str) -> CreatePartitionsRequest:
+    wanted = CreatePartitionsTopic(name=topic, count=2, assignments=None)
+    return CreatePartitionsRequest(topics=[wanted], timeout_ms=1000, validate_only=False)
+
+
+def errors_of(response: Any) -> set[int]:
+    """All that are in a response, whether of itself or of its entries."""
+    found = {response.error_code} if getattr(response, "error_code", 0) else set()
+    for field in schema_of(type(response)).fields:
+        value = getattr(response, field.name)
+        if isinstance(value, list) and value and field.struct is not None:
+            for entry in value:
+                found |= errors_of(entry)
+    return found
 
 
 def test_a_controller_says_in_the_words_of_kafkas_that_a_broker_is_not_registered() -> None:

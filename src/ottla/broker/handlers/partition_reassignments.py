@@ -35,7 +35,7 @@ async def handle_alter(
     broker: Broker, request: AlterPartitionReassignmentsRequest, context: Context
 ) -> AlterPartitionReassignmentsResponse:
     """Each partition begins to move, turns, or stays where it is (replicas null); one that cannot stops no other."""
-    if not request.topics:
+    if not request.topics and broker.cluster is None:
         return AlterPartitionReassignmentsResponse(responses=[])
     try:
         responses = await _altered_topics(broker, request)
