@@ -152,17 +152,19 @@ def test_a_broker_that_was_away_when_its_replica_moved_deletes_it_when_it_is_bac
     play(scenario)
 
 
+def setting(resource: ConfigScope, name: str, value: str) -> IncrementalAlterConfigsRequest:
+    entry = IncrementalAlterConfigsRequestAlterableConfig(name=name, config_operation=0, value=value)
+    asked = IncrementalAlterConfigsRequestAlterConfigsResource(
+        resource_type=resource.type, resource_name=resource.name, configs=[entry]
+    )
+    return IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
+
+
 def test_settings_are_changed_by_any_broker_followed_by_all_and_their_notifications_go() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         resource = ConfigScope(ConfigResourceType.TOPIC, "t")
         for node_id in cluster.brokers:  # one of them is the controller
-            entry = IncrementalAlterConfigsRequestAlterableConfig(
-                name="retention.ms", config_operation=0, value=str(1000 + node_id)
-            )
-            asked = IncrementalAlterConfigsRequestAlterConfigsResource(
-                resource_type=resource.type, resource_name="t", configs=[entry]
-            )
-            request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
+            request = setting(resource, "retention.ms", str(1000 + node_id))
             response = await cluster.asked(node_id, request, ALTER_CONFIGS)
             assert response.responses[0].error_code == ErrorCode.NONE
 
@@ -178,6 +180,34 @@ def test_settings_are_changed_by_any_broker_followed_by_all_and_their_notificati
         assert cluster.ensemble.tree.children(nodes.CONFIG_CHANGES) == []
 
     play(scenario)
+
+
+def test_a_broker_that_missed_the_notifications_of_settings_has_them_in_its_next_session() -> None:
+    """They are taken away after a quarter of an hour, which it spends cut off from ZooKeeper."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        other = next(node_id for node_id in cluster.brokers if node_id != controller(cluster))
+        away = cluster.brokers[other]
+        asked = next(node_id for node_id in cluster.brokers if node_id != other)
+        cluster.ensemble.cut(away.name)
+        await until(cluster, lambda: cluster.ensemble.tree.entry(nodes.broker_path(other)) is None)
+        for resource, name, value in (
+            (ConfigScope(ConfigResourceType.TOPIC, "t"), "retention.ms", "1234"),
+            (ConfigScope(ConfigResourceType.BROKER, ""), "log.cleaner.backoff.ms", "77"),
+        ):
+            response = await cluster.asked(asked, setting(resource, name, value), ALTER_CONFIGS)
+            assert response.responses[0].error_code == ErrorCode.NONE
+        cluster.brokers[asked].clock.skew_ms += QUARTER_OF_AN_HOUR_MS
+        await asyncio.sleep(LOOK_FOR_OLD_S)
+        assert cluster.ensemble.tree.children(nodes.CONFIG_CHANGES) == []
+        assert away.broker.configs.topic_config("t").retention_ms != 1234
+        cluster.ensemble.heal(away.name)
+        await until(cluster, lambda: away.broker.configs.topic_config("t").retention_ms == 1234)
+        assert away.broker.config.log_cleaner_backoff_ms == 77
+        partition = away.broker.replicas.get(NAME)
+        assert partition is None or partition.log.config.retention_ms == 1234
+
+    play(scenario, replicas=(1, 2, 3))
 
 
 def test_settings_of_what_has_none_are_refused_as_by_a_single_broker() -> None:
