@@ -154,6 +154,7 @@ class Segment:
         segment.offset_index.reset()
         segment.time_index.reset()
         segment.transaction_index.reset()
+        segment._count_index_bytes()
         segment._max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset)
         return segment
 

@@ -174,7 +174,14 @@ MARKERS = [control.EndTransactionMarker(commit, 0) for commit in (False, True)]
 follower_configs = st.builds(
     lambda one, other: LogConfig(**{**one, **other}),
     seldom({}, [{"segment_bytes": 90}, {"segment_bytes": 250}, {"segment_ms": 100, "segment_jitter_ms": 50}]),
-    seldom({}, [{"index_interval_bytes": 0}, {"index_interval_bytes": 150}, {"segment_index_bytes": 40}]),
+    seldom(
+        {},
+        [
+            {"index_interval_bytes": 0},
+            {"index_interval_bytes": 150},
+            *({"segment_index_bytes": size} for size in (12, 24, 40)),
+        ],
+    ),
 )
 
 

@@ -8,6 +8,7 @@ from ottla.records import batch
 from ottla.records.batch import Compression
 from ottla.storage.appended import Appended
 from ottla.storage.index import RELATIVE_OFFSET_MAX, TimestampOffset
+from ottla.testing.audit import batches_of
 from ottla.testing.log_upkeep import unlink_due_segments
 
 HOUR = 3_600_000
@@ -338,6 +339,18 @@ def test_a_full_time_index_rolls_the_segment_before_its_last_entry(home) -> None
         home.produce(log, b"v", at=home.now_ms + number)
     assert home.bases(log) == [0, 4]
     assert log.segments[0].time_index.entry_count == 3
+
+
+@pytest.mark.parametrize("segment_index_bytes", [12, 24, 40])
+def test_a_follower_rolls_within_a_response_where_its_leader_did(home, tmp_path, segment_index_bytes: int) -> None:
+    leader = home.open(segment_index_bytes=segment_index_bytes, **EVERY_BATCH)
+    for number in range(4):
+        home.produce(leader, b"v", at=home.now_ms + number)
+    sent = b"".join(data for _, data in batches_of(leader))
+    home.directory = str(tmp_path / "follower")
+    follower = home.open(segment_index_bytes=segment_index_bytes, **EVERY_BATCH)
+    follower.append_as_follower(sent, now_ms=home.now_ms)
+    assert home.bases(follower) == home.bases(leader)
 
 
 def test_the_smallest_index_still_lets_the_log_grow(home) -> None:
