@@ -32,6 +32,14 @@ class ErrorCode(IntEnum):
         member.aborts_transaction = remedy == ABORT
         return member
 
+    @classmethod
+    def of(cls, code: int) -> ErrorCode:
+        """What a peer answers; UNKNOWN_SERVER_ERROR for a code of later versions, as Kafka's brokers take it."""
+        try:
+            return cls(code)
+        except ValueError:
+            return cls.UNKNOWN_SERVER_ERROR
+
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1

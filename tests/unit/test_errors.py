@@ -56,6 +56,11 @@ def test_a_code_is_a_number_on_the_wire() -> None:
         ErrorCode(9999)
 
 
+def test_a_code_of_a_later_version_is_an_error_that_nobody_here_knows():
+    assert ErrorCode.of(1) is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert ErrorCode.of(9999) is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 def test_an_api_error_without_words_is_called_by_its_code() -> None:
     assert str(ApiError(ErrorCode.INVALID_REQUEST)) == "INVALID_REQUEST"
     assert ApiError(ErrorCode.INVALID_REQUEST).message == ""

@@ -198,7 +198,7 @@ class ClusterMember:
             logger.warning(
                 "%d partitions are still led here: %s",
                 len(response.remaining_partitions),
-                ErrorCode(response.error_code).name,
+                ErrorCode.of(response.error_code).name,
             )
             if response.error_code == ErrorCode.NONE and not self._has_successors(response):
                 break

@@ -359,7 +359,7 @@ class _Fetcher:
     ) -> None:
         if not self._session.answered(response):
             if response.error_code not in SESSION_ERRORS:
-                raise ApiError(ErrorCode(response.error_code), f"broker {self.leader_id} rejects fetches")
+                raise ApiError(ErrorCode.of(response.error_code), f"broker {self.leader_id} rejects fetches")
             return
         keys: dict[tuple[object, int], FetchKey] = {}
         for key in positions:
@@ -538,5 +538,7 @@ class _Fetcher:
         response = await connection.request(request, ListOffsetsResponse)
         answer = response.topics[0].partitions[0]
         if answer.error_code:
-            raise ApiError(ErrorCode(answer.error_code), f"the leader does not report the offsets of {partition.name}")
+            raise ApiError(
+                ErrorCode.of(answer.error_code), f"the leader does not report the offsets of {partition.name}"
+            )
         return answer.offset

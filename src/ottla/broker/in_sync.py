@@ -105,7 +105,7 @@ class IsrChanges:
         response = await self._controller.ask(lambda: self._request(sent), AlterPartitionResponse)
         if response.error_code:
             # Our registration and the controller's view differ for a moment: asked again.
-            code = ErrorCode(response.error_code)
+            code = ErrorCode.of(response.error_code)
             if code is not self._rejected_with:
                 logger.info("the controller rejects changes now: %s", code.name)
                 self._rejected_with = code
@@ -166,7 +166,7 @@ class IsrChanges:
         leader = partition.current_leader
         if leader is None or leader.proposal is not proposal:
             return False  # a new leader epoch came meanwhile
-        code = ErrorCode(answer.error_code)
+        code = ErrorCode.of(answer.error_code)
         if code is ErrorCode.NONE:
             partition.isr_changed(leader, tuple(answer.isr), answer.partition_epoch)
             return True

@@ -101,7 +101,7 @@ def _marked(due: DueMarkers, response: WriteTxnMarkersResponse) -> set[TopicPart
     for result in response.markers:
         for topic in result.topics:
             for each in topic.partitions:
-                name, code = TopicPartition(topic.name, each.partition_index), ErrorCode(each.error_code)
+                name, code = TopicPartition(topic.name, each.partition_index), ErrorCode.of(each.error_code)
                 if code in (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH):
                     marked.add(name)
                 elif code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:

@@ -121,7 +121,7 @@ class TransactionVerifier:
                 node_id, request, AddPartitionsToTxnResponse, version_min=FIRST_VERIFYING_VERSION
             )
             if response.error_code:
-                raise ApiError(ErrorCode(response.error_code))
+                raise ApiError(ErrorCode.of(response.error_code))
         except ApiError as error:
             if error.code == ErrorCode.UNSUPPORTED_VERSION and not adds:
                 # The coordinator is on Kafka before 3.5: nothing can be verified there, and nothing was.
@@ -130,7 +130,7 @@ class TransactionVerifier:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE if error.code == ErrorCode.NETWORK_EXCEPTION else error.code
             return dict.fromkeys(partitions, code)
         verdicts = {
-            TopicPartition(topic_result.name, each.partition_index): ErrorCode(each.partition_error_code)
+            TopicPartition(topic_result.name, each.partition_index): ErrorCode.of(each.partition_error_code)
             for result in response.results_by_transaction
             for topic_result in result.topic_results
             for each in topic_result.results_by_partition

@@ -574,9 +574,9 @@ def _deleted(request: StopReplicaRequest, answer: StopReplicaResponse) -> list[t
         if each.delete_partition
     }
     if answer.error_code:
-        return [(partition, ErrorCode(answer.error_code)) for partition in sorted(asked)]
+        return [(partition, ErrorCode.of(answer.error_code)) for partition in sorted(asked)]
     return [
-        (TopicPartition(each.topic_name, each.partition_index), ErrorCode(each.error_code))
+        (TopicPartition(each.topic_name, each.partition_index), ErrorCode.of(each.error_code))
         for each in answer.partition_errors
         if TopicPartition(each.topic_name, each.partition_index) in asked
     ]

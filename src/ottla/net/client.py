@@ -404,7 +404,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             raise NotABrokerError(self.address, f"the answer is not Kafka's: {error}") from error
         if response.error_code:
-            raise ApiError(ErrorCode(response.error_code), f"{self.address} refuses to report its API versions")
+            raise ApiError(ErrorCode.of(response.error_code), f"{self.address} refuses to report its API versions")
         self.versions = {each.api_key: Versions(each.min_version, each.max_version) for each in response.api_keys}
         self.features = {each.name: each.max_version_level for each in response.finalized_features}
 

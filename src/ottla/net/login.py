@@ -68,14 +68,14 @@ async def log_in(ask: Ask, credentials: Credentials, token_timeout_s: float) -> 
             ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"{credentials.mechanism} is not enabled there; enabled: {enabled}"
         )
     if hands.error_code:
-        raise LoginRefused(ErrorCode(hands.error_code), "this listener does not ask for a login")
+        raise LoginRefused(ErrorCode.of(hands.error_code), "this listener does not ask for a login")
 
     async def exchange(message: bytes) -> SaslAuthenticateResponse:
         answer: SaslAuthenticateResponse = await ask(
             SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse
         )
         if answer.error_code:
-            raise LoginRefused(ErrorCode(answer.error_code), answer.error_message or "the login was refused")
+            raise LoginRefused(ErrorCode.of(answer.error_code), answer.error_message or "the login was refused")
         return answer
 
     if credentials.mechanism == "OAUTHBEARER":

@@ -141,7 +141,7 @@ class Follower:
         `own_end_of`: the last epoch up to a given one in our log, and where it ends; -1 for both where there is none.
         """
         if answer.error_code:
-            return Pause(_known(answer.error_code))
+            return Pause(ErrorCode.of(answer.error_code))
         if answer.end_offset < 0:  # it knows no epochs
             return TruncateTo(high_watermark, is_last=True)
         end_offset = self.position.offset
@@ -167,7 +167,7 @@ class Follower:
             case ErrorCode.FENCED_LEADER_EPOCH:
                 return Stop(ErrorCode.FENCED_LEADER_EPOCH)
             case code:
-                return Pause(_known(code))
+                return Pause(ErrorCode.of(code))
 
 
 def truncation_offset(own_epoch_end: int, leader_end_offset: int, end_offset: int) -> int:
@@ -200,10 +200,3 @@ def follower_high_watermark(leader_high_watermark: int, end_offset: int, log_sta
     """What a follower knows to be committed: as much of it as it has."""
     known = leader_high_watermark if leader_high_watermark < end_offset else end_offset
     return known if known > log_start_offset else log_start_offset
-
-
-def _known(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from ottla.broker.disk_failures import DiskFailures
 from ottla.broker.in_sync import IsrChanges
 from ottla.broker.partition import Partition
@@ -25,23 +27,36 @@ from ottla.testing.disk import SimulatedDisk
 NAME, TOPIC_ID = TopicPartition("t", 0), UUID(int=1)
 
 
-class Refuses:
-    """Stands for a controller that knows that the broker is leaving."""
+def answer_of(code: int) -> AlterPartitionResponse:
+    refused = AlterPartitionResponsePartitionData(
+        partition_index=0, error_code=code, leader_id=-1, leader_epoch=-1, isr=[], partition_epoch=-1
+    )
+    topic = AlterPartitionResponseTopicData(topic_id=TOPIC_ID, partitions=[refused])
+    return AlterPartitionResponse(error_code=0, topics=[topic])
+
+
+class Answers:
+    """Stands for a controller that gives these answers, one after the other, and the last one for ever."""
+
+    def __init__(self, *answers: AlterPartitionResponse) -> None:
+        self.answers = list(answers)
 
     async def ask(self, make_request: Any, answer: type) -> AlterPartitionResponse:
-        refused = AlterPartitionResponsePartitionData(
-            partition_index=0,
-            error_code=ErrorCode.INELIGIBLE_REPLICA,
-            leader_id=-1,
-            leader_epoch=-1,
-            isr=[],
-            partition_epoch=-1,
-        )
-        topic = AlterPartitionResponseTopicData(topic_id=TOPIC_ID, partitions=[refused])
-        return AlterPartitionResponse(error_code=0, topics=[topic])
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
-def test_what_waited_for_a_replica_that_may_not_join_is_committed_at_once() -> None:
+REFUSED = answer_of(ErrorCode.INELIGIBLE_REPLICA)  # it knows that the broker is leaving
+LATER_CODE = 9999  # of a version that is not known here
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [(REFUSED,), (AlterPartitionResponse(error_code=LATER_CODE, topics=[]), answer_of(LATER_CODE), REFUSED)],
+    ids=["refused", "refused at last"],
+)
+def test_what_waited_for_a_replica_that_may_not_join_is_committed_at_once(
+    answers: tuple[AlterPartitionResponse, ...],
+) -> None:
     """The others have it already: none of them will fetch anything that moves the high watermark again."""
     log = open_log(SimulatedDisk(), "/data/t-0", NAME, LogConfig(), now_ms=0)
     partition = Partition(NAME, TOPIC_ID, log, failures=DiskFailures(), truncate=lambda *_: None)
@@ -55,7 +70,7 @@ def test_what_waited_for_a_replica_that_may_not_join_is_committed_at_once() -> N
     assert leader.high_watermark == 0, "as long as broker 3 may be in sync"
 
     async def play() -> None:
-        controller: Any = Refuses()
+        controller: Any = Answers(*answers)
         changes = IsrChanges(1, lambda: 1, controller)
         changes.propose(partition, proposal)
         running = asyncio.ensure_future(changes.run())

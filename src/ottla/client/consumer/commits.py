@@ -118,7 +118,7 @@ def answer_of(response: OffsetCommitResponse) -> Answered:
     for topic in response.topics:
         for each in topic.partitions:
             try:
-                outcome = _OUTCOMES.get(ErrorCode(each.error_code), Outcome.FAILED)
+                outcome = _OUTCOMES.get(ErrorCode.of(each.error_code), Outcome.FAILED)
             except ValueError:
                 outcome = Outcome.FAILED
             if severity.index(outcome) > severity.index(worst.outcome):

@@ -242,7 +242,7 @@ class ConsumerMember:
 
 def step_of(code: int) -> Step:
     try:
-        return _STEPS.get(ErrorCode(code), Step.FAIL)
+        return _STEPS.get(ErrorCode.of(code), Step.FAIL)
     except ValueError:
         return Step.FAIL
 
