@@ -169,6 +169,71 @@ def test_the_compiled_core_and_the_reference_judge_damage_alike(seed):
             assert ours == theirs, f"decode_records, seed {seed}, case {case}: {bytes(data).hex()}"
 
 
+def response(rng: random.Random) -> array[int]:
+    """Batches that follow one another, as a leader sends them; now and then with fields that are not as they should
+    be, behind checksums that fit or do not, and cut somewhere."""
+    data, offset, epoch = bytearray(), rng.choice((0, 5, 2**63 - 4)), rng.choice((-1, 0, 3))
+    for _ in range(rng.choice((1, 1, 2, 5, 20))):
+        one = batch.build(
+            None,
+            [b"v"] * rng.choice((1, 2)),
+            T + rng.randrange(3),
+            base_offset=min(offset, 2**63 - 4),
+            leader_epoch=epoch,
+            producer_id=rng.choice((-1, 7)),
+            producer_epoch=0,
+            base_sequence=0,
+        )
+        if rng.random() < 0.1:
+            name, value = rng.choice(WRONG_FIELDS)
+            struct.pack_into(name[0], one, name[1], value)
+        if rng.random() < 0.03:
+            one[rng.randrange(len(one))] ^= 1 << rng.randrange(8)
+        if rng.random() < 0.9:
+            one[CRC_AT:ATTRIBUTES_AT] = codec.crc32c(memoryview(one)[ATTRIBUTES_AT:]).to_bytes(4, "big")
+        data += one
+        offset += rng.choice((2, 2, 2, 2, 1, 9))
+    if rng.random() < 0.3:
+        del data[rng.randrange(len(data) + 1) :]
+    return exact(data)
+
+
+# Where they stand in a batch, and what they must never, or may only just be.
+WRONG_FIELDS = [
+    ((">q", 0), -1),
+    ((">q", 0), 2**63 - 1),
+    ((">q", 0), -(2**63)),
+    ((">i", 8), -1),
+    ((">i", 8), 2**31 - 1),
+    ((">i", 8), -(2**31)),
+    ((">i", 12), -(2**31)),
+    (("b", 16), 1),
+    ((">h", 21), 0x7FFF),
+    ((">i", 23), -1),
+    ((">i", 23), 2**31 - 1),
+    ((">q", 35), 2**63 - 1),
+    ((">q", 35), -(2**63)),
+    ((">q", 43), -2),
+    ((">i", 57), -1),
+    ((">i", 57), 0),
+]
+
+
+@pytest.mark.parametrize("seed", SEEDS[:2])
+def test_the_compiled_core_and_the_reference_find_the_same_runs(seed):
+    native = pytest.importorskip("ottla.records._native")
+    rng = random.Random(400 + seed)
+    found = 0
+    for case in range(CASES // 20):
+        data = response(rng)
+        # Where the log ends, and since how many bytes and after how many of them an entry of an index is due.
+        room = rng.choice((0, 0, 5, 2**63 - 1)), rng.choice((0, 100, 2**40)), rng.choice((0, 100, 2**31 - 1))
+        run, expected = native.walk_run(data, *room), reference.walk_run(data, *room)
+        assert run == expected, f"seed {seed}, case {case}, {room}: {bytes(data).hex()}"
+        found += run is not None
+    assert found > CASES // 100, "most are sound"
+
+
 @pytest.mark.parametrize("compression", [codec_ for codec_ in Compression if codec_])
 def test_damaged_streams_are_refused_or_decompressed_within_the_cap(compression):
     rng = random.Random(300 + compression)
