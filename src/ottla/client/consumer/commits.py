@@ -117,10 +117,7 @@ def answer_of(response: OffsetCommitResponse) -> Answered:
     severity = list(Outcome)
     for topic in response.topics:
         for each in topic.partitions:
-            try:
-                outcome = _OUTCOMES.get(ErrorCode.of(each.error_code), Outcome.FAILED)
-            except ValueError:
-                outcome = Outcome.FAILED
+            outcome = _OUTCOMES.get(ErrorCode.of(each.error_code), Outcome.FAILED)
             if severity.index(outcome) > severity.index(worst.outcome):
                 worst = Answered(outcome, TopicPartition(topic.name, each.partition_index), each.error_code)
     return worst

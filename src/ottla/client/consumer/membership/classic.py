@@ -73,10 +73,7 @@ _STEPS: Final[Mapping[ErrorCode, Step]] = {
 
 
 def step_of(code: int) -> Step:
-    try:
-        return _STEPS.get(ErrorCode.of(code), Step.FAIL)
-    except ValueError:
-        return Step.FAIL
+    return _STEPS.get(ErrorCode.of(code), Step.FAIL)
 
 
 @dataclass(frozen=True, slots=True)

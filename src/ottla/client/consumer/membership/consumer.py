@@ -241,10 +241,7 @@ class ConsumerMember:
 
 
 def step_of(code: int) -> Step:
-    try:
-        return _STEPS.get(ErrorCode.of(code), Step.FAIL)
-    except ValueError:
-        return Step.FAIL
+    return _STEPS.get(ErrorCode.of(code), Step.FAIL)
 
 
 def _grouped(partitions: Iterable[TopicIdPartition]) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
