@@ -64,7 +64,7 @@ def build_marker(
 
 def control_type_name(data: Buffer, position: int = 0) -> str:
     """What kind of control batch this is, for people; a type of the future is named by its number."""
-    code = _type_code(data, position)
+    code, _ = _first_record(data, position)
     try:
         return ControlType(code).name
     except ValueError:
@@ -73,10 +73,9 @@ def control_type_name(data: Buffer, position: int = 0) -> str:
 
 def read_marker(data: Buffer, position: int = 0) -> EndTransactionMarker | None:
     """The marker in the control batch at `position`; None if it is of another type."""
-    code = _type_code(data, position)
+    code, value = _first_record(data, position)
     if code not in (ControlType.ABORT, ControlType.COMMIT):
         return None
-    value = batch.decode(data, position).values[0]
     if value is None or len(value) < _MARKER_VALUE.size:
         raise RecordsError(ErrorCode.CORRUPT_MESSAGE, "the value of a transaction marker is too short", 0)
     version, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
@@ -85,11 +84,13 @@ def read_marker(data: Buffer, position: int = 0) -> EndTransactionMarker | None:
     return EndTransactionMarker(code == ControlType.COMMIT, coordinator_epoch)
 
 
-def _type_code(data: Buffer, position: int) -> int:
-    keys = batch.decode(data, position).keys
+def _first_record(data: Buffer, position: int) -> tuple[int, bytes | None]:
+    """Its type, and its value."""
+    columns = batch.decode(data, position)
+    keys = columns.keys
     if not keys or (key := keys[0]) is None or len(key) < _KEY.size:
         raise RecordsError(ErrorCode.CORRUPT_MESSAGE, "a control batch without a control record's key", 0)
     version, code = _KEY.unpack_from(key)
     if version < 0:
         raise RecordsError(ErrorCode.CORRUPT_MESSAGE, f"a control record of version {version}", 0)
-    return int(code)
+    return code, columns.values[0]

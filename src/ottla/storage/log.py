@@ -33,7 +33,7 @@ from ottla.storage.flush import Flush, SnapshotSync
 from ottla.storage.index import RELATIVE_OFFSET_MAX, TIME_ENTRY_BYTES, AbortedTransaction, TimestampOffset
 from ottla.storage.log_slice import LogSlice
 from ottla.storage.lookups import Looked
-from ottla.storage.producer_replay import ProducerReplay, record_marker, replay_batch
+from ottla.storage.producer_replay import ProducerReplay, marker_of, record_marker, replay_batch
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.segment import SWAP_SUFFIX, Segment
 from ottla.storage.segments import Segments
@@ -214,8 +214,7 @@ class Log:
         scanned = batch.scan(view)
         if scanned.problem is not None:
             raise RecordsError(ErrorCode.CORRUPT_MESSAGE, f"from the leader of {self.name}: {scanned.problem}")
-        position, start_offset = 0, self.log_start_offset
-        first = scanned.headers[0] if scanned.headers else None
+        position, start_offset, first = 0, self.log_start_offset, next(iter(scanned.headers), None)
         # Where records were deleted up to the middle of a batch, the leader sends the whole one.
         if first and self.end_offset == start_offset and first.base_offset < start_offset < first.end_offset:
             self.truncate_fully(first.base_offset, now_ms=now_ms)
@@ -223,8 +222,9 @@ class Log:
             if header.base_offset < self.end_offset:
                 found = f"{self.name} ends at {self.end_offset}, the leader sent offset {header.base_offset}"
                 raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, found)
+            marker = marker_of(header, view, position)
             self._write_headed(view[position : position + header.size_bytes], header, now_ms)
-            replay_batch(self.producers, header, view, position, self.active)
+            replay_batch(self.producers, header, marker, self.active)
             position += header.size_bytes
             if self.log_start_offset < start_offset:  # what was deleted stays so
                 self.advance_log_start(start_offset)

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.errors import CorruptFileError
+from ottla.errors import CorruptFileError, RecordsError
 from ottla.records import control
 from ottla.records.batch import BatchHeader
+from ottla.records.control import EndTransactionMarker
 from ottla.storage.index import AbortedTransaction
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.segment import Segment
@@ -22,21 +23,41 @@ logger = logging.getLogger(__name__)
 
 
 def replay_batch(
-    producers: ProducerStates, header: BatchHeader, data: Buffer, position: int, segment: Segment | None
+    producers: ProducerStates, header: BatchHeader, marker: EndTransactionMarker | None, segment: Segment | None
 ) -> None:
-    """Takes a batch that stands in a log into the producer state; an abort into the transaction index of `segment`."""
+    """Takes a batch that stands in a log into the producer state; an abort into the transaction index of `segment`.
+
+    `marker`: what `marker_of` or `marker_if_readable` found in it.
+    """
     if header.producer_id >= 0:
         if not header.is_control:
             producers.record(header, header.max_timestamp)
         elif not header.record_count:
             producers.record_emptied_marker(header)
-        elif (marker := control.read_marker(data, position)) is not None:
+        elif marker is not None:
             record_marker(producers, header, marker, segment)
     producers.end_offset = header.end_offset
 
 
+def marker_of(header: BatchHeader, data: Buffer, position: int) -> EndTransactionMarker | None:
+    """The marker that the batch at `position` is, if it is one; RecordsError for one that nobody can read."""
+    if header.producer_id < 0 or not header.is_control or not header.record_count:
+        return None
+    return control.read_marker(data, position)
+
+
+def marker_if_readable(header: BatchHeader, data: Buffer, position: int) -> EndTransactionMarker | None:
+    """The same of a batch that stands in a log. One that cannot be read is passed over: all else in there can be."""
+    try:
+        return marker_of(header, data, position)
+    except RecordsError as error:
+        offset = header.base_offset
+        logger.warning("the marker of producer %d at offset %d is passed over: %s", header.producer_id, offset, error)
+        return None
+
+
 def record_marker(
-    producers: ProducerStates, header: BatchHeader, marker: control.EndTransactionMarker, segment: Segment | None
+    producers: ProducerStates, header: BatchHeader, marker: EndTransactionMarker, segment: Segment | None
 ) -> None:
     """Ends a transaction in the producer state and, if it aborted, in the transaction index of `segment`."""
     ended = producers.record_marker(header, marker)
@@ -88,7 +109,7 @@ class ProducerReplay:
                 continue
             # Only of markers the content counts, and they are short.
             data = segment.file.read(position, header.size_bytes) if header.is_control else b""
-            replay_batch(self._producers, header, data, 0, filled)
+            replay_batch(self._producers, header, marker_if_readable(header, data, 0), filled)
 
     def _load_snapshot(self, newest: int) -> int:
         """Loads the last sound snapshot up to `newest` and returns its offset; those that do not fit the log go."""

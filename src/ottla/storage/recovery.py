@@ -29,7 +29,7 @@ from ottla.storage import checkpoints
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.index import RELATIVE_OFFSET_MAX, AbortedTransaction
 from ottla.storage.log import Log
-from ottla.storage.producer_replay import replay_batch
+from ottla.storage.producer_replay import marker_if_readable, replay_batch
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.segment import (
     CLEANED_SUFFIX,
@@ -478,7 +478,7 @@ class _Replay:
         if header.leader_epoch > log.epochs.latest:
             is_first = not log.epochs.entries
             log.epochs.assign(header.leader_epoch, log.segments[0].base_offset if is_first else header.base_offset)
-        replay_batch(log.producers, header, data, position, self._segment)
+        replay_batch(log.producers, header, marker_if_readable(header, data, position), self._segment)
         log.end_offset = header.base_offset + header.last_offset_delta + 1
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.config import LogConfig
-from ottla.errors import ApiError, ErrorCode, StorageError
+from ottla.errors import ApiError, ErrorCode, RecordsError, StorageError
 from ottla.ids import TopicPartition
 from ottla.records import batch
 from ottla.storage.index import AbortedTransaction
@@ -16,6 +16,7 @@ from ottla.storage.recovery import open_log
 from ottla.testing.disk import SimulatedDisk
 
 TRANSACTIONAL = {"is_transactional": True}
+COMMIT, MARKER = b"\0\0\0\1", b"\0\0\0\0\0\0"  # key and value of a marker
 RESTARTS = ["restart", "restart_after_kill"]
 
 
@@ -177,6 +178,53 @@ def test_the_last_stable_offset_is_never_below_the_log_start(home) -> None:
     home.produce(log, b"a")
     log.advance_log_start(2)
     assert log.last_stable_offset(2) == 2
+
+
+# No key, too short a key, a version that was never there; the same of the value.
+UNREADABLE_MARKERS = [
+    (None, None),
+    (b"\0", b""),
+    (b"\xff\xff\0\1", MARKER),
+    (COMMIT, b"\0"),
+    (COMMIT, b"\xff\xff\0\0\0\0"),
+]
+
+
+def unreadable_marker(key: bytes | None, value: bytes | None, base_offset: int) -> bytes:
+    options: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True, "is_control": True}
+    return bytes(batch.build([key], [value], 0, base_offset=base_offset, **options))
+
+
+@pytest.mark.parametrize(("key", "value"), UNREADABLE_MARKERS)
+def test_a_follower_does_not_write_a_marker_that_nobody_can_read(home, key: bytes | None, value: bytes | None) -> None:
+    log = home.open()
+    data = home.batch(b"a") + unreadable_marker(key, value, 1) + home.batch(b"b", base_offset=2)
+    with pytest.raises(RecordsError):
+        log.append_as_follower(data, now_ms=home.now_ms)
+    assert home.values(log) == [b"a"]
+    assert log.append_as_follower(home.batch(b"b", base_offset=1), now_ms=home.now_ms) == 2
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+@pytest.mark.parametrize(("key", "value"), UNREADABLE_MARKERS)
+def test_a_log_with_a_marker_that_nobody_can_read_is_opened(
+    home, caplog, key: bytes | None, value: bytes | None, is_flushed: bool
+) -> None:
+    """An earlier version wrote it. The transaction stays open until its coordinator ends it again."""
+    log = home.open()
+    home.send(log, 7, 0, b"a", **TRANSACTIONAL)
+    log.active.write(unreadable_marker(key, value, 1))
+    log.end_offset = 2
+    home.produce(log, b"b")
+    if is_flushed:
+        log.flush()
+    log = home.restart_after_kill(log)
+    assert log.end_offset == 3
+    assert log.producers.first_unstable_offset == 0
+    assert "the marker of producer 7 at offset 1 is passed over" in caplog.text
+    home.end(log, 7, commit=True)
+    log.producers.passed_high_watermark(log.end_offset)
+    assert log.producers.first_unstable_offset is None
 
 
 def test_a_marker_is_a_control_batch_of_its_producer(home) -> None:
