@@ -151,10 +151,7 @@ class Segment:
         segment._file = disk.open(segment.path(LOG_SUFFIX), create=True, writable=True)
         disk.open_files.note(segment)
         segment.file.truncate(0)
-        segment.offset_index.reset()
-        segment.time_index.reset()
-        segment.transaction_index.reset()
-        segment._count_index_bytes()
+        segment._reset_indexes()
         segment._max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset)
         return segment
 
@@ -265,6 +262,12 @@ class Segment:
         self.bytes_since_index = 0
         self._count_index_bytes()
 
+    def _reset_indexes(self) -> None:
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.transaction_index.reset()
+        self._count_index_bytes()
+
     def _count_index_bytes(self) -> None:
         self.index_bytes_needed = max(self.offset_index.bytes_needed, self.time_index.bytes_needed)
 
@@ -349,9 +352,7 @@ class Segment:
 
     def recover(self, visit: BatchVisitor) -> Recovered:
         """Checks every batch, rebuilds the indexes and cuts the file at the first batch that does not hold."""
-        self.offset_index.reset()
-        self.time_index.reset()
-        self.transaction_index.reset()
+        self._reset_indexes()
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self.bytes_since_index = 0
         self._recent = {}

@@ -341,14 +341,21 @@ def test_a_full_time_index_rolls_the_segment_before_its_last_entry(home) -> None
     assert log.segments[0].time_index.entry_count == 3
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("segment_index_bytes", [12, 24, 40])
-def test_a_follower_rolls_within_a_response_where_its_leader_did(home, tmp_path, segment_index_bytes: int) -> None:
+def test_a_follower_rolls_within_a_response_where_its_leader_did(
+    home, tmp_path, segment_index_bytes: int, is_killed: bool
+) -> None:
     leader = home.open(segment_index_bytes=segment_index_bytes, **EVERY_BATCH)
     for number in range(4):
         home.produce(leader, b"v", at=home.now_ms + number)
     sent = b"".join(data for _, data in batches_of(leader))
     home.directory = str(tmp_path / "follower")
     follower = home.open(segment_index_bytes=segment_index_bytes, **EVERY_BATCH)
+    if is_killed:
+        follower.append_as_follower(sent[: len(sent) // 4], now_ms=home.now_ms)
+        follower = home.restart_after_kill(follower)
+        sent = sent[len(sent) // 4 :]
     follower.append_as_follower(sent, now_ms=home.now_ms)
     assert home.bases(follower) == home.bases(leader)
 
