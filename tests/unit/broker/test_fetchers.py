@@ -599,6 +599,20 @@ def test_without_a_session_each_request_names_everything() -> None:
     loop.run(scenario())
 
 
+def test_a_partition_that_pauses_since_a_response_came_is_not_asked_for_on_the_short_way() -> None:
+    async def scenario() -> None:
+        at, partition = fetcher(), followed()
+        at.add(partition)
+        follower = partition.follower
+        assert follower is not None
+        now = asyncio.get_running_loop().time()
+        assert begun(at, meanwhile=lambda: follower.pause(now, 10.0))[0] is None
+        at.close()
+        await asyncio.sleep(0)
+
+    loop.run(scenario())
+
+
 def test_a_partition_that_left_while_a_response_came_is_first_forgotten_in_the_session() -> None:
     async def scenario() -> None:
         at, other = fetcher(), followed()

@@ -194,6 +194,7 @@ def test_a_run_ends_after_its_time_and_where_the_next_request_is_another_one() -
         assert await running is None
         assert len(leader.transport.sent) == 2
         assert leader.session.epoch == 3
+        assert leader.session.known[KEY].offset == 1, "as it was asked for last"
         running = leader.begin()
         await asyncio.sleep(0)
         leader.may_go_on = False
