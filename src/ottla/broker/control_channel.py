@@ -1,7 +1,8 @@
 """The controller's broker to brokers: for each one a queue, a connection, and one request in flight.
 
-A request is sent again until it is answered or the broker is gone, so a broker sees every change in its order. To an
-older broker it is sent as its version has it. To the broker that the controller runs on it is a call.
+A request is sent again until it is answered or the broker is gone, so a broker sees every change in its order. Where
+very many wait, they become fewer (`cluster.control_backlog`). To an older broker it is sent as its version has it. To
+the broker that the controller runs on it is a call.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from ottla.cluster.control_backlog import coalesced
 from ottla.cluster.control_batch import ControlRequest
 from ottla.cluster.image import BrokerNode
 from ottla.cluster.older_requests import in_version, merged
@@ -39,6 +41,7 @@ from ottla.runtime.signal import Signal
 logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.1
+WAITING_MAX: Final = 100  # requests, from which on those that say the same in the end become one
 FAILED_S_MAX: Final = 5.0  # between two attempts that failed for another reason than the connection
 RESPONSES: Final[dict[type, type]] = {
     LeaderAndIsrRequest: LeaderAndIsrResponse,
@@ -142,14 +145,22 @@ class _Channel:
     def __init__(self, node_id: int, broker: _LocalBroker | _RemoteBroker) -> None:
         self._node_id = node_id
         self._broker = broker
-        self._queue: deque[tuple[ControlRequest, OnAnswer]] = deque()
+        self._queue: deque[tuple[ControlRequest, OnAnswer]] = deque()  # the first one is on its way
+        self._waiting_max = WAITING_MAX
         self._more = Signal()
         self._answered = Signal()
         self._is_closed = False
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"control of broker {node_id}")
 
     def send(self, request: ControlRequest, on_answer: OnAnswer) -> None:
+        if not self._queue:
+            self._waiting_max = WAITING_MAX
         self._queue.append((request, on_answer))
+        if len(self._queue) > self._waiting_max:
+            first, *waiting = self._queue
+            self._queue = deque((first, *coalesced(waiting)))
+            # Not again with every request, where there are many that cannot become one.
+            self._waiting_max = max(WAITING_MAX, 2 * len(self._queue))
         self._more.fire()
 
     async def wait_until_answered(self) -> None:

@@ -70,13 +70,6 @@ class IdentitySettings:
         "How long the first connection to ZooKeeper may take; by default the session timeout.",
         minimum=1,
     )
-    zookeeper_max_in_flight_requests: int = setting(
-        Kind.INT,
-        10,
-        "How many requests to ZooKeeper may be on their way. A controller that takes over reads a node for each "
-        "partition: with more of them it is there sooner.",
-        minimum=1,
-    )
     controlled_shutdown_enable: bool = setting(
         Kind.BOOLEAN, True, "Whether a stopping broker first hands its leaderships to other brokers."
     )

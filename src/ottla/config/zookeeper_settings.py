@@ -1,4 +1,4 @@
-"""Settings of a broker about its connection to ZooKeeper: TLS, the login, and who may change what it writes there."""
+"""Settings of a broker about its connection to ZooKeeper: how many requests, TLS, the login, who may change nodes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ from ottla.config.setting import Kind, setting
 class ZooKeeperSettings:
     """Kafka's names, but for the login: Kafka takes that from a file of the Java virtual machine."""
 
+    zookeeper_max_in_flight_requests: int = setting(
+        Kind.INT,
+        10,
+        "How many requests to ZooKeeper may be on their way. A controller that takes over reads a node for each "
+        "partition: with more of them it is there sooner.",
+        minimum=1,
+    )
     zookeeper_ssl_client_enable: bool = setting(
         Kind.BOOLEAN,
         False,

@@ -7,14 +7,20 @@ import logging
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from ottla.broker.control_channel import ControlChannels
+from ottla.broker.control_channel import WAITING_MAX, ControlChannels
 from ottla.cluster.control_batch import ControlRequest
 from ottla.cluster.image import BrokerEndpoint, BrokerNode
 from ottla.errors import CannotEncodeError
-from ottla.protocol.messages.replication import UpdateMetadataRequest, UpdateMetadataResponse
+from ottla.protocol.messages.replication import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+    UpdateMetadataTopicState,
+)
 from ottla.testing.loop import run
 
 US = BrokerNode(1, {"PLAINTEXT": BrokerEndpoint("host", 9092, "PLAINTEXT")})
@@ -72,3 +78,47 @@ def test_a_response_that_its_reader_cannot_take_ends_nothing_else(caplog: pytest
     with caplog.at_level(logging.ERROR):
         assert play([None, None], fails_to_note=True) == ([1, 2], 0)
     assert caplog.messages == ["what broker 1 answered to UpdateMetadataRequest could not be taken in"] * 2
+
+
+def test_a_broker_that_does_not_answer_for_hours_costs_no_more_memory_than_its_partitions() -> None:
+    """It is registered, and the controller cannot reach it, while in-sync replicas change a hundred times a second."""
+    heard: list[Any] = []
+    can_answer = asyncio.Event()
+    queued: list[int] = []
+
+    async def handle(request: ControlRequest) -> Any:
+        await can_answer.wait()
+        heard.append(request)
+        return UpdateMetadataResponse()
+
+    def change(number: int) -> UpdateMetadataRequest:
+        state = UpdateMetadataPartitionState(
+            partition_index=number % 7,
+            controller_epoch=1,
+            leader=1,
+            leader_epoch=0,
+            isr=[1],
+            zk_version=number,
+            replicas=[1],
+        )
+        topic = UpdateMetadataTopicState(topic_name="t", topic_id=UUID(int=1), partition_states=[state])
+        return UpdateMetadataRequest(controller_id=1, controller_epoch=1, topic_states=[topic], live_brokers=[])
+
+    async def scenario() -> None:
+        channels = ControlChannels(US.node_id, "PLAINTEXT", handle, request_timeout_s=30)
+        channels.add(US)
+        for number in range(10_000):
+            channels.send(US.node_id, change(number), lambda _: None)
+            await asyncio.sleep(0.01)
+            queued.append(len(channels._channels[US.node_id]._queue))
+        can_answer.set()
+        await channels.wait_until_answered()
+        channels.close()
+
+    run(scenario())
+    assert max(queued) <= WAITING_MAX
+    assert len(heard) <= WAITING_MAX
+    latest = {
+        state.partition_index: state.zk_version for each in heard for state in each.topic_states[0].partition_states
+    }
+    assert sorted(latest.values()) == list(range(9_993, 10_000))
