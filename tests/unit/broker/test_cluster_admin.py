@@ -139,6 +139,36 @@ def test_the_preferred_leader_leads_again_when_it_is_asked_for() -> None:
     play(scenario)
 
 
+def test_all_preferred_leaders_lead_again_when_no_partitions_are_named() -> None:
+    """Only those are answered of which something changed, or could not."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        name = TopicPartition("u", 0)
+        request = create_topic("u", -1, -1, assignments={0: [1, 3], 1: [3, 2]})
+        response = await cluster.asked(controller(cluster), request, CREATE, timeout_s=30)
+        assert response.topics[0].error_code == ErrorCode.NONE
+        await cluster.brokers[1].stop()
+        await until(cluster, lambda: {cluster.states()[each].leader for each in (NAME, name)} == {2, 3})
+        cluster.begin_start(1)
+        await until(cluster, lambda: all(1 in cluster.states()[each].isr for each in (NAME, name)))
+        everything = ElectLeadersRequest(election_type=0, topic_partitions=None)
+        response = await cluster.asked(controller(cluster), everything, ELECT)
+        assert response.error_code == ErrorCode.NONE
+        elected = {
+            (topic.topic, each.partition_id, each.error_code)
+            for topic in response.replica_election_results
+            for each in topic.partition_result
+        }
+        assert elected == {("t", 0, ErrorCode.NONE), ("u", 0, ErrorCode.NONE)}
+        assert {each: state.leader for each, state in cluster.states().items()} == {
+            NAME: 1,
+            name: 1,
+            TopicPartition("u", 1): 3,
+        }
+
+    play(scenario, settings={"auto.leader.rebalance.enable": "false"})
+
+
 def test_a_broker_that_was_away_when_its_replica_moved_deletes_it_when_it_is_back() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         await cluster.crash(1, power_loss=False)
