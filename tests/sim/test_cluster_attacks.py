@@ -300,6 +300,31 @@ def test_values_that_no_request_can_hold_hold_up_nobody(damage: Mapping[str, byt
     play(scenario)
 
 
+@pytest.mark.parametrize("damage", ["damaged", "gone"])
+def test_a_state_that_cannot_be_changed_holds_up_no_other_partition(damage: str) -> None:
+    """The controller that knew it in time wants to change it: it says so, and goes on."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        cluster.world.excuses = lambda message: "metadata node" in message
+        await create(cluster, {0: [2, 3], 1: [2, 3]})
+        path = nodes.state_path(NAME.topic, 0)
+        entry = cluster.ensemble.tree.entry(path)
+        assert entry is not None
+        cluster.ensemble.commit(0, (Put(path, b"{") if damage == "damaged" else Delete(path),))
+        await cluster.crash(2, power_loss=False)
+        other = TopicPartition(NAME.topic, 1)
+        await until(lambda: (known := cluster.brokers[3].broker.replicas.get(other)) is not None and known.is_leader)
+        created = await cluster.asked(1, create_topic("u", 1, 1), CREATE, timeout_s=60)
+        assert created.topics[0].error_code == ErrorCode.NONE
+        cluster.ensemble.commit(0, (Put(path, entry.data) if damage == "damaged" else Create(path, entry.data),))
+        cluster.begin_start(2)
+        await until(lambda: 2 in cluster.running)
+        await until(lambda: cluster.is_current_leader(NAME, cluster.states()[NAME].leader))
+        assert await write(cluster, cluster.states()[NAME].leader, b"x") == ErrorCode.NONE
+
+    play(scenario)
+
+
 def test_an_epoch_of_the_controller_that_cannot_be_read_is_waited_for() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         cluster.world.excuses = lambda message: "metadata node /controller_epoch" in message

@@ -124,8 +124,8 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "has, or this replica had, an old or damaged log. What is cut off is fetched again, if the leader has it.",
     },
     "ottla.controller.term": {
-        "…; the partition stays as it is until that is repaired": "Somebody wrote what is not Kafka's JSON: repair the "
-        "node of the partition's state.",
+        "…; the partition stays as it is until that is repaired": "Somebody deleted it, or wrote what is not Kafka's "
+        "JSON: repair the node of the partition's state.",
     },
     "ottla.controller.topics": {
         "…; the topic is left as it is until that is repaired": "Somebody wrote what is not Kafka's JSON: repair the "

@@ -25,24 +25,26 @@ async def change(
 ) -> set[TopicPartition]:
     """Applies a rule until it has nothing more to say or was written; returns the partitions that changed.
 
-    A state that somebody else changed meanwhile is decided again: the rule sees the newer one. `leaving`: a broker
-    whose replicas have been stopped; it would take a new state as a request to follow again.
+    A state that somebody else changed meanwhile is decided again: the rule sees the newer one. One of which no newer
+    one is found, because it is damaged or gone, would be decided in the same way for ever: it stays as it is.
+    `leaving`: a broker whose replicas have been stopped; it would take a new state as a request to follow again.
     """
     changed: set[TopicPartition] = set()
     left = list(partitions)
     while left:
         context = term.context
-        decided = {}
+        decided: dict[TopicPartition, PartitionState] = {}
+        versions: dict[TopicPartition, int] = {}
         for partition in left:
             state = context.find(partition)
             if state is None or state.version == NOT_WRITTEN or partition.topic in context.deleting:
                 continue
             new = rule(partition, state, context.online_replicas(partition))
             if new is not None:
-                decided[partition] = new
+                decided[partition], versions[partition] = new, state.version
         written = await term.write_states(decided)
         changed |= written
-        left = [partition for partition in decided if partition not in written]
+        left = [each for each in decided if each not in written and context.state(each).version != versions[each]]
     for partition in changed:
         term.notify_replicas(partition, leaving=leaving)
     return changed
@@ -121,7 +123,10 @@ async def elect_by_request(
     for partition in asked:
         if term.context.find(partition) is None or partition.topic in term.context.deleting:
             outcomes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    await change(term, [each for each in asked if each not in outcomes], rule)
+    changed = await change(term, [each for each in asked if each not in outcomes], rule)
+    for partition, code in outcomes.items():
+        if code is ErrorCode.NONE and partition not in changed:  # decided, and not to be written
+            outcomes[partition] = ErrorCode.UNKNOWN_SERVER_ERROR
     return outcomes
 
 

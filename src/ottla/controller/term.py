@@ -187,12 +187,13 @@ class Term:
         found = await self.get_many({partition: nodes.state_path(*partition) for partition in partitions})
         states = {}
         for partition, node in found.items():
-            if node is not None:
-                before = context.state(partition)
-                try:
-                    state = nodes.decode_state(nodes.state_path(*partition), node.data, before.replicas, node.version)
-                except nodes.MetadataError as error:
-                    logger.error("%s; the partition stays as it is until that is repaired", error)
-                    continue
-                states[partition] = replace(state, adding=before.adding, removing=before.removing)
+            before, path = context.state(partition), nodes.state_path(*partition)
+            try:
+                if node is None:
+                    raise nodes.MetadataError(path, "is gone")
+                state = nodes.decode_state(path, node.data, before.replicas, node.version)
+            except nodes.MetadataError as error:
+                logger.error("%s; the partition stays as it is until that is repaired", error)
+                continue
+            states[partition] = replace(state, adding=before.adding, removing=before.removing)
         context.set_states(states)
