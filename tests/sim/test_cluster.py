@@ -47,6 +47,27 @@ def the_watermark_does_not_wait_for_followers(patch: pytest.MonkeyPatch) -> None
     patch.setattr(Leader, "record_end", record_end_alone)
 
 
+def the_watermark_goes_back(patch: pytest.MonkeyPatch) -> None:
+    """To what the followers have that are known of: a new leader knows of none, and one may have restarted."""
+
+    def move(leader: Leader, offset: int) -> bool:
+        has_moved, leader.high_watermark = offset != leader.high_watermark, offset
+        return has_moved
+
+    patch.setattr(Leader, "_raise_high_watermark", move)
+
+
+def who_is_proposed_as_in_sync_is_not_waited_for(patch: pytest.MonkeyPatch) -> None:
+    """Whom the controller lets in meanwhile may be elected, and lack what was acknowledged."""
+
+    def settle(leader: Leader) -> None:
+        leader._maximal_isr = frozenset(leader.isr).intersection(leader.replicas)
+        leader._in_sync_count = len(leader._maximal_isr)
+        leader.is_alone = leader._maximal_isr == {leader.node_id}
+
+    patch.setattr(Leader, "_settle_isr", settle)
+
+
 def histories_that_part_are_not_noticed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fetch._Reading, "_note_divergence", staticmethod(lambda partition, entry, data: False))
 
@@ -134,6 +155,8 @@ DELETIONS = ClusterClimate(
 )
 PLANTS: dict[Plant, ClusterClimate | None] = {
     the_watermark_does_not_wait_for_followers: None,
+    the_watermark_goes_back: HAND_OVERS,
+    who_is_proposed_as_in_sync_is_not_waited_for: HAND_OVERS,
     histories_that_part_are_not_noticed: HAND_OVERS,
     a_follower_truncates_to_its_watermark: HAND_OVERS,
     anybody_may_lead: HAND_OVERS,

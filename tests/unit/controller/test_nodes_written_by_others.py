@@ -1,4 +1,6 @@
-"""A controller and what tools, hands and brokers of Kafka write beside it: old forms, damage, changes at any time."""
+"""A controller and what others do: tools, hands and brokers of Kafka write beside it, in old forms, damaged, at any
+time; brokers answer that something failed, answer late or never, and come back.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,24 @@ from ottla.cluster import nodes
 from ottla.cluster.control_batch import BEING_DELETED, ControlRequest
 from ottla.cluster.controller_context import unwritten
 from ottla.cluster.image import NO_LEADER, BrokerEndpoint, BrokerNode, PartitionState, TopicState
+from ottla.controller import controller as controller_module
+from ottla.controller.brokers import shut_down
 from ottla.controller.controller import Controller
 from ottla.controller.elections import elect_by_request
 from ottla.controller.peers import OnAnswer
-from ottla.errors import ErrorCode
+from ottla.controller.term import Term
+from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition, topic_id_text
-from ottla.protocol.messages.replication import LeaderAndIsrRequest, UpdateMetadataRequest
+from ottla.protocol.messages.replication import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+)
 from ottla.store.api import Create, Delete, Node, Operation, Put
 from ottla.testing.loop import SimulatedLoop
 from ottla.testing.simulated_ensemble import EnsembleConditions, SimulatedEnsemble
@@ -44,8 +58,11 @@ class Settings:
 
 @dataclass
 class Brokers:
-    """Implements `Peers`: nobody answers; what was sent is kept."""
+    """Implements `Peers`: what was sent is kept; who answers is said by `answers`, and otherwise nobody does."""
 
+    answers: Callable[[int, ControlRequest], Any] = lambda node_id, request: None
+    offline: dict[TopicPartition, list[int]] = field(default_factory=dict)  # replicas, as the last UpdateMetadata says
+    deleted: list[tuple[int, TopicPartition]] = field(default_factory=list)  # by whom what was to be deleted
     ports: dict[int, int] = field(default_factory=dict)  # of the live brokers, as the last UpdateMetadata says
     topic_ids: dict[TopicPartition, UUID] = field(default_factory=dict)  # as LeaderAndIsr says
     leaders: dict[int, list[dict[TopicPartition, int]]] = field(default_factory=dict)  # as each UpdateMetadata says
@@ -66,16 +83,46 @@ class Brokers:
                     for state in topic.partition_states
                 }
                 self.leaders.setdefault(node_id, []).append(leaders)
+                self.offline |= {
+                    TopicPartition(topic.topic_name, state.partition_index): state.offline_replicas
+                    for topic in request.topic_states
+                    for state in topic.partition_states
+                }
             case LeaderAndIsrRequest():
                 for topic in request.topic_states:
                     for state in topic.partition_states:
                         self.topic_ids[TopicPartition(topic.topic_name, state.partition_index)] = topic.topic_id
+            case StopReplicaRequest():
+                self.deleted += [(node_id, partition) for partition in to_delete(request)]
+        answer = self.answers(node_id, request)
+        if answer is not None:
+            asyncio.get_running_loop().call_soon(on_answer, answer)
 
     async def wait_until_answered(self) -> None:
         return
 
     def close(self) -> None:
         return
+
+
+def to_delete(request: ControlRequest) -> list[TopicPartition]:
+    if not isinstance(request, StopReplicaRequest):
+        return []
+    return [
+        TopicPartition(topic.topic_name, state.partition_index)
+        for topic in request.topic_states
+        for state in topic.partition_states
+        if state.delete_partition
+    ]
+
+
+def stopped(request: ControlRequest, code: ErrorCode = ErrorCode.NONE) -> StopReplicaResponse | None:
+    """The answer of a broker to what it is to delete."""
+    errors = [
+        StopReplicaPartitionError(topic_name=each.topic, partition_index=each.partition, error_code=code)
+        for each in to_delete(request)
+    ]
+    return StopReplicaResponse(partition_errors=errors) if errors else None
 
 
 class Scene:
@@ -111,6 +158,16 @@ class Scene:
 
     def data(self, path: str) -> dict[str, Any]:
         return nodes.decode(path, self.encoded(path))
+
+    def is_there(self, path: str) -> bool:
+        return self.ensemble.tree.entry(path) is not None
+
+    async def register_again(self, node_id: int) -> None:
+        """Its session has ended, or it has restarted."""
+        self.write(Delete(nodes.broker_path(node_id)))
+        await asyncio.sleep(QUIET_S)
+        self.write(Create(nodes.broker_path(node_id), registration(node_id, 9092)))
+        await asyncio.sleep(QUIET_S)
 
     @property
     def epoch(self) -> int:
@@ -281,3 +338,129 @@ def test_an_unclean_election_by_hand_warns_of_what_is_lost(caplog: pytest.LogCap
 
     scene.plays(play)
     assert f"{T}: unclean election: broker {US} leads; records that only [{OTHER}] had are lost" in caplog.messages
+
+
+# -- brokers that answer -----------------------------------------------------------------------------------------------
+
+
+def test_a_topic_is_forgotten_only_when_a_broker_that_failed_has_deleted_it_after_all() -> None:
+    scene = Scene()
+    scene.write(Create(nodes.config_path("topics", "t"), b"{}"))
+    outcome = {OTHER: ErrorCode.KAFKA_STORAGE_ERROR}
+    scene.brokers.answers = lambda node_id, request: stopped(request, outcome.get(node_id, ErrorCode.NONE))
+
+    async def play(controller: Controller) -> None:
+        scene.write(Create(nodes.deletion_path("t")))
+        await asyncio.sleep(QUIET_S)
+        assert scene.is_there(nodes.topic_path("t"))
+        outcome.clear()
+        await scene.register_again(OTHER)
+        for path in (nodes.topic_path("t"), nodes.config_path("topics", "t"), nodes.deletion_path("t")):
+            assert not scene.is_there(path)
+        assert scene.is_there(nodes.topic_path("u"))
+
+    scene.plays(play)
+
+
+def test_a_broker_that_went_without_an_answer_is_asked_again_to_delete_its_replicas() -> None:
+    scene = Scene()
+    silent = {OTHER}
+    scene.brokers.answers = lambda node_id, request: None if node_id in silent else stopped(request)
+
+    async def play(controller: Controller) -> None:
+        scene.write(Create(nodes.deletion_path("t")))
+        await asyncio.sleep(QUIET_S)
+        assert scene.brokers.deleted == [(US, T), (OTHER, T)]
+        silent.clear()
+        await scene.register_again(OTHER)
+        assert scene.brokers.deleted == [(US, T), (OTHER, T), (OTHER, T)]
+        assert not scene.is_there(nodes.topic_path("t"))
+
+    scene.plays(play)
+
+
+def test_replicas_that_were_lost_with_a_directory_are_there_again_with_the_next_run_of_their_broker() -> None:
+    scene = Scene()
+    has_failed = [True]
+
+    def answer(node_id: int, request: ControlRequest) -> LeaderAndIsrResponse | None:
+        if not isinstance(request, LeaderAndIsrRequest) or node_id != OTHER or not has_failed[0]:
+            return None
+        lost = LeaderAndIsrPartitionError(partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+        return LeaderAndIsrResponse(topics=[LeaderAndIsrTopicError(topic_id=TOPIC_IDS["t"], partition_errors=[lost])])
+
+    async def play(controller: Controller) -> None:
+        assert scene.data(nodes.state_path(*T))["isr"] == [US, OTHER]
+        scene.brokers.answers = answer
+        event = nodes.encode_log_dir_event(OTHER)
+        scene.write(Create(f"{nodes.LOG_DIR_EVENTS}/log_dir_event_", event, sequential=True))
+        await asyncio.sleep(QUIET_S)
+        assert scene.data(nodes.state_path(*T))["isr"] == [US]
+        assert scene.brokers.offline[T] == [OTHER]
+        assert scene.ensemble.tree.children(nodes.LOG_DIR_EVENTS) == []
+        has_failed[0] = False
+        await scene.register_again(OTHER)
+        assert scene.brokers.offline[T] == []
+
+    scene.plays(play)
+
+
+def test_what_was_announced_before_a_controller_was_elected_is_not_announced_to_it() -> None:
+    scene = Scene()
+    for parent, name, data in (
+        (nodes.ISR_CHANGES, "isr_change_", b'{"version":1,"partitions":[]}'),
+        (nodes.LOG_DIR_EVENTS, "log_dir_event_", nodes.encode_log_dir_event(OTHER)),
+    ):
+        scene.write(Create(f"{parent}/{name}", data, sequential=True))
+
+    async def play(controller: Controller) -> None:
+        assert scene.ensemble.tree.children(nodes.ISR_CHANGES) == []
+        assert scene.ensemble.tree.children(nodes.LOG_DIR_EVENTS) == []
+
+    scene.plays(play)
+
+
+def test_a_broker_is_about_to_leave_until_it_registers_again_and_only_in_its_present_run() -> None:
+    scene = Scene()
+
+    async def play(controller: Controller) -> None:
+        entry = scene.ensemble.tree.entry(nodes.broker_path(OTHER))
+        assert entry is not None
+        with pytest.raises(ApiError) as caught:
+            await controller.ask(lambda term: shut_down(term, OTHER, entry.created - 1))
+        assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+        assert await controller.ask(_leaving) == set()
+        assert await controller.ask(lambda term: shut_down(term, OTHER, entry.created)) == []
+        assert await controller.ask(_leaving) == {OTHER}
+        await scene.register_again(OTHER)
+        assert await controller.ask(_leaving) == set()
+
+    scene.plays(play)
+
+
+async def _leaving(term: Term) -> set[int]:
+    return set(term.context.shutting_down)
+
+
+def test_so_many_requests_wait_for_a_controller_that_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_module, "REQUESTS_WAITING_MAX", 3)
+    scene = Scene()
+
+    async def play(controller: Controller) -> None:
+        may_go_on = asyncio.Event()
+
+        async def work(term: Term) -> str:
+            await may_go_on.wait()
+            return "done"
+
+        waiting = [asyncio.ensure_future(controller.ask(work)) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(ApiError) as caught:
+            async with asyncio.timeout(QUIET_S):
+                await controller.ask(work)
+        assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+        may_go_on.set()
+        assert await asyncio.gather(*waiting) == ["done"] * 3
+        assert await controller.ask(work) == "done"
+
+    scene.plays(play)
