@@ -9,6 +9,8 @@ from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from ottla.protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestAlterableConfig,
     IncrementalAlterConfigsRequestAlterConfigsResource,
@@ -37,6 +39,7 @@ pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"Kafka needs {
 
 TOPIC, BROKER = 2, 4  # types of resources
 SET = 0  # a kind of change
+SEGMENTS = 5
 
 
 @pytest.mark.parametrize("kinds", [(KAFKA, OTTLA, OTTLA), (OTTLA, KAFKA, OTTLA)], ids=["kafka", "ottla"])
@@ -49,6 +52,7 @@ def test_topics_and_settings_change_under_a_controller_of_either_kind(
         quotas_reach_both_kinds(cluster)
         partitions_are_added(cluster)
         replicas_move(cluster)
+        small_segments_are_followed(cluster, tmp_path)
         preferred_replicas_lead_again(cluster)
         topics_go_and_come_again(cluster, tmp_path)
 
@@ -112,6 +116,15 @@ def alter_config(cluster: MixedCluster, asked: int, resource_type: int, resource
         assert response.error_code == 0, response.error_message
 
 
+def config_of(cluster: MixedCluster, asked: int, topic: str, name: str) -> str | None:
+    resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=[name])
+    with RawClient(cluster.brokers[asked].bootstrap_servers) as client:
+        (result,) = client.ask(DescribeConfigsRequest(resources=[resource]), version=4).results
+    assert result.error_code == 0, result
+    value: str | None = result.configs[0].value
+    return value
+
+
 def takes(producer: Producer, topic: str, partition: int, size: int) -> bool:
     errors: list[KafkaError | None] = []
     producer.produce(topic, bytes(size), partition=partition, on_delivery=lambda error, _: errors.append(error))
@@ -143,24 +156,47 @@ def replicas_move(cluster: MixedCluster) -> None:
             assert client.ask(request, 9).responses[0].partition_responses[0].error_code == 0
     for future in admin.delete_records([TopicPartition("t", partition, 2) for partition in wanted]).values():
         assert future.result(WAIT_S).low_watermark == 2
-    topic = ReassignableTopic(
-        name="t",
-        partitions=[
-            ReassignablePartition(partition_index=partition, replicas=replicas)
-            for partition, replicas in wanted.items()
-        ],
-    )
-    controller = cluster.controller_id
-    assert controller is not None
-    with RawClient(cluster.brokers[controller].bootstrap_servers) as client:
-        response = client.ask(AlterPartitionReassignmentsRequest(topics=[topic]), version=0)
-        assert response.error_code == 0, response.error_message
-    for partition, replicas in wanted.items():
-        cluster.wait_for_isr("t", partition, *replicas)
-        wait_until(lambda: cluster.stored("/brokers/topics/t")["partitions"][str(partition)] == replicas)  # noqa: B023
+    move(cluster, "t", wanted)
+    for partition in wanted:
         produce(new_producer(cluster), "t", [b"moved"], partition)
         assert consume(cluster, "t", 2, partition) == [b"more", b"moved"]
         assert b"deleted" in cluster.log_bytes("t", partition, 3)
+
+
+def move(cluster: MixedCluster, topic: str, wanted: dict[int, list[int]]) -> None:
+    """Moves partitions, and returns when they are where they should be."""
+    partitions = [
+        ReassignablePartition(partition_index=partition, replicas=replicas) for partition, replicas in wanted.items()
+    ]
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=partitions)])
+    controller = cluster.controller_id
+    assert controller is not None
+    with RawClient(cluster.brokers[controller].bootstrap_servers) as client:
+        response = client.ask(request, version=0)
+        assert response.error_code == 0, response.error_message
+    for partition, replicas in wanted.items():
+        cluster.wait_for_isr(topic, partition, *replicas)
+        stored = f"/brokers/topics/{topic}"
+        wait_until(lambda: cluster.stored(stored)["partitions"][str(partition)] == replicas)  # noqa: B023
+
+
+def small_segments_are_followed(cluster: MixedCluster, directory: Path) -> None:
+    """Of a size that only Kafka 3.9 still allows. A follower of that kind takes no more than a segment at a time."""
+    kafka, ottla = (1, 2) if cluster.kinds[1] == KAFKA else (2, 1)
+    create_assigned(cluster, "small", [ottla])
+    alter_config(cluster, kafka, TOPIC, "small", "segment.bytes", "20000")
+    wait_until(lambda: config_of(cluster, ottla, "small", "segment.bytes") == "20000")
+    producer = new_producer(cluster)
+    values: list[bytes] = []
+
+    def is_rolled() -> bool:
+        values.append(b"%d" % len(values) + bytes(10_000))
+        produce(producer, "small", values[-1:])
+        return len([*directory.glob(f"broker-{ottla}/small-0/*.log")]) > SEGMENTS
+
+    wait_until(is_rolled)
+    move(cluster, "small", {0: [kafka]})
+    assert consume(cluster, "small", len(values)) == values
 
 
 def preferred_replicas_lead_again(cluster: MixedCluster) -> None:

@@ -276,7 +276,7 @@ def inherited_value(setting: Setting, config: BrokerConfig) -> Value | None:
 
 def _parsed(name: str, text: str, properties: Mapping[str, str], setting: Setting | None = None) -> Value:
     try:
-        return (setting or BROKER_SETTINGS[name]).parse(text)
+        return (setting or BROKER_SETTINGS[name]).parse_set(text)
     except ConfigError as error:
         raise ConfigError(f"{_origin(name, properties)}{error}") from None
 

@@ -416,7 +416,7 @@ class DynamicConfigs:
 def _synonym(setting: Setting, layer: Mapping[str, str], source: ValueSource) -> Iterator[SettingSynonym]:
     text = layer.get(setting.name)
     if text is not None and _problem(setting.name, text, {setting.name: setting}) is None:
-        value = None if setting.is_sensitive else format_value(setting.parse(text))
+        value = None if setting.is_sensitive else format_value(setting.parse_set(text))
         yield SettingSynonym(setting.name, value, source)
 
 
@@ -434,7 +434,7 @@ def _inherited(table: Mapping[str, Setting], broker: BrokerConfig) -> dict[str, 
 
 def _usable(overrides: Mapping[str, str], table: Mapping[str, Setting]) -> dict[str, Any]:
     return {
-        table[name].attribute: table[name].parse(text)
+        table[name].attribute: table[name].parse_set(text)
         for name, text in overrides.items()
         if name in table and _problem(name, text, table) is None
     }
@@ -447,7 +447,7 @@ def _problem(name: str, text: str, table: Mapping[str, Setting]) -> str | None:
     if setting is None:
         return unknown_setting(name, table)
     try:
-        setting.parse(text)
+        setting.parse_set(text)
     except ConfigError as error:
         return str(error)
     return None

@@ -69,8 +69,9 @@ class Setting:
     `pattern` must match the text, of a list its items joined by commas; `form` says in words what it asks. `but_not`
     is a number within the bounds that is none all the same: a level that does not exist. `broker_names` are the
     broker's settings that give the default of a topic's or group's setting, the strongest first; those are in units of
-    `unit` (how many milliseconds a `log.retention.hours` is). `no_effect` says why a setting that is taken and kept
-    changes nothing; an internal one is described only where somebody set it.
+    `unit` (how many milliseconds a `log.retention.hours` is). `minimum_before` is the one of Apache Kafka 3.9: it holds
+    for what is set already, in its metadata or its file, and not for changes. `no_effect` says why a setting that is
+    taken and kept changes nothing; an internal one is described only where somebody set it.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Setting:
     default: Value | None
     help: str
     minimum: float = -math.inf
+    minimum_before: float | None = None
     maximum: float = math.inf
     but_not: int | None = None
     choices: tuple[str, ...] = ()
@@ -122,6 +124,12 @@ class Setting:
                 raise self._refusal(text, f"must be {self.form}")
             return value
         return _each_once(value) if isinstance(value, tuple) else value
+
+    def parse_set(self, text: str) -> Value:
+        """The same for a text that is set already, maybe by an earlier version that allowed more."""
+        if self.minimum_before is None:
+            return self.parse(text)
+        return dataclasses.replace(self, minimum=self.minimum_before).parse(text)
 
     @property
     def range_in_words(self) -> str:

@@ -246,6 +246,7 @@ class LogConfig:
         1_073_741_824,
         "The size of one segment file.",
         minimum=1_048_576,
+        minimum_before=14,
         broker_names=("log.segment.bytes",),
     )
     segment_index_bytes: int = setting(

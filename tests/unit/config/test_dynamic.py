@@ -227,6 +227,24 @@ def test_an_internal_setting_is_told_where_it_is_set_and_stands_for_another() ->
     assert entry(configs, TOPIC, "segment.bytes").value == "1073741824"
 
 
+def test_what_kafka_3_9_allowed_holds_where_it_is_set_and_cannot_be_set_any_more() -> None:
+    name = "segment.bytes"
+    configs = image({"log.segment.bytes": "70000"}, topic={name: "60000"})
+    assert configs.problems(TOPIC) == []
+    assert configs.topic_config("orders").segment_bytes == 60_000
+    assert entry(configs, TOPIC, name).value == "60000"
+    assert configs.topic_config("others").segment_bytes == 70_000
+    kept = configs.incremental_alter(TOPIC, [SettingChange("retention.ms", SET, "5")])
+    assert kept == {name: "60000", "retention.ms": "5"}
+    with pytest.raises(ApiError, match="at least 1048576"):
+        configs.incremental_alter(TOPIC, [SettingChange(name, SET, "60000")])
+    with pytest.raises(ApiError, match="at least 1048576"):
+        configs.alter(DEFAULT_BROKER, {"log.segment.bytes": "60000"})
+    below = image(topic={name: "13"})
+    assert below.problems(TOPIC) == ["segment.bytes=13: must be at least 14"]
+    assert below.topic_config("orders").segment_bytes == 1_073_741_824
+
+
 @pytest.mark.parametrize("static", [{}, {"min.insync.replicas": "2"}])
 def test_all_brokers_agree_on_the_replicas_that_must_be_in_sync(static: dict[str, str]) -> None:
     value = static.get("min.insync.replicas", "1")
