@@ -552,6 +552,8 @@ class Broker:
             for log, error in self._failures.take_failures():
                 self.replicas.directory_failed(log, error)
             lost = self._failures.take_lost_partitions()
+            for coordinator in (self.groups, self.transactions):
+                coordinator.replicas_lost(lost)
             if lost and not self.is_stopping:
                 if self.logs.failure is not None:
                     self._on_failure()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -225,6 +225,12 @@ class Coordinator(Generic[MachineType]):
             self._gain(index, partition.leader_epoch)
         elif index in self._shards:
             self._lose(index)
+
+    def replicas_lost(self, names: Iterable[TopicPartition]) -> None:
+        """These are gone with their directory: a controller does not say so to the broker that lost them."""
+        for name in names:
+            if name.topic == self.topic and name.partition in self._shards:
+                self._lose(name.partition)
 
     def follow_again(self, image: ClusterImage) -> None:
         """The same once more: partitions may be here that were not when the image came."""

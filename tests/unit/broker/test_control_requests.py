@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, StorageError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.cluster import UpdateFeaturesRequest
 from ottla.protocol.messages.replication import (
@@ -359,3 +359,19 @@ def test_a_run_that_is_not_registered_yet_does_not_take_what_was_meant_for_the_o
         assert epoch_of(cluster, 1) > before
 
     play(scenario)
+
+
+def test_a_coordinator_is_given_up_with_its_directory_although_no_controller_says_so() -> None:
+    """It went on to end transactions that had expired, once a second, and no group of the broker could be listed."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.create_topic("__consumer_offsets", 1)
+        broker = cluster.brokers[1].broker
+        while not broker.groups.runners():
+            await asyncio.sleep(0.1)
+        log = broker.replicas.find("__consumer_offsets", 0).log
+        broker.replicas.directory_failed(log, StorageError(log.directory, "it is lost"))
+        await asyncio.sleep(1)
+        assert broker.groups.runners() == []
+
+    play(scenario, size=1, excused="it is lost")
