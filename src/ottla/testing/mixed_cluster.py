@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from ottla.local_cluster.process import ServerProcess
 from ottla.testing.apache_kafka import (
@@ -56,12 +56,15 @@ SMALL_KAFKA: Final = {
 }
 
 
+MoreListeners: TypeAlias = Callable[[int], Mapping[str, str]]
+
+
 class KafkaWithZooKeeper:
     """A broker of Apache Kafka 3.9 that registers in ZooKeeper. Like `Broker`, beside this process."""
 
     def __init__(self, settings: Mapping[str, str], directory: Path, listen: str, profile: JvmProfile = SMALL) -> None:
         self._kafka = ApacheKafka.resolve(KAFKA_3_9)
-        self._settings = {**SMALL_KAFKA, **settings, "log.dirs": str(directory), "listeners": f"PLAINTEXT://{listen}"}
+        self._settings = {**SMALL_KAFKA, "listeners": f"PLAINTEXT://{listen}", **settings, "log.dirs": str(directory)}
         self._directory = directory
         self._profile = profile
         self.bootstrap_servers = listen
@@ -105,9 +108,12 @@ class MixedCluster(BrokersOfCluster):
         kinds: Sequence[str],
         settings: Mapping[str, str] | None = None,
         profile: JvmProfile = SMALL,
+        more_listeners: MoreListeners | None = None,
     ) -> None:
+        """`more_listeners`: the settings of a broker's listeners beside the open one, at which a test reaches it."""
         super().__init__(connect)
         self._profile = profile
+        self._more_listeners = more_listeners or (lambda _: {})
         self._directory = directory
         self._settings = {**MIXED_SETTINGS, **(settings or {}), "zookeeper.connect": connect}
         self._listen = {node_id: f"127.0.0.1:{free_port()}" for node_id in range(1, len(kinds) + 1)}
@@ -117,8 +123,10 @@ class MixedCluster(BrokersOfCluster):
             self._become(node_id, kind)
 
     def _become(self, node_id: int, kind: str) -> None:
-        settings = {**self._settings, "broker.id": str(node_id)}
         directory, listen = self._directory / f"broker-{node_id}", self._listen[node_id]
+        more = dict(self._more_listeners(node_id))
+        listeners = ",".join([f"PLAINTEXT://{listen}", *filter(None, [more.pop("listeners", "")])])
+        settings = {**self._settings, **more, "broker.id": str(node_id), "listeners": listeners}
         self.kinds[node_id] = kind
         self.brokers[node_id] = (
             KafkaWithZooKeeper(settings, directory, listen, self._profile)
