@@ -28,7 +28,7 @@ SEEDS_MAX = 12  # chance decides when a bug shows; so many histories must be eno
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
-@pytest.mark.parametrize("portion", portions(100, per_test=5), ids=portion_id)
+@pytest.mark.parametrize("portion", portions(200, per_test=5), ids=portion_id)
 def test_a_cluster_loses_nothing_that_it_acknowledged(portion: range) -> None:
     for seed in portion:
         soak_cluster(seed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ottla.records import batch, control
 from ottla.records.batch import BatchHeader
@@ -19,6 +19,8 @@ from ottla.storage.log import Log
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.segment import Segment
 
+Asked = TypeVar("Asked")
+
 
 class AuditedBatch(NamedTuple):
     header: BatchHeader
@@ -26,11 +28,14 @@ class AuditedBatch(NamedTuple):
     position: int
 
 
-def audit(log: Log, *, may_have_gaps: bool = False, indexes_are_sound: bool = True) -> list[bytes]:
+def audit(
+    log: Log, *, may_have_gaps: bool = False, indexes_are_sound: bool = True, asked_max: int | None = None
+) -> list[bytes]:
     """The batches of `log`, from its first segment on, after every answer about them was found right.
 
     `may_have_gaps`: compaction took offsets away. Without `indexes_are_sound` their entries may be wrong, as after
-    damage that nobody has noticed yet; the answers may not.
+    damage that nobody has noticed yet; the answers may not. `asked_max`: about so many batches, and so many timestamps,
+    are asked for, spread over the log, instead of all.
     """
     batches = []
     for segment in log.segments:
@@ -42,8 +47,8 @@ def audit(log: Log, *, may_have_gaps: bool = False, indexes_are_sound: bool = Tr
     headers = [found.header for found in batches]
     _check_offsets(log, headers, may_have_gaps)
     visible = [found for found in batches if found.header.last_offset >= log.log_start_offset]
-    _check_reads(log, visible)
-    _check_times(log, visible)
+    _check_reads(log, visible, asked_max)
+    _check_times(log, visible, asked_max)
     _check_epochs(log, [found.header for found in visible], may_have_gaps)
     _check_producers(log, batches, log.segments[0].base_offset == 0 and not may_have_gaps, indexes_are_sound)
     return [found.data for found in batches]
@@ -121,17 +126,22 @@ def _check_offsets(log: Log, headers: Sequence[BatchHeader], may_have_gaps: bool
     assert not log.active.size_bytes or log.active.base_offset <= headers[-1].base_offset
 
 
-def _check_reads(log: Log, visible: Sequence[AuditedBatch]) -> None:
+def _spread(asked: Sequence[Asked], asked_max: int | None) -> Sequence[Asked]:
+    """All, or about that many, with the first and the last."""
+    step = 1 if asked_max is None else max(1, len(asked) // asked_max)
+    return asked if step == 1 else [*asked[:-1:step], asked[-1]]
+
+
+def _check_reads(log: Log, visible: Sequence[AuditedBatch], asked_max: int | None) -> None:
     """From every batch on, one batch, and as much as there is."""
-    asked = log.log_start_offset
-    for found in visible:
+    ends = [log.log_start_offset, *(found.header.end_offset for found in visible[:-1])]
+    for asked, found in _spread(list(zip(ends, visible, strict=False)), asked_max):
         for offset in {asked, max(asked, found.header.base_offset), found.header.last_offset}:
             piece = log.read(offset, 1)
             assert piece is not None, f"{log.name}: nothing at {offset}"
             assert piece.records.read() == found.data, f"{log.name}: not the batch at {offset}"
             assert piece.first_offset == found.header.base_offset
             assert piece.upper_offset >= found.header.end_offset
-        asked = found.header.end_offset
     assert log.read(log.end_offset, 1) is None
     content = b""
     offset = log.log_start_offset
@@ -142,7 +152,7 @@ def _check_reads(log: Log, visible: Sequence[AuditedBatch]) -> None:
     assert content == b"".join(found.data for found in visible), f"{log.name}: a read of all is not all"
 
 
-def _check_times(log: Log, visible: Sequence[AuditedBatch]) -> None:
+def _check_times(log: Log, visible: Sequence[AuditedBatch], asked_max: int | None) -> None:
     """For every timestamp of the log, those around it, and the largest."""
     records = [
         TimestampOffset(timestamp, offset)
@@ -155,7 +165,7 @@ def _check_times(log: Log, visible: Sequence[AuditedBatch]) -> None:
     for record in records:  # a later record that is not larger is never an answer
         if not largest_before or record.timestamp > largest_before[-1].timestamp:
             largest_before.append(record)
-    for asked in {near for timestamp in timestamps for near in (timestamp, timestamp + 1)}:
+    for asked in {near for timestamp in _spread(sorted(timestamps), asked_max) for near in (timestamp, timestamp + 1)}:
         expected = next((record for record in largest_before if record.timestamp >= asked), None)
         answer = log.offset_for_time(asked)
         assert answer == expected, f"{log.name}: at time {asked} {answer}, in fact {expected}"

@@ -34,6 +34,7 @@ from ottla.testing.world import BrokerProcess
 
 CLOCK_JUMP_MS_MAX: Final = 3_600_000
 OPERATIONS_MAX: Final = 40  # of a disk, until it stops in the middle of one
+HURRY_S_MAX: Final = 0.5  # of clients before a fault comes
 HAND_OVER_S: Final = 3.0
 BACK_S_MAX: Final = 60.0
 CUT_OFF_S_MAX: Final = 1.0
@@ -74,8 +75,13 @@ class ClusterFaults:
             if not self._cluster.running:
                 continue
             node_id = rng.choice(self._cluster.running)
+            self._cluster.stir()
+            await asyncio.sleep(rng.random() * HURRY_S_MAX)
+            if node_id not in self._cluster.running:
+                continue
             self._world.trace(f"fault: {kind} of {node_id}")
             await getattr(self, kind)(node_id, rng)
+            self._cluster.stir()
 
     def _process(self, node_id: int) -> BrokerProcess:
         return self._cluster.brokers[node_id]

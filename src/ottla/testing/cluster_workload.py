@@ -21,9 +21,9 @@ from ottla.protocol.messages.transactions import InitProducerIdRequest
 from ottla.records import control
 from ottla.replication.leader import NO_EPOCH
 from ottla.testing.audit import batches_of
-from ottla.testing.cluster_climate import ClusterClimate
+from ottla.testing.cluster_climate import SLOW_S, ClusterClimate
 from ottla.testing.raw_requests import fetch, list_offsets, one_batch, produce
-from ottla.testing.simulated_cluster import SimulatedCluster, contents, shown, values_of
+from ottla.testing.simulated_cluster import CLIENT_TIMEOUT_S, SimulatedCluster, contents, shown, values_of
 from ottla.testing.simulated_connector import simulated_connector
 from ottla.testing.wire_client import WireClient
 from ottla.testing.world import EPOCH_MS, PORT
@@ -37,6 +37,8 @@ IN_FLIGHT_MAX: Final = 5
 PRODUCE_TIMEOUT_MS: Final = 1000
 LONG_TIMEOUT_MS: Final = 8000  # an answer may wait from one leadership to the next
 NEW_ID_CHANCE: Final = 0.05
+CALM_FACTOR: Final = 8  # times as long are pauses while nothing happens
+READ_FACTOR: Final = 3  # times as long as producers readers wait: there is more to read then
 KEEP_CONNECTION_CHANCE: Final = 0.9
 REQUEST_TIMEOUT_S: Final = 2.0
 TRANSACTION_TIMEOUT_S: Final = 5.0
@@ -80,6 +82,14 @@ class Work:
         self._epochs[client, name] = state.leader_epoch
         return name, state.leader
 
+    async def pause(self, rng: Random, factor: int = 1) -> None:
+        """Between two requests. While nothing happens to the cluster, many of them show no more than a few.
+
+        Where messages take long, there is always something in flight.
+        """
+        is_idle = self.cluster.is_calm and self.climate.latency_s < SLOW_S
+        await asyncio.sleep(rng.random() * self.climate.pause_s_max * factor * (CALM_FACTOR if is_idle else 1))
+
     def acknowledged(self, name: TopicPartition, base_offset: int, values: Sequence[bytes]) -> None:
         self.cluster.observed[name].acknowledged.update(enumerate(values, base_offset))
 
@@ -88,26 +98,59 @@ class Work:
         return ",".join(f"{broker.name}:{PORT}" for broker in self.cluster.brokers.values())
 
 
+class Connections:
+    """Of one client, one to each broker: brokers know its requests there. Now and then a new one is made."""
+
+    def __init__(self, cluster: SimulatedCluster, rng: Random) -> None:
+        self._cluster = cluster
+        self._rng = rng
+        self._kept: dict[int, WireClient] = {}
+
+    async def __aenter__(self) -> Connections:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        for client in self._kept.values():
+            client.close()
+
+    async def take(self, node_id: int) -> WireClient:
+        """One that nobody else uses until it is given back."""
+        return self._kept.pop(node_id, None) or await self._cluster.connected(node_id)
+
+    def give_back(self, node_id: int, client: WireClient) -> None:
+        if self._rng.random() < KEEP_CONNECTION_CHANCE and node_id not in self._kept:
+            self._kept[node_id] = client
+        else:
+            client.close()
+
+    async def asked(self, node_id: int, request: object, version: int) -> Any:
+        client = await self.take(node_id)
+        answer = await client.call(request, version, timeout_s=CLIENT_TIMEOUT_S)
+        self.give_back(node_id, client)
+        return answer
+
+
 # -- those who speak the protocol --------------------------------------------------------------------------------------
 
 
 async def produce_once(work: Work, client: str) -> None:
     """Writes records, each once, whatever becomes of it; until it is cancelled."""
     rng, numbers = work.rng(client), count()
-    while True:
-        await asyncio.sleep(rng.random() * work.climate.pause_s_max)
-        name, leader = work.leader(client, rng)
-        if leader == NO_LEADER:
-            continue
-        values = work.values(client, name, numbers, rng)
-        request = produce(name.topic, one_batch(*values), partition=name.partition, timeout_ms=PRODUCE_TIMEOUT_MS)
-        try:
-            response = await work.cluster.asked(leader, request, PRODUCE_VERSION)
-        except (OSError, TimeoutError):
-            continue  # it may be there or not
-        answer = response.responses[0].partition_responses[0]
-        if answer.error_code == ErrorCode.NONE:
-            work.acknowledged(name, answer.base_offset, values)
+    async with Connections(work.cluster, rng) as brokers:
+        while True:
+            await work.pause(rng)
+            name, leader = work.leader(client, rng)
+            if leader == NO_LEADER:
+                continue
+            values = work.values(client, name, numbers, rng)
+            request = produce(name.topic, one_batch(*values), partition=name.partition, timeout_ms=PRODUCE_TIMEOUT_MS)
+            try:
+                response = await brokers.asked(leader, request, PRODUCE_VERSION)
+            except (OSError, TimeoutError):
+                continue  # it may be there or not
+            answer = response.responses[0].partition_responses[0]
+            if answer.error_code == ErrorCode.NONE:
+                work.acknowledged(name, answer.base_offset, values)
 
 
 @dataclass(slots=True)
@@ -139,13 +182,13 @@ class IdempotentProducer:
         self._rng = work.rng(client)
         self._producer_id = -1
         self._sequences: dict[TopicPartition, _Sequences] = {}
-        self._connections: dict[int, WireClient] = {}
+        self._brokers = Connections(work.cluster, self._rng)
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        try:
+        async with self._brokers:
             while True:
-                await asyncio.sleep(self._rng.random() * self._work.climate.pause_s_max)
+                await self._work.pause(self._rng)
                 name, leader = self._work.leader(self._client, self._rng)
                 if leader == NO_LEADER or not await self._ensure_id():
                     continue
@@ -153,9 +196,6 @@ class IdempotentProducer:
                 for _ in range(self._rng.randint(1, IN_FLIGHT_MAX) - len(state.batches)):
                     self._add(name, state)
                 await self._exchange(name, leader, state)
-        finally:
-            for client in self._connections.values():
-                client.close()
 
     async def _ensure_id(self) -> bool:
         """A new id now and then, once nothing of the last one is in flight: logs know nothing of it."""
@@ -186,7 +226,7 @@ class IdempotentProducer:
         timeout_ms = self._rng.choice([PRODUCE_TIMEOUT_MS, PRODUCE_TIMEOUT_MS, LONG_TIMEOUT_MS])
         requests = [produce(name.topic, each.data, partition=name.partition, timeout_ms=timeout_ms) for each in sent]
         try:
-            client = self._connections.pop(leader, None) or await self._work.cluster.connected(leader)
+            client = await self._brokers.take(leader)
         except (OSError, TimeoutError):
             return
         pause = self._rng.choice([0.0, 0.01, 0.2])
@@ -196,11 +236,7 @@ class IdempotentProducer:
             )
         except (OSError, TimeoutError):
             return
-        # On a connection that it keeps, brokers know its requests; they know nothing of a new one.
-        if self._rng.random() < KEEP_CONNECTION_CHANCE:
-            self._connections[leader] = client
-        else:
-            client.close()
+        self._brokers.give_back(leader, client)
         for each, response in zip(sent, responses, strict=True):
             answer = response.responses[0].partition_responses[0]
             self._answered(name, state, each, answer)
@@ -244,21 +280,22 @@ async def consume(work: Work, client: str, *, from_any: bool = False) -> None:
     """Reads all partitions from their beginning on; until it is cancelled. `from_any`: from followers too (KIP-392)."""
     rng = work.rng(client)
     offsets: dict[TopicPartition, int] = {}
-    while True:
-        await asyncio.sleep(rng.random() * work.climate.pause_s_max)
-        name, leader = work.leader(client, rng)
-        if leader == NO_LEADER:
-            continue
-        node_id = rng.choice(work.cluster.running) if from_any and work.cluster.running else leader
-        offset = max(offsets.get(name, 0), work.cluster.observed[name].start)
-        request = fetch(name.topic, offset, partitions=[name.partition])
-        try:
-            response = await work.cluster.asked(node_id, request, FETCH_VERSION)
-        except (OSError, TimeoutError):
-            continue
-        for topic in response.responses:
-            for data in topic.partitions:
-                _read(work, name, offsets, offset, data, is_led=work.cluster.is_current_leader(name, node_id))
+    async with Connections(work.cluster, rng) as brokers:
+        while True:
+            await work.pause(rng, READ_FACTOR)
+            name, leader = work.leader(client, rng)
+            if leader == NO_LEADER:
+                continue
+            node_id = rng.choice(work.cluster.running) if from_any and work.cluster.running else leader
+            offset = max(offsets.get(name, 0), work.cluster.observed[name].start)
+            request = fetch(name.topic, offset, partitions=[name.partition])
+            try:
+                response = await brokers.asked(node_id, request, FETCH_VERSION)
+            except (OSError, TimeoutError):
+                continue
+            for topic in response.responses:
+                for data in topic.partitions:
+                    _read(work, name, offsets, offset, data, is_led=work.cluster.is_current_leader(name, node_id))
 
 
 def _read(
@@ -278,23 +315,24 @@ def _read(
 async def watch_ends(work: Work, client: str) -> None:
     """Asks where partitions end: what was once reported as committed stays so. Until it is cancelled."""
     rng = work.rng(client)
-    while True:
-        await asyncio.sleep(rng.random() * work.climate.pause_s_max)
-        name, leader = work.leader(client, rng)
-        if leader == NO_LEADER:
-            continue
-        seen = work.cluster.observed[name]
-        before = seen.end
-        try:
-            request = list_offsets(name.topic, LATEST, partition=name.partition)
-            response = await work.cluster.asked(leader, request, LIST_OFFSETS_VERSION)
-        except (OSError, TimeoutError):
-            continue
-        answer = response.topics[0].partitions[0]
-        if answer.error_code == ErrorCode.NONE:
-            if answer.offset < before and work.cluster.is_current_leader(name, leader):
-                work.world.fail(f"{name} ended at {before}, and ends at {answer.offset} now")
-            seen.end = max(seen.end, answer.offset)
+    async with Connections(work.cluster, rng) as brokers:
+        while True:
+            await work.pause(rng)
+            name, leader = work.leader(client, rng)
+            if leader == NO_LEADER:
+                continue
+            seen = work.cluster.observed[name]
+            before = seen.end
+            try:
+                request = list_offsets(name.topic, LATEST, partition=name.partition)
+                response = await brokers.asked(leader, request, LIST_OFFSETS_VERSION)
+            except (OSError, TimeoutError):
+                continue
+            answer = response.topics[0].partitions[0]
+            if answer.error_code == ErrorCode.NONE:
+                if answer.offset < before and work.cluster.is_current_leader(name, leader):
+                    work.world.fail(f"{name} ended at {before}, and ends at {answer.offset} now")
+                seen.end = max(seen.end, answer.offset)
 
 
 # -- our own clients ---------------------------------------------------------------------------------------------------
@@ -361,7 +399,7 @@ async def transact(work: Work, client: str, outcomes: Transactions) -> None:
         try:
             await producer.init_transactions()
             while True:
-                await asyncio.sleep(rng.random() * work.climate.pause_s_max)
+                await work.pause(rng)
                 await _one_transaction(work, client, producer, outcomes, rng, numbers)
         except (OttlaError, TimeoutError):
             continue  # the next one of this name ends what is open

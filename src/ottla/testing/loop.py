@@ -37,6 +37,7 @@ LATE_CHANCE = 0.2  # that a socket which is ready is reported in the next turn o
 # Far from any descriptor of the operating system, so that a mix-up fails instead of reaching a real file.
 FIRST_DESCRIPTOR = 1_000_000
 TASKS_NAMED_MAX = 30
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class DeadlockError(RuntimeError):
@@ -101,7 +102,7 @@ class SimulatedSelector(selectors.BaseSelector):
         return descriptor
 
     def look_at(self, descriptor: int) -> None:
-        if descriptor in self._keys:
+        if descriptor in self._keys.by_descriptor:
             self._suspects[descriptor] = None
 
     def forget(self, descriptor: int) -> None:
@@ -120,7 +121,7 @@ class SimulatedSelector(selectors.BaseSelector):
         descriptor = descriptor_of(fileobj)
         if descriptor not in self._sockets:
             raise ValueError(f"{descriptor} is not an open socket of the simulated network")
-        if descriptor in self._keys:
+        if descriptor in self._keys.by_descriptor:
             raise KeyError(f"{descriptor} is registered already")
         key = self._keys.by_descriptor[descriptor] = selectors.SelectorKey(fileobj, descriptor, events, data)
         self._suspects[descriptor] = None
@@ -130,6 +131,9 @@ class SimulatedSelector(selectors.BaseSelector):
         descriptor = descriptor_of(fileobj)
         self._suspects.pop(descriptor, None)
         return self._keys.by_descriptor.pop(descriptor)
+
+    def get_key(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
+        return self._keys.by_descriptor[descriptor_of(fileobj)]  # asked at every wait, and mostly for what is not there
 
     def get_map(self) -> Mapping[FileDescriptorLike, selectors.SelectorKey]:
         return self._keys
@@ -145,18 +149,22 @@ class SimulatedSelector(selectors.BaseSelector):
         ready: list[tuple[selectors.SelectorKey, int]], rng: Random
     ) -> list[tuple[selectors.SelectorKey, int]]:
         """In a random order and not always all; readiness lasts, so the rest comes again."""
+        if len(ready) < 2:
+            return ready  # most turns
         rng.shuffle(ready)
         return [event for number, event in enumerate(ready) if number == 0 or rng.random() >= LATE_CHANCE]
 
     def ready(self) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = []
+        ready: list[tuple[selectors.SelectorKey, int]] = []
+        if not self._suspects:
+            return ready  # most turns
         for descriptor in list(self._suspects):
-            sock, key = self._sockets[descriptor], self._keys[descriptor]
+            sock, key = self._sockets[descriptor], self._keys.by_descriptor[descriptor]
             events = 0
-            if key.events & selectors.EVENT_READ and sock.is_readable():
-                events |= selectors.EVENT_READ
-            if key.events & selectors.EVENT_WRITE and sock.is_writable():
-                events |= selectors.EVENT_WRITE
+            if key.events & READ and sock.is_readable():
+                events |= READ
+            if key.events & WRITE and sock.is_writable():
+                events |= WRITE
             if events:
                 ready.append((key, events))
             else:

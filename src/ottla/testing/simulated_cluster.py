@@ -46,7 +46,9 @@ CREATE_VERSION: Final = 5
 CLIENT_TIMEOUT_S: Final = 2.0
 RESTART_S: Final = 0.5
 LOOK_S: Final = 0.05
+STIRRED_S: Final = 1.0
 COMPARE_EVERY: Final = 40  # looks
+ASKED_MAX: Final = 200  # offsets and times that a log is asked for in the end; more of them say the same of its indexes
 REPLICATION: Final = 3
 VALUE_BYTES_SHOWN: Final = 20
 SETTINGS: Final = {
@@ -153,6 +155,9 @@ class SimulatedCluster:
         self._starting: dict[int, asyncio.Task[None]] = {}
         self._client_host = world.network.host("client")
         self._looks = 0
+        self._states: dict[TopicPartition, PartitionState] = {}
+        self._states_at = -1  # commits of the ensemble
+        self._stirred_until = 0.0
         self._without_power: set[int] = set()  # who has been, at some time
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -265,6 +270,14 @@ class SimulatedCluster:
         found = (self.brokers[node_id].broker.replicas.get(name) for node_id in self.running)
         return [partition for partition in found if partition is not None]
 
+    def stir(self) -> None:
+        """Something happens, or is about to: from now on clients hurry for a while."""
+        self._stirred_until = self.world.loop.time() + STIRRED_S
+
+    @property
+    def is_calm(self) -> bool:
+        return self.world.loop.time() > self._stirred_until
+
     # -- what must never happen ----------------------------------------------------------------------------------------
 
     async def watch(self) -> None:
@@ -274,6 +287,8 @@ class SimulatedCluster:
             await asyncio.sleep(LOOK_S)
 
     def look(self) -> None:
+        if self._states_at != len(self.ensemble.commits):  # brokers came or went, leaders changed, replicas are back
+            self.stir()
         for node_id in self.running:
             process = self.brokers[node_id]
             for partition in process.broker.replicas:
@@ -318,6 +333,11 @@ class SimulatedCluster:
 
     def states(self) -> dict[TopicPartition, PartitionState]:
         """What the store says of all partitions of all topics."""
+        if self._states_at != len(self.ensemble.commits):
+            self._states, self._states_at = self._decoded_states(), len(self.ensemble.commits)
+        return self._states
+
+    def _decoded_states(self) -> dict[TopicPartition, PartitionState]:
         tree = self.ensemble.tree
         found: dict[TopicPartition, PartitionState] = {}
         if tree.entry(nodes.TOPICS) is None:
@@ -354,7 +374,7 @@ class SimulatedCluster:
             self.compare(name, committed_only=False)
             replicas = self.replicas(name)
             for replica in replicas:
-                audit(replica.log)  # with what it knows of producers
+                audit(replica.log, asked_max=ASKED_MAX)  # with what it knows of producers
         for name, seen in self.observed.items():
             values_here = contents(self.replicas(name)[0])
             for kind, values in (("acknowledged", seen.acknowledged), ("read", seen.read)):

@@ -28,6 +28,7 @@ class WireClient:
         self._socket = sock
         self._client_id = client_id
         self._correlation_id = 0
+        self._received = bytearray()
 
     async def call(self, request: object, version: int, *, timeout_s: float = 30.0) -> Any:
         """The broker's answer; OSError if the connection breaks, TimeoutError if nothing comes."""
@@ -90,13 +91,14 @@ class WireClient:
 
     async def _receive(self, count: int) -> bytes:
         loop = asyncio.get_running_loop()
-        data = bytearray()
-        while len(data) < count:
-            piece = await loop.sock_recv(self._socket, min(RECEIVE_BYTES, count - len(data)))
+        while len(self._received) < count:
+            piece = await loop.sock_recv(self._socket, RECEIVE_BYTES)
             if not piece:
                 raise ConnectionResetError("the broker closed the connection")
-            data += piece
-        return bytes(data)
+            self._received += piece
+        data = bytes(self._received[:count])
+        del self._received[:count]
+        return data
 
     def close(self) -> None:
         self._socket.close()
