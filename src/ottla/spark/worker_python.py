@@ -2,8 +2,9 @@
 
 Spark puts its `pyspark.zip` at the front of every worker's PYTHONPATH. A zip file holds no compiled modules, so each
 process that Spark starts compiles pyspark again: 0.9 s of CPU, where the installed package takes 0.2 s. A first query
-starts half a dozen of them, and Spark gives up on one that is not there within ten seconds. So workers are started
-through a script of two lines that leaves the zip file out. It is kept in the user's cache directory.
+starts half a dozen of them. So workers are started through a script of a few lines that leaves the zip file out. It is
+kept in the user's cache directory. Workers that Spark waits for, ten seconds and no longer, it starts with a connection
+(`worker_start`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from pathlib import Path
 
 from ottla.runtime.cache import cache_directory
+from ottla.spark import worker_start
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,21 @@ def _is_installed_package() -> bool:
 
 
 def _script(python_path: str) -> str:
-    return f'#!/bin/sh\nexport PYTHONPATH={shlex.quote(python_path)}\nexec {shlex.quote(sys.executable)} "$@"\n'
+    python = shlex.quote(sys.executable)
+    lines = ["#!/bin/sh", f"export PYTHONPATH={shlex.quote(python_path)}"]
+    if _takes_connections():
+        awaited = f"${{{worker_start.PATH_VARIABLE}}}${{{worker_start.PORT_VARIABLE}}}"
+        start = shlex.quote(worker_start.__file__)
+        lines.append(f'if [ "$1" = -m ] && [ -n "{awaited}" ]; then exec {python} -P {start} "$@"; fi')
+    lines.append(f'exec {python} "$@"')
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _takes_connections() -> bool:
+    """Whether this pyspark connects in the way that `worker_start` goes before."""
+    from pyspark import worker_util
+
+    return hasattr(worker_util, "local_connect_and_auth") and hasattr(worker_util, "get_sock_file_to_executor")
 
 
 def _write_once(path: Path, script: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ import ottla.spark
 from ottla.spark import class_archive
 from ottla.spark.class_archive import ARCHIVES_MAX, RETRY_AFTER_S, UNUSED_MAX_S
 from ottla.spark.worker_python import worker_python
+from ottla.testing.waiting import WAIT_S
 
 needs_pyspark = pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed here")
 
@@ -167,3 +170,45 @@ def test_no_place_for_the_script_is_no_failure(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("OTTLA_CACHE", str(tmp_path / "file"))
     monkeypatch.delenv("SPARK_HOME", raising=False)
     assert worker_python() == sys.executable
+
+
+WORKER = """
+import os, sys, time
+while not os.path.exists("loaded"):
+    time.sleep(0.01)
+from pyspark.worker_util import get_sock_file_to_executor
+with get_sock_file_to_executor(timeout=None) as file:
+    file.write(f"{sys.argv} {__name__}".encode())
+"""
+
+
+@needs_pyspark
+@pytest.mark.parametrize("secret", [None, "of this Spark"])
+def test_a_worker_connects_before_it_loads_anything(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, secret: str | None
+) -> None:
+    monkeypatch.setenv("OTTLA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    (tmp_path / "a_worker.py").write_text(WORKER)
+    with socket.socket(socket.AF_UNIX if secret is None else socket.AF_INET) as spark:
+        spark.bind(str(tmp_path / "spark") if secret is None else ("127.0.0.1", 0))
+        spark.listen()
+        spark.settimeout(WAIT_S)
+        name = spark.getsockname()
+        where = {"SOCK_PATH": name} if secret is None else {"PORT": str(name[1]), "SECRET": secret}
+        for part, value in where.items():
+            monkeypatch.setenv(f"PYTHON_WORKER_FACTORY_{part}", value)
+        with subprocess.Popen([worker_python(), "-m", "a_worker", "x y"], cwd=tmp_path) as worker:
+            connection, _ = spark.accept()
+            connection.settimeout(WAIT_S)
+            with connection, connection.makefile("rwb") as file:
+                if secret is not None:
+                    assert file.read(4 + len(secret)) == struct.pack("!i", len(secret)) + secret.encode()
+                    file.write(b"\0\0\0\2ok")
+                    file.flush()
+                (tmp_path / "loaded").touch()
+                assert struct.unpack("!i", file.read(4)) == (worker.pid,)
+                said = file.read().decode()
+    assert said == f"[{str(tmp_path / 'a_worker.py')!r}, 'x y'] __main__"
+    assert worker.returncode == 0
