@@ -23,7 +23,7 @@ from steps import check, step
 from ottla.testing.ports import free_range
 
 BROKERS = 3
-COMMAND_TIMEOUT_S = 120
+COMMAND_TIMEOUT_S = 300
 
 
 def ottla(*arguments: str) -> dict:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -103,9 +104,12 @@ def main(servers: str, home: str) -> None:
     config["spark.ui.showConsoleProgress"] = "false"
     session = ottla.spark.session("shop", "local[2]", config=config)
     session.sparkContext.setLogLevel("ERROR")
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # it is waited for, below
+    # A handler, as a signal that is blocked here would reach one of pyspark's threads and end the program at once.
+    signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
     queries = start(session, servers, home)
-    while signal.sigtimedwait({signal.SIGTERM}, LOOK_S) is None:
+    while not signals:
+        time.sleep(LOOK_S)
         for query in queries:
             if not query.isActive:
                 sys.exit(f"the query {query.name} has ended: {query.exception()}")
