@@ -40,6 +40,7 @@ def test_times_and_limits_are_those_of_the_settings(monkeypatch: pytest.MonkeyPa
     def options(**settings: str) -> ZooKeeperOptions:
         config, _ = BrokerConfig.load({"zookeeper.connect": "127.0.0.1:1/a", **settings})
         asyncio.run(connect_zookeeper(config))
+        assert made.await_args is not None
         asked: ZooKeeperOptions = made.await_args.args[0]
         return asked
 

@@ -102,9 +102,9 @@ class Listener:
                             is_new = state.is_new or (before is not None and before[2])
                             self.roles[name] = topic.topic_id, state.leader_epoch, is_new
             case StopReplicaRequest():
-                for topic in request.topic_states:
-                    for state in topic.partition_states:
-                        self.roles.pop(TopicPartition(topic.topic_name, state.partition_index), None)
+                for stopping in request.topic_states:
+                    for replica in stopping.partition_states:
+                        self.roles.pop(TopicPartition(stopping.topic_name, replica.partition_index), None)
 
 
 def heard(requests: list[ControlRequest]) -> Listener:
@@ -162,10 +162,8 @@ def test_many_changes_of_a_few_partitions_are_one_request() -> None:
 
 
 def test_metadata_come_before_roles_and_nothing_passes_a_replica_that_stops() -> None:
-    backlog = [
-        *[roles(1, [0], is_new=True), metadata(1, [0]), roles(2, [0, 1]), metadata(2, [1])],
-        *[stop(0, 2), roles(3, [0]), metadata(3, [0])],
-    ]
+    backlog: list[ControlRequest] = [roles(1, [0], is_new=True), metadata(1, [0]), roles(2, [0, 1]), metadata(2, [1])]
+    backlog += (stop(0, 2), roles(3, [0]), metadata(3, [0]))
     found = [request for request, _ in coalesced((request, None) for request in backlog)]
     assert [type(request).__name__ for request in found] == [
         *["UpdateMetadataRequest", "LeaderAndIsrRequest", "StopReplicaRequest"],
