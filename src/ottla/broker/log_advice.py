@@ -267,6 +267,8 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "kept, once its records are not needed.",
     },
     "ottla.storage.producer_replay": {
+        "the marker of producer … at offset … is passed over: …": "Some client wrote a control record that ends no "
+        "transaction. If the producer has one open there, it stays so: see `ottla transactions`.",
         "…; the state of its producers is not known from there on": _CORRUPT,
         "…; using an earlier snapshot or the log itself": _REBUILT,
     },

@@ -408,7 +408,7 @@ class Connection:
 
     def _proceed(self) -> None:
         """Something that held requests back is over: go on with those that have arrived, then with reading."""
-        if self._is_free:
+        if self._may_take:  # also behind one that is in hand, which may have had no room for them
             remainder, self._remainder = self._remainder, b""
             if remainder:
                 self._received(remainder if isinstance(remainder, memoryview) else memoryview(bytearray(remainder)))

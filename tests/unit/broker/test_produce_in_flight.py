@@ -146,6 +146,24 @@ def test_as_many_wait_as_there_is_room_for_and_the_others_behind_them() -> None:
     perform(play)
 
 
+def test_as_soon_as_one_is_answered_the_next_one_has_its_place() -> None:
+    async def play(scene: Scene) -> None:
+        topic = await scene.new_topic()
+        flight = await remembered(scene, topic)
+        for number in range(PENDING_MAX + 3):
+            await flight.send(produce(topic, one_batch(b"%d" % number)))
+        for count in (1, 2, 3):
+            scene.catch_up(topic, end_offset=1 + count)
+            assert outcome((await flight.answers(1))[0]) == (0, count)
+            await asyncio.sleep(SETTLED_S)
+            assert end_offset(scene, topic) == 1 + PENDING_MAX + count
+        scene.catch_up(topic)
+        answers = await flight.answers(PENDING_MAX)
+        assert [outcome(one) for one in answers] == [(0, offset) for offset in range(4, PENDING_MAX + 4)]
+
+    perform(play)
+
+
 def test_each_has_its_own_time_and_an_early_end_does_not_hold_up_the_next() -> None:
     async def play(scene: Scene) -> None:
         topic = await scene.new_topic()
