@@ -230,11 +230,12 @@ def test_a_follower_starts_in_the_middle_of_a_batch_as_its_leader_does(home) -> 
 
 def test_a_follower_that_has_records_takes_no_batch_that_begins_among_them(home) -> None:
     log = home.open()
-    log.append_as_follower(home.batch(b"a", b"b"), now_ms=home.now_ms)
-    log.advance_log_start(1)
-    with pytest.raises(ApiError):
-        log.append_as_follower(home.batch(b"b", b"c", base_offset=1), now_ms=home.now_ms)
-    assert (log.log_start_offset, log.end_offset) == (1, 2)
+    log.append_as_follower(home.batch(b"a", b"b", b"c"), now_ms=home.now_ms)
+    for log_start_offset in (1, 2):
+        log.advance_log_start(log_start_offset)
+        with pytest.raises(ApiError):
+            log.append_as_follower(home.batch(b"b", b"c", b"d", base_offset=1), now_ms=home.now_ms)
+        assert (log.log_start_offset, log.end_offset) == (log_start_offset, 3)
 
 
 @pytest.mark.parametrize(("base_offset", "is_taken"), [(1, False), (2, True), (3, True), (4, True), (5, True)])
@@ -285,6 +286,14 @@ def test_the_active_segment_rolls_by_the_time_of_its_records(home) -> None:
     home.produce(log, b"b", at=home.now_ms - 9 * HOUR, now_ms=home.now_ms + 99 * HOUR)
     assert home.bases(log) == [0]
     home.produce(log, b"c", at=home.now_ms - 9 * HOUR + 1)
+    assert home.bases(log) == [0, 2]
+
+
+def test_the_segment_of_a_follower_rolls_by_the_time_of_a_later_batch_of_a_response(home) -> None:
+    log = home.open(segment_ms=HOUR)
+    times = (home.now_ms, home.now_ms + HOUR, home.now_ms + HOUR + 1, home.now_ms)
+    sent = b"".join(home.batch(b"v", base_offset=offset, at=at) for offset, at in enumerate(times))
+    log.append_as_follower(sent, now_ms=home.now_ms)
     assert home.bases(log) == [0, 2]
 
 
