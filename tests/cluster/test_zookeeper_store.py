@@ -20,6 +20,7 @@ from ottla.store.api import (
     Check,
     Create,
     NodeExists,
+    NotAllowed,
     Put,
     SessionLost,
     SessionState,
@@ -308,7 +309,7 @@ def test_nodes_are_made_for_their_creator_where_acls_are_on(tmp_path: Path) -> N
             async with connected(ensemble.connect, digest=Digest("mallory", "guess")) as mallory:
                 assert await mallory.get("/config") is not None, "everybody may read it"
                 for refused in (mallory.commit(Put("/config", b"")), mallory.get("/config/users/alice")):
-                    with pytest.raises(StoreUnavailable, match="ACL"):
+                    with pytest.raises(NotAllowed, match="ACL"):
                         await refused
                 await mallory.commit(Put("/consumers", b"open to all"))
 

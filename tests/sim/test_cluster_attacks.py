@@ -325,6 +325,48 @@ def test_a_state_that_cannot_be_changed_holds_up_no_other_partition(damage: str)
     play(scenario)
 
 
+def test_a_state_that_belongs_to_another_user_of_zookeeper_holds_up_no_other_partition() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        cluster.world.excuses = lambda message: "ZooKeeper does not allow it" in message
+        await create(cluster, {0: [2, 3], 1: [2, 3]})
+        cluster.ensemble.foreign.add(nodes.state_path(NAME.topic, 0))
+        await cluster.crash(2, power_loss=False)
+        other = TopicPartition(NAME.topic, 1)
+        await until(lambda: (known := cluster.brokers[3].broker.replicas.get(other)) is not None and known.is_leader)
+        assert cluster.states()[NAME].leader == 2, "nobody may write it"
+        created = await cluster.asked(1, create_topic("u", 1, 1), CREATE, timeout_s=60)
+        assert created.topics[0].error_code == ErrorCode.NONE
+        cluster.ensemble.foreign.clear()
+        cluster.begin_start(2)
+        await until(lambda: 2 in cluster.running)
+        await until(lambda: cluster.is_current_leader(NAME, cluster.states()[NAME].leader))
+        assert await write(cluster, cluster.states()[NAME].leader, b"x") == ErrorCode.NONE
+
+    play(scenario)
+
+
+def test_an_election_that_belongs_to_another_user_of_zookeeper_is_reported_and_held_later() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        complaints: list[str] = []
+
+        def excuse(message: str) -> bool:
+            complaints.append(message)
+            return "this broker cannot be the controller" in message
+
+        cluster.world.excuses = excuse
+        cluster.ensemble.foreign.add(nodes.CONTROLLER_EPOCH)
+        await cluster.crash(1, power_loss=False)
+        await until(lambda: sum("cannot be the controller" in each for each in complaints) == 2)
+        await asyncio.sleep(5)
+        assert len(complaints) < 10
+        cluster.ensemble.foreign.clear()
+        cluster.begin_start(1)
+        await until(lambda: cluster.brokers[1].is_running)
+        assert (await cluster.asked(1, create_topic("u", 1, 1), CREATE, timeout_s=60)).topics[0].error_code == 0
+
+    play(scenario)
+
+
 def test_an_epoch_of_the_controller_that_cannot_be_read_is_waited_for() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         cluster.world.excuses = lambda message: "metadata node /controller_epoch" in message

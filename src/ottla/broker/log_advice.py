@@ -20,6 +20,10 @@ _RETRIED = "Nothing if it stops by itself: it is tried again. If it goes on, the
 _STORE = (
     "Nothing if it stops by itself: it is tried again. Otherwise see that ZooKeeper has a majority and can be reached."
 )
+_FOREIGN = (
+    "Brokers with `zookeeper.set.acl` and others, or with different users, share this ZooKeeper. Give the node an ACL "
+    "that this broker's user meets; see the page about security."
+)
 _SETTING = "Correct or delete the setting with `ottla configs alter`; until then it is as if it were not set."
 _BUG = "A bug: report it with the traceback that follows. The broker goes on; restart it if what failed is missed."
 _CORRUPT = (
@@ -124,6 +128,7 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "has, or this replica had, an old or damaged log. What is cut off is fetched again, if the leader has it.",
     },
     "ottla.controller.term": {
+        "the state of … stays as it is: …": _FOREIGN,
         "…; the partition stays as it is until that is repaired": "Somebody deleted it, or wrote what is not Kafka's "
         "JSON: repair the node of the partition's state.",
     },
@@ -197,6 +202,7 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "of that broker.",
     },
     "ottla.controller.controller": {
+        "this broker cannot be the controller: …": _FOREIGN,
         "…; it is dropped": "Ask again, with JSON as Kafka's tools write it.",
         "the controller failed in epoch … and resigns": "Another broker, or this one, is elected and reads everything "
         "again. Report it with the traceback that follows.",

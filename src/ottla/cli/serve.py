@@ -21,7 +21,7 @@ from ottla.descriptors import raise_limit
 from ottla.net.server import open_listener
 from ottla.runtime.garbage import collect_rarely
 from ottla.runtime.lock_sharing import share_lock_often
-from ottla.store.api import StoreUnavailable
+from ottla.store.api import NotAllowed, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(_serve(properties, sockets))
-    except StoreUnavailable as error:
+    except (StoreUnavailable, NotAllowed) as error:
         code = ExitCode.UNREACHABLE if config.zookeeper_connect else ExitCode.UNEXPECTED
         raise CommandError(code, str(error)) from error
 

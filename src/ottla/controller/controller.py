@@ -44,6 +44,7 @@ from ottla.store.api import (
     Delete,
     Node,
     NodeExists,
+    NotAllowed,
     Put,
     SessionState,
     Store,
@@ -135,6 +136,9 @@ class Controller:
             return await self._create_controller_node()
         except StoreUnavailable as error:
             logger.info("no election yet: %s", error)
+            return None
+        except NotAllowed as error:
+            logger.error("this broker cannot be the controller: %s", error)
             return None
         except StoreError as error:
             logger.info("another broker won the election: %s", error)

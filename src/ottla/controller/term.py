@@ -29,6 +29,7 @@ from ottla.store.api import (
     Delete,
     Node,
     NoNode,
+    NotAllowed,
     Operation,
     Put,
     Result,
@@ -178,7 +179,10 @@ class Term:
         if missed:
             await self.read_states(missed)
             for partition in missed:
-                logger.info("the state of %s was changed by another broker: %s", partition, results[partition])
+                if isinstance(results[partition], NotAllowed):
+                    logger.error("the state of %s stays as it is: %s", partition, results[partition])
+                else:
+                    logger.info("the state of %s was changed by another broker: %s", partition, results[partition])
         return set(written)
 
     async def read_states(self, partitions: list[TopicPartition]) -> None:

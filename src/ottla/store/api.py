@@ -202,6 +202,13 @@ class SessionLost(StoreUnavailable):
     """The session ended: its ephemeral nodes are gone, and what was decided in it has to be decided again."""
 
 
+class NotAllowed(StoreError):  # noqa: N818
+    """The node belongs to another user of ZooKeeper: trying again changes nothing until somebody changes its ACL."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "ZooKeeper does not allow it: check the ACL of the node and the user we log in as")
+
+
 class StoreClosed(StoreError):  # noqa: N818
     def __init__(self, path: str) -> None:
         super().__init__(path, "the store is closed")

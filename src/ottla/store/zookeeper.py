@@ -38,6 +38,7 @@ from ottla.store.api import (
     Node,
     NodeExists,
     NoNode,
+    NotAllowed,
     NotEmpty,
     OnChange,
     Operation,
@@ -407,7 +408,7 @@ def _error(path: str, error: exceptions.KazooException) -> StoreError:
     if isinstance(error, exceptions.ConnectionLoss):
         return StoreUnavailable(path, "the connection to ZooKeeper was lost; whether the request was done is unknown")
     if isinstance(error, exceptions.NoAuthError):
-        return StoreUnavailable(path, "ZooKeeper does not allow it: check its ACLs and the user we log in as")
+        return NotAllowed(path)
     if isinstance(error, exceptions.AuthFailedError):
         return StoreUnavailable(path, "ZooKeeper refuses the login: check user and password")
     return StoreUnavailable(path, f"ZooKeeper answers {type(error).__name__}: {error}")

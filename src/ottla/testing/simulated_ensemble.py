@@ -26,6 +26,7 @@ from ottla.store.api import (
     ROOT,
     Delete,
     Node,
+    NotAllowed,
     OnChange,
     Operation,
     Result,
@@ -81,6 +82,7 @@ class SimulatedEnsemble:
         self.trace = trace
         self.tree = Tree()  # the newest state
         self.commits: list[TreeDecision] = []
+        self.foreign: set[str] = set()  # nodes that another user protects from clients
         self._sessions: dict[int, _ServerSession] = {}
         self._next_session_id = 0x1000
         self._cut_off: set[str] = set()
@@ -158,6 +160,9 @@ class SimulatedEnsemble:
         return self._sessions.get(session_id)
 
     def commit(self, session_id: int, operations: tuple[Operation, ...]) -> list[Result]:
+        for operation in operations:
+            if operation.path in self.foreign and session_id:
+                raise NotAllowed(operation.path)
         context = CommitContext(session_id, len(self.commits) + 1, self.now_ms())
         decision = decide(self.tree, operations, context)
         self._log(decision)
