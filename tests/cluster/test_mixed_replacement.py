@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from ottla.local_cluster.zookeeper import ZooKeeperEnsemble
 from ottla.testing.apache_kafka import missing_programs
 from ottla.testing.clients import CLIENTS
 from ottla.testing.cluster_clients import JavaLoad, Load, LoadInFlight, consume, create_topic, new_producer
@@ -91,6 +93,53 @@ def test_transactions_and_a_group_go_on_while_every_broker_is_replaced_and_back(
             group.end()
         assert transactions.failures == group.failures == []
         assert sorted(group.values) == sorted(transactions.committed)
+        for partition in range(PARTITIONS):
+            cluster.wait_for_equal_logs("t", partition)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kills", "first"), [(True, True), (False, False)], ids=["killed", "stopped"])
+def test_every_broker_is_replaced_and_back_while_zookeeper_loses_its_leader(
+    kills: bool, first: bool, tmp_path: Path
+) -> None:
+    """The controller is the first of them to be replaced, or the last one. Transactions and a group go on meanwhile."""
+    with ExitStack() as stack:
+        ensemble = ZooKeeperEnsemble(tmp_path / "zookeeper", size=3)
+        stack.callback(ensemble.kill)
+        ensemble.start()
+        cluster = stack.enter_context(MixedCluster(ensemble.connect, tmp_path, [KAFKA, KAFKA, KAFKA]))
+        create_topic(cluster, "t", partitions=PARTITIONS)
+        create_topic(cluster, "u")
+        load = LoadInFlight(cluster, "u", 0)
+        stack.callback(load.end)
+        transactions, group = Transactions(cluster), Group(cluster)
+        try:
+            for kind in (OTTLA, KAFKA):
+                controller = cluster.controller_id
+                others = [node_id for node_id in (1, 2, 3) if node_id != controller]
+                for place, node_id in enumerate([controller, *others] if first else [*others, controller]):
+                    assert node_id is not None
+                    lost = next(server for server in ensemble.servers if server.is_leader()) if place == 1 else None
+                    if lost is not None:
+                        lost.kill()
+                    cluster.replace(node_id, kind, kills=kills)
+                    for topic, count in (("t", PARTITIONS), ("__consumer_offsets", 2), ("__transaction_state", 2)):
+                        for partition in range(count):
+                            cluster.wait_for_isr(topic, partition, 1, 2, 3)
+                    transactions.wait_for_more()
+                    load.wait_for_more()
+                    if lost is not None:
+                        lost.launch()
+                        lost.wait_ready()
+            transactions.end()
+            wait_until(lambda: len(group.values) >= len(transactions.committed))
+        finally:
+            transactions.end()
+            group.end()
+        load.end()
+        assert transactions.failures == group.failures == load.failures == []
+        assert sorted(group.values) == sorted(transactions.committed)
+        assert consume(cluster, "u", len(load.acknowledged)) == load.acknowledged
         for partition in range(PARTITIONS):
             cluster.wait_for_equal_logs("t", partition)
 

@@ -150,9 +150,12 @@ class MixedCluster(BrokersOfCluster):
         """Until all replicas have the same bytes."""
         wait_until(lambda: len({self.log_bytes(topic, partition, node_id) for node_id in self.brokers}) == 1)
 
-    def replace(self, node_id: int, kind: str) -> None:
-        """Stops a broker and starts one of that kind on its data, with its number, at its address."""
-        self.stop_broker(node_id)
+    def replace(self, node_id: int, kind: str, *, kills: bool = False) -> None:
+        """Stops or kills a broker, and starts one of that kind on its data, with its number, at its address."""
+        if kills:
+            self.kill(node_id)
+        else:
+            self.stop_broker(node_id)
         self._become(node_id, kind)
         self.start_broker(node_id)
 
