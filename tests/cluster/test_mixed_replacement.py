@@ -107,7 +107,9 @@ def test_every_broker_is_replaced_and_back_while_zookeeper_loses_its_leader(
         ensemble = ZooKeeperEnsemble(tmp_path / "zookeeper", size=3)
         stack.callback(ensemble.kill)
         ensemble.start()
-        cluster = stack.enter_context(MixedCluster(ensemble.connect, tmp_path, [KAFKA, KAFKA, KAFKA]))
+        # A broker that stops waits four times as long for the next leader of ZooKeeper.
+        settings = {"controlled.shutdown.retry.backoff.ms": "5000"}
+        cluster = stack.enter_context(MixedCluster(ensemble.connect, tmp_path, [KAFKA, KAFKA, KAFKA], settings))
         create_topic(cluster, "t", partitions=PARTITIONS)
         create_topic(cluster, "u")
         load = LoadInFlight(cluster, "u", 0)

@@ -179,10 +179,11 @@ class ClusterMember:
         self.membership.give_up()
         if not config.controlled_shutdown_enable or self.membership.epoch == NOT_REGISTERED:
             return
-        for attempt in range(1 + config.controlled_shutdown_max_retries):
+        attempts, pause_s = 1 + config.controlled_shutdown_max_retries, config.controlled_shutdown_retry_backoff_ms / MS
+        for attempt in range(attempts):
             if attempt:
-                await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / MS)
-            if self._store.session.state is not SessionState.CONNECTED:
+                await asyncio.sleep(pause_s)
+            if not await self._is_connected_within(attempts * pause_s):
                 break
             if self._image().brokers.keys() <= {self._node_id}:
                 return  # nobody is left to lead
@@ -203,6 +204,19 @@ class ClusterMember:
             if response.error_code == ErrorCode.NONE and not self._has_successors(response):
                 break
         logger.warning("the broker stops before all its leaderships have been handed over")
+
+    async def _is_connected_within(self, seconds: float) -> bool:
+        """Whether there is a session with ZooKeeper, or a server for it is found in time.
+
+        A broker that stops without one leaves its registration behind, and its leaderships with it, until the session
+        has ended by itself.
+        """
+        session = self._store.session
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while session.state is SessionState.SUSPENDED:
+                    await session.changed.wait()
+        return session.state is SessionState.CONNECTED
 
     def _has_successors(self, response: ControlledShutdownResponse) -> bool:
         """Whether any partition that is still led here has another replica on a broker that is there.

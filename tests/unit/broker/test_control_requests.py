@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
+from ottla.cluster import nodes
+from ottla.cluster.image import NO_LEADER
 from ottla.errors import ErrorCode, StorageError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.cluster import UpdateFeaturesRequest
@@ -39,6 +41,7 @@ from ottla.protocol.messages.topics import (
 )
 from ottla.protocol.schema import schema_of
 from ottla.protocol.wire import ZERO_UUID
+from ottla.store.api import SessionState
 from ottla.testing.raw_requests import create_topic
 from ottla.testing.simulated_cluster import SimulatedCluster
 from ottla.testing.world import World
@@ -375,3 +378,24 @@ def test_a_coordinator_is_given_up_with_its_directory_although_no_controller_say
         assert broker.groups.runners() == []
 
     play(scenario, size=1, excused="it is lost")
+
+
+def test_a_broker_that_stops_while_it_looks_for_a_server_of_zookeeper_stops_in_order_all_the_same() -> None:
+    """Else its registration stayed until its session was over, and its leaderships with it."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        name = TopicPartition("t", 0)
+        leader = cluster.states()[name].leader
+        broker = cluster.brokers[leader]
+        cluster.ensemble.cut(broker.name)
+        while broker.broker.store.session.state is not SessionState.SUSPENDED:
+            await asyncio.sleep(0.01)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(cluster.stop(leader))
+            await asyncio.sleep(0.3)
+            cluster.ensemble.heal(broker.name)
+        assert cluster.states()[name].leader not in (leader, NO_LEADER)
+        await asyncio.sleep(0.1)  # the end of its session is on its way
+        assert cluster.ensemble.tree.entry(nodes.broker_path(leader)) is None
+
+    play(scenario)
