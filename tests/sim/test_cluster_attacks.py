@@ -551,3 +551,25 @@ def test_a_replica_that_lost_its_disk_does_not_join_by_a_proposal_from_before() 
         assert len(contents(cluster.brokers[lost].broker.replicas.find(*NAME))) == 10
 
     play(scenario, settings={"min.insync.replicas": "1"})
+
+
+@pytest.mark.parametrize("behind", [1, 2, 3])
+def test_a_broker_whose_server_is_behind_has_the_settings_of_a_new_topic(behind: int) -> None:
+    """The controller may tell it of the topic before its own server has heard of that. No notification follows."""
+    settings = {"retention.bytes": "1000000", "min.insync.replicas": "1"}
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        cluster.ensemble.lag_s_max_of[cluster.brokers[behind].name] = 5.0
+        for name, config in ((NAME.topic, {}), (NAME.topic, settings)):  # the second one is not the first one
+            while not await cluster.try_create_topic(name, 1, config):
+                await asyncio.sleep(0.01)
+            await until(lambda: len(cluster.replicas(NAME)) == 3)
+            found = {replica.log.config.retention_bytes for replica in cluster.replicas(NAME)}
+            assert found == {int(config.get("retention.bytes", -1))}
+            if not config:
+                request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name, topic_id=ZERO_UUID)], timeout_ms=1)
+                await cluster.ask_controller(request, DELETE)
+                await until(lambda: not cluster.replicas(NAME))
+
+    for seed in range(5):
+        play(scenario, seed=seed)

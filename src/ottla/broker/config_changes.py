@@ -154,6 +154,9 @@ class ConfigChanges:
         while new := [name for name, topic_id in topics.items() if self._learned.get(name) != topic_id]:
             try:
                 async with self._turn:
+                    # The controller said that they are there, and our server may not have heard of it: it would have no
+                    # settings for them, or those of earlier topics, and no notification would ever correct that.
+                    await self._store.sync(nodes.TOPICS)
                     await self._read(ConfigScope(ConfigResourceType.TOPIC, name) for name in new)
                 self._learned.update(topics)
             except StoreUnavailable as error:

@@ -324,7 +324,10 @@ class ControlRequests:
         No controller's request comes in between: what is found not to be ours is not made so meanwhile.
         """
         async with self._one_at_a_time:
-            for log in self._replicas.unclaimed():
+            unclaimed = self._replicas.unclaimed()
+            if unclaimed:
+                await self._assignments.catch_up()
+            for log in unclaimed:
                 if not await self._assignments.is_ours(log.name, self._replicas.owner_of(log.name)):
                     self._drop_stray(log)
             await self._replicas.finish(self._offload)
@@ -340,6 +343,8 @@ class ControlRequests:
                     )
                     await self._take_image(self._broker.image, self._broker.image.with_topics((), gone))
         found = [each async for each in self._turns.over(list(self._replicas)) if self._is_stray(each)]
+        if found:
+            await self._assignments.catch_up()
         strays = [each for each in found if not await self._assignments.is_ours(each.name, each.topic_id)]
         if strays:
             async with self._one_at_a_time:

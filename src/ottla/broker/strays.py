@@ -26,6 +26,10 @@ class Assignments:
         self._node_id = node_id
         self._store = store
 
+    async def catch_up(self) -> None:
+        """Answers from here on are no older than this: a server that is behind would not know of new topics."""
+        await self._store.sync(nodes.TOPICS)
+
     async def is_ours(self, name: TopicPartition, topic_id: UUID | None) -> bool:
         """Whether a partition, of the topic with this id if it is known, is assigned to this broker.
 
@@ -77,6 +81,8 @@ class Strays:
 
     async def gone_topics(self, assignments: Assignments) -> list[str]:
         """Topics of the image that are not there any more; see `unconfirmed`."""
+        if self._unconfirmed:
+            await assignments.catch_up()
         return [name for name in sorted(self._unconfirmed) if await assignments.is_gone(name)]
 
     def unconfirmed(self, topics: Iterable[str]) -> list[str]:

@@ -127,6 +127,14 @@ class Store(Protocol):
         """The names of the children, sorted; `NoNode` if the node itself is not there."""
         ...
 
+    async def sync(self, path: str) -> None:
+        """What is read from here on is at least as new as every commit, of whatever session, before this call.
+
+        The servers of an ensemble hear of commits one after the other. Whoever was told of one by another way than its
+        own session asks for this first.
+        """
+        ...
+
     async def commit(self, *operations: Operation) -> list[Result]:
         """Performs all operations, each seeing those before it, or none of them; durable when it returns.
 

@@ -70,6 +70,9 @@ class LocalStore:
         self._check_usable(path)
         return self._tree.children(path)
 
+    async def sync(self, path: str) -> None:
+        self._check_usable(path)  # there is one tree, and everybody reads from it
+
     def watch_node(self, path: str, on_change: OnChange) -> StoreWatch:
         self._check_usable(path)
         return self._watches.add_node(path, on_change)

@@ -176,6 +176,10 @@ class ZooKeeperStore:
         self._check_usable(path)
         return sorted(await self._ask(path, lambda: self._kazoo.get_children_async(path)))
 
+    async def sync(self, path: str) -> None:
+        self._check_usable(path)
+        await self._ask(path, lambda: self._kazoo.sync_async(path))
+
     def watch_node(self, path: str, on_change: OnChange) -> StoreWatch:
         return self._watch(path, on_change, of_children=False)
 

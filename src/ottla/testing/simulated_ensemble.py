@@ -85,6 +85,7 @@ class SimulatedEnsemble:
         self.foreign: set[str] = set()  # nodes that another user protects from clients
         self._sessions: dict[int, _ServerSession] = {}
         self._next_session_id = 0x1000
+        self.lag_s_max_of: dict[str, float] = {}  # of the servers of single clients, instead of that of the conditions
         self._cut_off: set[str] = set()
         self._interruption: _Interruption | None = None
         self.is_down = False
@@ -241,7 +242,9 @@ class _ServerSession:
     def hear_of_commit(self) -> None:
         """Some time after the others, this server knows too."""
         if self._catch_up_timer is None:
-            lag_s = self._ensemble.rng.random() * self._ensemble.conditions.lag_s_max
+            ensemble = self._ensemble
+            lag_s_max = ensemble.lag_s_max_of.get(self.client_name, ensemble.conditions.lag_s_max)
+            lag_s = ensemble.rng.random() * lag_s_max
             self._catch_up_timer = self._ensemble.loop.call_later(
                 lag_s, self._catch_up_in_time, context=contextvars.Context()
             )
@@ -257,6 +260,9 @@ class _ServerSession:
             self.view.apply(decision.changes)
             if self._client is not None and (decision.touched or decision.came_or_went):
                 self._client.view_moved(decision)
+
+    def sync(self) -> None:
+        self._catch_up(len(self._ensemble.commits))
 
     def commit(self, operations: tuple[Operation, ...]) -> list[Result]:
         try:
@@ -324,6 +330,10 @@ class SimulatedStore:
         self._check_usable(path)
         names: list[str] = await self._ask(path, lambda session: session.view.children(path))
         return names
+
+    async def sync(self, path: str) -> None:
+        self._check_usable(path)
+        await self._ask(path, lambda session: session.sync())
 
     async def commit(self, *operations: Operation) -> list[Result]:
         path = operations[0].path if operations else ROOT

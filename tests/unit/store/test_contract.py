@@ -129,6 +129,15 @@ def test_a_path_that_is_none_is_refused_by_readers_too(store: Store, run: Any, p
         store.watch_children(path, lambda: None)
 
 
+def test_a_sync_is_answered_whether_the_node_is_there_or_not(store: Store, run: Any) -> None:
+    run(store.commit(Create("/a", b"one")))
+    for path in ("/", "/a", "/nowhere"):
+        run(store.sync(path))
+    assert run(store.get("/a")) == Node(b"one", 0)
+    with pytest.raises(InvalidPath):
+        run(store.sync("nowhere"))
+
+
 def test_an_operation_sees_those_before_it_in_its_commit(store: Store, run: Any) -> None:
     results = run(
         store.commit(
