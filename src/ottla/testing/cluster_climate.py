@@ -15,11 +15,15 @@ FAULTS: Final = {
     "kill": 3,
     "kill_in_a_write": 2,
     "power_loss": 2,
+    "power_losses_in_turn": 1,
+    "wipe_the_disk": 1,
+    "restart_all_in_turn": 1,
     "stop": 2,
     "hand_over_and_kill": 3,
     "depose_and_elect": 1,
     "part_two": 3,
     "isolate": 2,
+    "slow_a_link": 2,
     "reset_connections": 2,
     "cut_from_zookeeper": 3,
     "end_session": 2,
@@ -27,6 +31,8 @@ FAULTS: Final = {
     "ensemble_down": 1,
     "lose_store_answers": 2,
     "watch_late": 1,
+    "watch_late_alone": 2,
+    "depose_the_controller": 2,
     "set_the_clock": 1,
     "slow_the_disk": 2,
     "fail_a_directory": 2,
@@ -37,9 +43,12 @@ FAULTS: Final = {
     "add_partitions": 1,
     "throttle_replicas": 2,
     "change_fetchers": 1,
+    "change_a_topic_without_a_broker": 1,
     "elect_preferred": 2,
     "make_and_delete_a_topic": 2,
 }
+# What others have must stay with them until these are over.
+ALONE: Final = ("power_loss", "power_losses_in_turn", "wipe_the_disk")
 FAULTS_AT_ONCE: Final = 9  # kinds in one climate
 DIRECTORIES: Final = ("/data-0", "/data-1")
 SESSION_TIMEOUT_S: Final = 2.0
@@ -68,6 +77,9 @@ class ClusterClimate:
     fault_s_max: float = 6.0
     has_transactions: bool = False
     has_group: bool = False
+    min_isr: int = 2
+    is_overlapping: bool = False  # a fault may come before the one before it is over
+    has_unclean: bool = False  # a topic beside the others whose leaders may be elected outside the ISR
 
     @classmethod
     def of(cls, rng: Random) -> ClusterClimate:
@@ -75,8 +87,8 @@ class ClusterClimate:
         records_per_batch_max, value_bytes = rng.choice([1, 1, 5, 40]), rng.choice([10, 10, 300])
         batch_bytes_max = HEADER_BYTES + records_per_batch_max * (value_bytes + RECORD_BYTES)
         return cls(
-            brokers=rng.choice([3, 3, 3, 4]),
-            partitions=rng.choice([1, 2, 2, 4, 10]),
+            brokers=rng.choice([3, 3, 3, 3, 4, 5]),
+            partitions=rng.choice([1, 1, 2, 2, 2, 2, 4, 4, 10, 30]),
             segment_bytes=max(batch_bytes_max, rng.choice([1_000, 4_000, 4_000, 1_000_000])),
             records_per_batch_max=records_per_batch_max,
             value_bytes=value_bytes,
@@ -91,6 +103,9 @@ class ClusterClimate:
             fault_s_max=rng.choice([1.0, 4.0, 6.0]),
             has_transactions=rng.random() < 0.3,
             has_group=rng.random() < 0.3,
+            min_isr=rng.choice([2, 2, 2, 1]),
+            is_overlapping=rng.random() < 0.3,
+            has_unclean=rng.random() < 0.15,
         )
 
     @property
@@ -99,7 +114,8 @@ class ClusterClimate:
         takes longer than a follower waits would be asked for again for ever.
         """
         is_much = self.records_per_batch_max * self.value_bytes > MUCH_BYTES
-        return {"replica.fetch.max.bytes": str(FETCH_BYTES)} if is_much and self.latency_s > SLOW_S else {}
+        pieces = {"replica.fetch.max.bytes": str(FETCH_BYTES)} if is_much and self.latency_s > SLOW_S else {}
+        return {"min.insync.replicas": str(self.min_isr), **pieces}
 
     @property
     def network(self) -> Conditions:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
+from dataclasses import replace
 from random import Random
 from typing import Final
 
+from ottla.cluster import nodes
 from ottla.cluster.image import NO_LEADER
 from ottla.config.dynamic import ConfigResourceType
 from ottla.errors import ErrorCode
@@ -28,7 +31,8 @@ from ottla.protocol.messages.topics import (
     ReassignableTopic,
     TopicPartitions,
 )
-from ottla.testing.cluster_climate import DIRECTORIES, ClusterClimate
+from ottla.store.api import Delete
+from ottla.testing.cluster_climate import ALONE, DIRECTORIES, ClusterClimate
 from ottla.testing.simulated_cluster import LOOK_S, Observed, SimulatedCluster
 from ottla.testing.world import BrokerProcess
 
@@ -41,6 +45,7 @@ CUT_OFF_S_MAX: Final = 1.0
 DEPOSED_S_MAX: Final = 4.0
 BREAK_CHANCE: Final = 0.2
 LATE_S: Final = 2.5
+LINK_S: Final = (0.05, 0.3, 1.0)
 ELECT_VERSION: Final = 2
 REASSIGN_VERSION: Final = 0
 DELETE_VERSION: Final = 5
@@ -65,8 +70,14 @@ class ClusterFaults:
         self._climate = climate
         self._rng = cluster.world.rng("faults")
         self._made = 0
+        self._under_way: set[asyncio.Task[None]] = set()
 
     async def come(self) -> None:
+        """All of them, until the last one is over."""
+        await self._begin_all()
+        await self._wait_for_all()
+
+    async def _begin_all(self) -> None:
         for _ in range(self._climate.fault_count):
             await asyncio.sleep(self._rng.random() * self._climate.fault_s_max)
             kind = self._climate.kind(self._rng)
@@ -80,8 +91,22 @@ class ClusterFaults:
             if node_id not in self._cluster.running:
                 continue
             self._world.trace(f"fault: {kind} of {node_id}")
+            if kind in ALONE:
+                await self._wait_for_all()
+            task = self._world.loop.create_task(self._one(kind, node_id, rng), name=kind)
+            self._under_way.add(task)
+            if kind in ALONE or not self._climate.is_overlapping:
+                await self._wait_for_all()
+
+    async def _one(self, kind: str, node_id: int, rng: Random) -> None:
+        if node_id in self._cluster.running:
             await getattr(self, kind)(node_id, rng)
             self._cluster.stir()
+
+    async def _wait_for_all(self) -> None:
+        if self._under_way:
+            await asyncio.gather(*self._under_way)
+            self._under_way.clear()
 
     def _process(self, node_id: int) -> BrokerProcess:
         return self._cluster.brokers[node_id]
@@ -114,10 +139,37 @@ class ClusterFaults:
             return
         await self._cluster.crash(node_id, power_loss=True)
         await self._last(rng)
+        await self._come_back(node_id)
+
+    async def _come_back(self, node_id: int) -> None:
+        """Until all replicas are in sync again, if that does not take too long."""
         self._cluster.begin_start(node_id)
         deadline = self._world.loop.time() + BACK_S_MAX
         while not self._cluster.is_settled() and self._world.loop.time() < deadline:
             await asyncio.sleep(LOOK_S)
+
+    async def power_losses_in_turn(self, node_id: int, rng: Random) -> None:
+        for each in self._others_first(node_id):
+            await self.power_loss(each, rng)
+
+    def _others_first(self, node_id: int) -> list[int]:
+        return [*(each for each in self._cluster.brokers if each != node_id), node_id]
+
+    async def wipe_the_disk(self, node_id: int, rng: Random) -> None:
+        """It comes back without anything, and the others have it all."""
+        if not self._cluster.is_settled():
+            return
+        await self._cluster.crash(node_id, power_loss=True)
+        self._process(node_id).lose_disk()
+        await self._last(rng)
+        await self._come_back(node_id)
+
+    async def restart_all_in_turn(self, node_id: int, rng: Random) -> None:
+        """As for a new version: each is stopped, started and back in sync before the next one."""
+        for each in self._others_first(node_id):
+            if each in self._cluster.running:
+                await self._cluster.stop(each)
+                await self._come_back(each)
 
     async def stop(self, node_id: int, rng: Random) -> None:
         await self._cluster.stop(node_id)
@@ -196,6 +248,15 @@ class ClusterFaults:
         for other in others:
             self._world.network.heal(self._process(node_id).name, other)
 
+    async def slow_a_link(self, node_id: int, rng: Random) -> None:
+        """Between two brokers everything takes long; among the others it does not."""
+        other = rng.choice([other for other in self._cluster.brokers if other != node_id])
+        link = self._world.network.link(self._process(node_id).name, self._process(other).name)
+        slow_s = rng.choice(LINK_S)
+        link.conditions = replace(link.conditions, latency_s=slow_s, jitter_s=slow_s)
+        await self._last(rng)
+        link.conditions = self._world.network.conditions
+
     async def reset_connections(self, node_id: int, rng: Random) -> None:
         connections = self._world.network.connections()
         for connection in rng.sample(connections, len(connections) // 2):
@@ -233,6 +294,28 @@ class ClusterFaults:
         conditions.lag_s_max = LATE_S
         await self._last(rng)
         conditions.lag_s_max = self._climate.store_lag_s_max
+
+    async def watch_late_alone(self, node_id: int, rng: Random) -> None:
+        """The server of one broker is behind those of the others."""
+        name = self._process(node_id).name
+        self._cluster.ensemble.lag_s_max_of[name] = LATE_S
+        await self._last(rng)
+        self._cluster.ensemble.lag_s_max_of.pop(name, None)
+
+    async def depose_the_controller(self, node_id: int, rng: Random) -> None:
+        """An operator deletes its node: another one begins, and it may not know that for a while."""
+        ensemble = self._cluster.ensemble
+        controller = self._controller_id()
+        if controller in self._cluster.brokers:
+            name = self._process(controller).name
+            ensemble.lag_s_max_of[name] = LATE_S * rng.random()
+            ensemble.commit(0, (Delete(nodes.CONTROLLER),))
+            await self._last(rng)
+            ensemble.lag_s_max_of.pop(name, None)
+
+    def _controller_id(self) -> int:
+        entry = self._cluster.ensemble.tree.entry(nodes.CONTROLLER)
+        return NO_LEADER if entry is None else int(json.loads(entry.data)["brokerid"])
 
     # -- machines ------------------------------------------------------------------------------------------------------
 
@@ -334,6 +417,22 @@ class ClusterFaults:
         )
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
         await self._cluster.ask_controller(request, ALTER_VERSION)
+
+    async def change_a_topic_without_a_broker(self, node_id: int, rng: Random) -> None:
+        """Settings that a broker misses while it is down, or while it hears nothing of the store."""
+        name = self._process(node_id).name
+        is_down = rng.random() < 0.5
+        if is_down:
+            await self._cluster.crash(node_id, power_loss=False)
+        else:
+            self._cluster.ensemble.cut(name)
+        settings = {"retention.bytes": str(rng.randrange(1 << 40, 1 << 41))}
+        await self._alter(ConfigResourceType.TOPIC, self._topic, settings, is_set=True)
+        await self._last(rng)
+        if is_down:
+            self._cluster.begin_start(node_id)
+        else:
+            self._cluster.ensemble.heal(name)
 
     async def change_fetchers(self, node_id: int, rng: Random) -> None:
         """Followers use another number of connections."""

@@ -15,9 +15,11 @@ from ottla.testing.cluster_workload import (
     Transactions,
     Work,
     check_order,
+    commit_offsets,
     consume,
     join_group,
     produce_once,
+    read_committed,
     transact,
     watch_ends,
 )
@@ -26,6 +28,7 @@ from ottla.testing.world import World
 
 TOPIC: Final = "t"
 TRANSACTIONS_TOPIC: Final = "x"
+UNCLEAN_TOPIC: Final = "u"
 TRANSACTIONS_PARTITIONS: Final = 2
 SECONDS_MAX: Final = 1800.0
 ACKNOWLEDGED_S_MAX: Final = 60.0  # until something is acknowledged once the faults are over
@@ -60,6 +63,8 @@ async def _history(cluster: SimulatedCluster, climate: ClusterClimate, *, is_sec
     await cluster.create_topic(TOPIC, climate.partitions, {"internal.segment.bytes": str(climate.segment_bytes)})
     if climate.has_transactions:
         await cluster.create_topic(TRANSACTIONS_TOPIC, TRANSACTIONS_PARTITIONS)
+    if climate.has_unclean:
+        await cluster.create_topic(UNCLEAN_TOPIC, 1, {"unclean.leader.election.enable": "true"}, may_lose=True)
     outcomes = Transactions()
     work = Work(cluster, climate, TOPIC)
     transactional = Work(cluster, climate, TRANSACTIONS_TOPIC)
@@ -70,9 +75,13 @@ async def _history(cluster: SimulatedCluster, climate: ClusterClimate, *, is_sec
         consume(work, "c"),
         consume(work, "f", from_any=True),
         watch_ends(work, "w"),
+        commit_offsets(work, "o"),
     ]
+    if climate.has_unclean:
+        clients.append(produce_once(Work(cluster, climate, UNCLEAN_TOPIC), "u"))
     if climate.has_transactions:
         clients.append(transact(transactional, "tx", outcomes))
+        clients.append(read_committed(transactional, "r", outcomes))
     if climate.has_group:
         reads = GroupReads()
         clients += [join_group(work, member, reads) for member in MEMBERS]

@@ -7,6 +7,7 @@ once, an idempotent one with several requests in flight, readers. Others are our
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -16,14 +17,24 @@ from typing import Any, Final
 from ottla.aio import Consumer, Producer
 from ottla.cluster.image import NO_LEADER
 from ottla.errors import ErrorCode, OttlaError
+from ottla.hashing import partition_of_coordinator
 from ottla.ids import TopicPartition
+from ottla.protocol.messages.groups import FindCoordinatorRequest
 from ottla.protocol.messages.transactions import InitProducerIdRequest
-from ottla.records import control
+from ottla.records import batch, control
 from ottla.replication.leader import NO_EPOCH
 from ottla.testing.audit import batches_of
 from ottla.testing.cluster_climate import SLOW_S, ClusterClimate
+from ottla.testing.raw_groups import commit, fetch_offsets
 from ottla.testing.raw_requests import fetch, list_offsets, one_batch, produce
-from ottla.testing.simulated_cluster import CLIENT_TIMEOUT_S, SimulatedCluster, contents, shown, values_of
+from ottla.testing.simulated_cluster import (
+    CLIENT_TIMEOUT_S,
+    OFFSETS_PARTITIONS,
+    SimulatedCluster,
+    contents,
+    shown,
+    values_of,
+)
 from ottla.testing.simulated_connector import simulated_connector
 from ottla.testing.wire_client import WireClient
 from ottla.testing.world import EPOCH_MS, PORT
@@ -32,6 +43,11 @@ PRODUCE_VERSION: Final = 9
 FETCH_VERSION: Final = 11
 INIT_VERSION: Final = 4
 LIST_OFFSETS_VERSION: Final = 7
+FIND_COORDINATOR_VERSION: Final = 3
+COMMIT_VERSION: Final = 7
+FETCH_OFFSETS_VERSION: Final = 7
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+READ_COMMITTED: Final = 1
 LATEST: Final = -1
 IN_FLIGHT_MAX: Final = 5
 PRODUCE_TIMEOUT_MS: Final = 1000
@@ -91,6 +107,7 @@ class Work:
         await asyncio.sleep(rng.random() * self.climate.pause_s_max * factor * (CALM_FACTOR if is_idle else 1))
 
     def acknowledged(self, name: TopicPartition, base_offset: int, values: Sequence[bytes]) -> None:
+        self.cluster.check_held(name, base_offset + len(values) - 1, self.climate.min_isr)
         self.cluster.observed[name].acknowledged.update(enumerate(values, base_offset))
 
     @property
@@ -345,6 +362,7 @@ class Transactions:
     committed: list[list[bytes]] = field(default_factory=list)
     aborted: list[list[bytes]] = field(default_factory=list)
     unclear: list[list[bytes]] = field(default_factory=list)
+    read: set[bytes] = field(default_factory=set)  # by a reader of what is committed
 
     def check(self, work: Work) -> None:
         """Each is there as a whole or not at all."""
@@ -357,6 +375,9 @@ class Transactions:
         for values in self.aborted:
             if not visible.isdisjoint(values):
                 work.world.fail(f"{shown(values[0])} was aborted and is there")
+        unseen = self.read.difference(visible)
+        if unseen:
+            work.world.fail(f"{shown(min(unseen))} was read as committed and is not there")
         for values in self.unclear:
             if not visible.isdisjoint(values) and not visible.issuperset(values):
                 work.world.fail(f"of the transaction with {shown(values[0])} a part is there")
@@ -378,6 +399,89 @@ def committed_values(work: Work, name: TopicPartition) -> set[bytes]:
         else:
             found.update(values_of(data).values())
     return found
+
+
+def committed_in(data: Any) -> set[bytes]:
+    """The values of a partition in a response for which a reader of committed records takes them."""
+    view, position = memoryview(data.records), 0
+    aborted = deque(sorted((each.first_offset, each.producer_id) for each in data.aborted_transactions or ()))
+    skipped: set[int] = set()
+    found: set[bytes] = set()
+    for header in batch.scan(view).headers:
+        piece = view[position : position + header.size_bytes]
+        position += header.size_bytes
+        while aborted and aborted[0][0] <= header.last_offset:
+            skipped.add(aborted.popleft()[1])
+        if header.is_control:
+            skipped.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in skipped):
+            found.update(values_of(piece).values())
+    return found
+
+
+async def read_committed(work: Work, client: str, outcomes: Transactions) -> None:
+    """Reads what is committed, from any replica; until it is cancelled."""
+    rng = work.rng(client)
+    offsets: dict[TopicPartition, int] = {}
+    async with Connections(work.cluster, rng) as brokers:
+        while True:
+            await work.pause(rng, READ_FACTOR)
+            name, leader = work.leader(client, rng)
+            if leader == NO_LEADER or not work.cluster.running:
+                continue
+            node_id = rng.choice([leader, rng.choice(work.cluster.running)])
+            request = fetch(
+                name.topic, offsets.get(name, 0), partitions=[name.partition], isolation_level=READ_COMMITTED
+            )
+            try:
+                response = await brokers.asked(node_id, request, FETCH_VERSION)
+            except (OSError, TimeoutError):
+                continue
+            for topic in response.responses:
+                for data in topic.partitions:
+                    if data.error_code == ErrorCode.NONE and data.records:
+                        outcomes.read |= committed_in(data)
+                        offsets[name] = batch.scan(memoryview(data.records)).headers[-1].end_offset
+
+
+async def commit_offsets(work: Work, client: str) -> None:
+    """Commits offsets for a group without members, each larger than the one before; until it is cancelled.
+
+    What is fetched is the one that was acknowledged last, or one whose answer was lost.
+    """
+    rng, numbers = work.rng(client), count(1)
+    name, offsets_partition = work.names[0], partition_of_coordinator(client, OFFSETS_PARTITIONS)
+    acknowledged, unclear = -1, set[int]()
+    async with Connections(work.cluster, rng) as brokers:
+        while True:
+            await work.pause(rng, READ_FACTOR)
+            if not work.cluster.running:
+                continue
+            wanted = FindCoordinatorRequest(key=client, key_type=0)
+            try:
+                found = await brokers.asked(rng.choice(work.cluster.running), wanted, FIND_COORDINATOR_VERSION)
+                if found.error_code or found.node_id not in work.cluster.brokers:
+                    continue
+                offset = next(numbers)
+                unclear.add(offset)
+                request = commit(client, name.topic, {name.partition: offset})
+                response = await brokers.asked(found.node_id, request, COMMIT_VERSION)
+                if not response.topics[0].partitions[0].error_code:
+                    acknowledged = offset
+                    unclear.discard(offset)
+                asked = fetch_offsets(FETCH_OFFSETS_VERSION, client, {name.topic: [name.partition]})
+                response = await brokers.asked(found.node_id, asked, FETCH_OFFSETS_VERSION)
+            except (OSError, TimeoutError):
+                continue
+            # A coordinator that others have followed tells what was so, until it knows of them.
+            is_current = work.cluster.is_current_leader(TopicPartition(OFFSETS_TOPIC, offsets_partition), found.node_id)
+            if response.error_code or not is_current:
+                continue
+            committed = response.topics[0].partitions[0].committed_offset
+            if committed != acknowledged and committed not in unclear:
+                work.world.fail(f"{client} committed {acknowledged}, and {committed} is fetched")
+            acknowledged = committed
+            unclear.discard(committed)
 
 
 async def transact(work: Work, client: str, outcomes: Transactions) -> None:

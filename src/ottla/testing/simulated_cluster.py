@@ -51,6 +51,7 @@ COMPARE_EVERY: Final = 40  # looks
 ASKED_MAX: Final = 200  # offsets and times that a log is asked for in the end; more of them say the same of its indexes
 REPLICATION: Final = 3
 VALUE_BYTES_SHOWN: Final = 20
+OFFSETS_PARTITIONS: Final = 2
 SETTINGS: Final = {
     "zookeeper.connect": "ensemble",
     "zookeeper.session.timeout.ms": "2000",
@@ -64,7 +65,7 @@ SETTINGS: Final = {
     "leader.imbalance.check.interval.seconds": "7",
     "min.insync.replicas": "2",
     "default.replication.factor": "3",
-    "offsets.topic.num.partitions": "2",
+    "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
     "transaction.state.log.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "200",
     # Replicas of a compacted log differ: here they must not.
@@ -109,6 +110,7 @@ class Observed:
     implied: list[bytes] = field(default_factory=list)  # acknowledged by what came after them
     end: int = 0
     start: int = 0  # somebody asked to delete what is below
+    may_lose: bool = False  # leaders may be elected outside the ISR
 
 
 class SimulatedCluster:
@@ -152,7 +154,9 @@ class SimulatedCluster:
         self._leaders: dict[tuple[TopicPartition, object, int], int] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._roles: dict[tuple[BrokerProcess, int, TopicPartition, object], int] = {}
+        self._controller_epochs: dict[tuple[BrokerProcess, int], int] = {}
         self._starting: dict[int, asyncio.Task[None]] = {}
+        self._stopping: set[int] = set()
         self._client_host = world.network.host("client")
         self._looks = 0
         self._states: dict[TopicPartition, PartitionState] = {}
@@ -185,10 +189,15 @@ class SimulatedCluster:
 
     async def stop(self, node_id: int) -> None:
         """The clean end of a broker, unless it is killed before it gets there."""
+        if node_id in self._stopping:
+            return
+        self._stopping.add(node_id)
         try:
             await self.brokers[node_id].stop()
         except ProcessDiedError:
             return
+        finally:
+            self._stopping.discard(node_id)
 
     async def crash(self, node_id: int, *, power_loss: bool) -> None:
         if self.brokers[node_id].is_alive:
@@ -242,8 +251,22 @@ class SimulatedCluster:
             reason = self._unsettled(name, state, is_quiet=is_quiet)
             if reason is not None:
                 return f"{name}: {reason}"
+        stale = [node_id for node_id in self.running if not self._knows_all(node_id)]
+        if stale:
+            return f"brokers {stale} do not know what the store has"
         missing = {name for name in self.observed if self.ensemble.tree.entry(nodes.state_path(*name)) is None}
         return f"{missing} are not there" if missing else None
+
+    def _knows_all(self, node_id: int) -> bool:
+        """Whether a broker tells its clients what is so."""
+        image = self.brokers[node_id].broker.image
+        if image.brokers.keys() != self.brokers.keys():
+            return False
+        for name, state in self.states().items():
+            known = image.partition(name)
+            if known is None or (known.leader, known.leader_epoch) != (state.leader, state.leader_epoch):
+                return False
+        return True
 
     def _unsettled(self, name: TopicPartition, state: PartitionState, *, is_quiet: bool) -> str | None:
         replicas = self.replicas(name)
@@ -262,6 +285,8 @@ class SimulatedCluster:
         if is_quiet and {*places} != {(leader.high_watermark, leader.high_watermark)}:
             return f"end offsets and high watermarks are {places}"
         # A leader that crashed may have forgotten what was deleted last, as in Kafka: followers do not get that back.
+        if len({replica.log.config for replica in replicas}) > 1:
+            return f"its settings differ: {[replica.log.config for replica in replicas]}"
         if is_quiet and min(starts) < leaders[0].log.log_start_offset:
             return f"log start offsets are {starts}, and its leader starts at {leaders[0].log.log_start_offset}"
         return None
@@ -291,18 +316,29 @@ class SimulatedCluster:
             self.stir()
         for node_id in self.running:
             process = self.brokers[node_id]
+            self._look_at_controller_epoch(process, node_id)
             for partition in process.broker.replicas:
                 self._look_at(process, node_id, partition)
         for name, state in self.states().items():
             if name in self.observed and state.leader_epoch < self._epochs.get(name, 0):
                 self.world.fail(f"the epoch of {name} went back to {state.leader_epoch}")
             self._epochs[name] = state.leader_epoch
-            if name in self.observed:
+            if name in self.observed and not self.observed[name].may_lose:
                 self._look_at_committed(name, state)
         self._looks += 1
         if self._looks % COMPARE_EVERY == 0:
-            for name in self.observed:
-                self.compare(name, committed_only=True)
+            for name, seen in self.observed.items():
+                if not seen.may_lose:
+                    self.compare(name, committed_only=True)
+
+    def _look_at_controller_epoch(self, process: BrokerProcess, node_id: int) -> None:
+        member = process.broker.cluster
+        if member is None:
+            return
+        life, epoch = (process, process.starts), member.control.controller_epoch
+        if epoch < self._controller_epochs.get(life, 0):
+            self.world.fail(f"{node_id} obeys a controller of epoch {epoch} again")
+        self._controller_epochs[life] = epoch
 
     def _look_at(self, process: BrokerProcess, node_id: int, partition: Partition) -> None:
         name, leader, log = partition.name, partition.current_leader, partition.log
@@ -330,6 +366,17 @@ class SimulatedCluster:
                 self.world.fail(
                     f"{name}: {node_id} is in sync and ends at {replica.log.end_offset}, committed up to {known}"
                 )
+
+    def check_held(self, name: TopicPartition, last_offset: int, wanted: int) -> None:
+        """A record that is acknowledged now is on so many replicas; as far as all of them can be asked."""
+        replicas, state = self.replicas(name), self.states().get(name)
+        if state is None or len(replicas) != len(state.replicas) or self._without_power or self.sick:
+            return
+        held = [
+            replica for replica in replicas if max(replica.log.end_offset, replica.log.log_start_offset) > last_offset
+        ]
+        if len(held) < wanted:
+            self.world.fail(f"{name}: {last_offset} was acknowledged, and {len(held)} replicas have it")
 
     def states(self) -> dict[TopicPartition, PartitionState]:
         """What the store says of all partitions of all topics."""
@@ -376,6 +423,8 @@ class SimulatedCluster:
             for replica in replicas:
                 audit(replica.log, asked_max=ASKED_MAX)  # with what it knows of producers
         for name, seen in self.observed.items():
+            if seen.may_lose:
+                continue
             values_here = contents(self.replicas(name)[0])
             for kind, values in (("acknowledged", seen.acknowledged), ("read", seen.read)):
                 for offset, value in values.items():
@@ -392,12 +441,14 @@ class SimulatedCluster:
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
-    async def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+    async def create_topic(
+        self, name: str, partitions: int, config: Mapping[str, str] | None = None, *, may_lose: bool = False
+    ) -> None:
         """A topic whose partitions clients use."""
         while not await self.try_create_topic(name, partitions, config):
             await asyncio.sleep(LOOK_S)
         for index in range(partitions):
-            self.observed[TopicPartition(name, index)] = Observed()
+            self.observed[TopicPartition(name, index)] = Observed(may_lose=may_lose)
 
     async def try_create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> bool:
         """Whether it was made, as far as the answer says."""

@@ -287,6 +287,12 @@ class BrokerProcess:
             await asyncio.sleep(0)
         self._world.fail(f"{life.name} crashed, and some tasks cannot be cancelled: {list(life.tasks)}")
 
+    def lose_disk(self) -> None:
+        """The process is down, and gets an empty disk."""
+        assert self._life is None, f"{self.name} runs"
+        self._world.trace(f"{self.name} has an empty disk")
+        self.disk = SimulatedDisk(now_ms=self.clock.now_ms)
+
     async def disk_stops(self, after_operations: int, *, written: float = 0.0) -> None:
         """Returns when the disk has stopped, after this many more changes, in the middle of an operation.
 
