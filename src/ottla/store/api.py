@@ -130,8 +130,8 @@ class Store(Protocol):
     async def sync(self, path: str) -> None:
         """What is read from here on is at least as new as every commit, of whatever session, before this call.
 
-        The servers of an ensemble hear of commits one after the other. Whoever was told of one by another way than its
-        own session asks for this first.
+        The servers of an ensemble have commits one after the other. Whoever knows of one by another way than its own
+        session asks for this first.
         """
         ...
 
