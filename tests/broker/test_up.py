@@ -158,13 +158,51 @@ def test_a_broker_that_dies_is_reported_with_the_end_of_its_log(directory):
 
 
 def test_a_broker_that_cannot_start_is_told_with_its_own_words(ottla, directory):
+    (directory / "broker-1").mkdir(parents=True)
+    (directory / "broker-1" / "data").write_text("a file in the way")
+    code, _, err = ottla("up", "--brokers", 1, "--port", free_port(), "--detach")
+    assert code == ExitCode.UNEXPECTED
+    what, *words = err.splitlines()
+    assert re.fullmatch(
+        r"ottla: broker 1 ended with exit code \d, and whatever this command had started has been stopped; "
+        rf"the end of {directory}/broker-1/broker.log:",
+        what,
+    )
+    assert words[-1].startswith("    ottla: ")
+    assert json.loads((directory / "running.json").read_text())["processes"] == {}
+
+
+def test_a_port_that_is_taken_is_told_before_anything_starts(ottla, directory):
     port = free_port()
     with socket.create_server(("127.0.0.1", port)):
         code, _, err = ottla("up", "--brokers", 1, "--port", port, "--detach")
-    assert code == ExitCode.UNEXPECTED
-    assert "broker 1 ended with exit code " in err
-    assert str(port) in err
-    assert json.loads((directory / "running.json").read_text())["processes"] == {}
+    assert code == ExitCode.USAGE
+    in_use = f"another program uses port {port}, which broker 1 needs"
+    assert err == f"ottla: {in_use}: end it, or choose other ports with --port\n"
+    assert not (directory / "broker-1").exists()
+    assert ottla("up", "--detach")[0] == ExitCode.OK  # it was remembered, and is free now
+
+
+@pytest.mark.parametrize("wrong", [("--brokers", 0), ("--port", 0), ("--zookeepers", 0), ("--set", "listeners=x")])
+def test_what_is_refused_leaves_no_directory_behind(ottla, directory, wrong):
+    code, out, err = ottla("up", "--detach", *wrong)
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert err.startswith("ottla: ")
+    assert not directory.exists()
+
+
+def test_a_directory_that_cannot_be_written_is_told(capsys):
+    assert main(["up", "--data", "/proc/nowhere", "--brokers", "1"]) == ExitCode.USAGE
+    hint = "give --data a directory in which files can be written"
+    assert capsys.readouterr().err == f"ottla: /proc/nowhere: No such file or directory: {hint}\n"
+
+
+@pytest.mark.parametrize("command", ["up", "status", "down"])
+def test_a_variable_that_is_not_set_does_not_name_the_current_directory(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--data", ""])
+    assert ended.value.code == ExitCode.USAGE
+    assert "argument --data: must be the name of a directory, and not empty" in capsys.readouterr().err
 
 
 def test_a_setting_that_no_broker_takes_is_not_stored(ottla, directory):
@@ -245,7 +283,7 @@ def test_without_zookeeper_in_pyspark_it_says_where_it_has_looked(tmp_path, dire
     assert not (directory / "cluster.json").exists()
 
 
-@pytest.mark.parametrize("command", ["down"])
+@pytest.mark.parametrize("command", ["down", "status"])
 def test_a_directory_without_a_cluster_is_told(ottla, command):
     code, _, err = ottla(command)
     assert code == ExitCode.NOT_FOUND

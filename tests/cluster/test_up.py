@@ -28,9 +28,11 @@ LONG_SESSIONS = ("--set", "zookeeper.session.timeout.ms=60000")
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
-    if (cluster := LocalCluster.find(tmp_path)) is not None:
+    directory = tmp_path / "Größe mit Namen"  # which Java reads in its own way
+    yield directory
+    if (cluster := LocalCluster.find(directory)) is not None:
         cluster.stop()
+    assert list(tmp_path.iterdir()) == [directory]
 
 
 def ottla(*arguments: object) -> str:
@@ -89,6 +91,8 @@ def test_a_cluster_survives_the_loss_of_a_broker_and_shows_it(directory):
     before = status(directory)
     assert (len(before["brokers"]), before["is_healthy"], before["partition_count"]) == (3, True, PARTITIONS)
     assert [each["leaders"] for each in before["brokers"]] == [2, 2, 2]
+
+    assert (directory / "zookeeper" / "1" / "data" / "version-2").is_dir()
 
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "log_level": 2})
     produce(producer, "orders", range(RECORDS))

@@ -61,6 +61,14 @@ def parse_assignment(text: str) -> list[list[int]]:
     return assignment
 
 
+def whole_number(text: str) -> int:
+    """What `type=int` of an argument stands for, with words of ours."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
+
+
 def positive_number(text: str) -> int:
     """1 or more: the `type` of an argument."""
     try:
@@ -82,6 +90,8 @@ def record_size(text: str) -> int:
 
 def directory(text: str) -> Path:
     """A directory, which need not exist yet: the `type` of an argument."""
+    if not text:  # of a variable that is not set; it would be the current one
+        raise argparse.ArgumentTypeError("must be the name of a directory, and not empty")
     path = Path(text)
     for place in (path, *path.parents):
         if place.exists():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla.cli.command import Command, CommandError, ExitCode
-from ottla.cli.local import add_data_argument
+from ottla.cli.local import add_data_argument, no_cluster
 from ottla.cli.remote import add_json_argument
 from ottla.cli.render import Json, json_line
 from ottla.cli.up import stop_and_report
@@ -29,7 +29,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
     directory: Path = options.data.absolute()
     cluster = LocalCluster.find(directory)
     if cluster is None:
-        raise CommandError(ExitCode.NOT_FOUND, f"{directory} has no cluster", "give its directory with --data")
+        raise no_cluster(directory)
     running = [process.name for process in cluster.processes if process.is_alive()]
     killed: list[str] = []
     if (supervisor := cluster.supervisor) is not None:

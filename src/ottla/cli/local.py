@@ -7,22 +7,26 @@ from pathlib import Path
 from typing import Final
 
 from ottla.cli.arguments import directory
+from ottla.cli.command import CommandError, ExitCode
 from ottla.cli.render import Json
 from ottla.local_cluster.cluster import Server
 from ottla.local_cluster.process import ServerProcess
 
 DATA_DEFAULT: Final = "ottla-cluster"
-LOG_LINES_SHOWN: Final = 8
 
 
-def add_data_argument(parser: argparse.ArgumentParser) -> None:
+def add_data_argument(parser: argparse.ArgumentParser, default: Path | None = Path(DATA_DEFAULT)) -> None:
     parser.add_argument(
         "--data",
         type=directory,
-        default=Path(DATA_DEFAULT),
+        default=default,
         metavar="DIR",
         help=f"the directory of the cluster (default: {DATA_DEFAULT})",
     )
+
+
+def no_cluster(directory: Path) -> CommandError:
+    return CommandError(ExitCode.NOT_FOUND, f"{directory} has no cluster", "give its directory with --data")
 
 
 def process_words(process: ServerProcess) -> str:
@@ -47,6 +51,4 @@ def server_fields(server: Server) -> dict[str, Json]:
 
 def exit_report(process: ServerProcess) -> str:
     """How a process ended, and the last lines of its log."""
-    lines = process.end_of_log().splitlines()[-LOG_LINES_SHOWN:]
-    words = [f"{process.name} (process {process.pid}) {process.how_it_ended()}; the end of {process.log}:"]
-    return "\n".join([*words, *(f"    {line}" for line in lines or ["(it is empty)"])])
+    return f"{process.name} (process {process.pid}) {process.how_it_ended()}; {process.last_words()}"

@@ -11,7 +11,7 @@ from typing import Final
 from ottla.cli import remote
 from ottla.cli.brokers import BROKER_TITLES, broker_fields, broker_row
 from ottla.cli.command import Command, CommandError, ExitCode
-from ottla.cli.local import add_data_argument, process_words, server_fields, server_words
+from ottla.cli.local import DATA_DEFAULT, add_data_argument, no_cluster, process_words, server_fields, server_words
 from ottla.cli.render import Json, count_text, json_line
 from ottla.cli.table import print_table
 from ottla.cli.terminal import Style, is_coloured, paint
@@ -27,7 +27,7 @@ NAMES_SHOWN_MAX: Final = 10
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_data_argument(parser)
+    add_data_argument(parser, default=None)
     remote.add_json_argument(parser, "one JSON document: brokers, controller, processes, and partitions in trouble")
     remote.add_arguments(parser, otherwise="the cluster in --data if there is one, else ")
 
@@ -35,8 +35,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> ExitCode:
     local: LocalCluster | None = None
     if options.bootstrap_server is None and options.cluster is None:
-        directory: Path = options.data.absolute()
+        directory: Path = (options.data or Path(DATA_DEFAULT)).absolute()
         local = LocalCluster.find(directory)
+        if local is None and options.data is not None:
+            raise no_cluster(directory)  # another one would be shown as this one
         if local is not None:
             options.bootstrap_server = local.bootstrap_servers
             if local.security is not None and options.command_config is None:

@@ -79,6 +79,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
         options.brokers, options.zookeepers, options.port, parse_settings(options.set), is_secure=options.secure
     )
     directory: Path = options.data.absolute()
+    LocalCluster.decide(directory, wanted)  # what is refused leaves no directory behind
     with hold(directory):
         cluster = LocalCluster.prepare(directory, wanted)
         stopping = _Stopping()
@@ -134,6 +135,7 @@ def _start(cluster: LocalCluster, options: argparse.Namespace, stopping: _Stoppi
         if not options.json:
             print(server_words(server), flush=True)
 
+    cluster.check_start(is_supervised=not options.detach)
     for server in cluster.servers:
         if server.process.is_alive():
             on_ready(server)
@@ -143,8 +145,8 @@ def _start(cluster: LocalCluster, options: argparse.Namespace, stopping: _Stoppi
             asyncio.run(wait_until_joined(cluster))
             stopping.is_starting = False
     except ProcessFailedError as error:
-        hint = "everything that this command started has been stopped; if a port is in use, choose another with --port"
-        raise CommandError(ExitCode.UNEXPECTED, str(error), hint) from error
+        what = f"{error.what}, and whatever this command had started has been stopped"
+        raise CommandError(ExitCode.UNEXPECTED, what, error.last_words) from error
     except (TimedOutError, ConnectionFailedError, ApiError) as error:
         raise CommandError(ExitCode.TIMED_OUT, str(error), f"look at the logs in {cluster.directory}") from error
     if options.json:

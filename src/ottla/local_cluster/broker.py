@@ -53,7 +53,7 @@ class BrokerProcess:
     def has_new_settings(self) -> bool:
         """Whether its next start will be with other settings than its latest one."""
         try:
-            return self._properties.read_text() != self._text_of_properties()
+            return self._properties.read_bytes() != self._text_of_properties().encode()
         except FileNotFoundError:
             return True
 

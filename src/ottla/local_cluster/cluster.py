@@ -12,19 +12,19 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from ottla.errors import ConfigError
 from ottla.local_cluster.broker import BrokerProcess
-from ottla.local_cluster.layout import Layout, Wanted, decide_layout, read_layout, write_layout
+from ottla.local_cluster.layout import FILE_NAME, Layout, Wanted, decide_layout, read_layout, write_layout
 from ottla.local_cluster.process import ProcessIdentity, ServerProcess, identity_of
 from ottla.local_cluster.running import Running, read_running, write_running
 from ottla.local_cluster.security import PROTOCOL, ClusterSecurity, make_security
 from ottla.local_cluster.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, jars_directory
-from ottla.net.ports import free_ports
+from ottla.net.ports import free_ports, is_free
 
 LOCK_NAME: Final = "lock"
 SECURITY_DIRECTORY: Final = "security"
@@ -55,7 +55,7 @@ class LocalCluster:
                 layout.zookeepers,
                 ports=layout.zookeeper_ports,
                 settings=None if security is None else security.zookeeper_settings(),
-                java_options=() if security is None else security.java_options(),
+                java_options=() if security is None else security.java_options(directory / "zookeeper" / "1"),
             )
             self.zookeepers, connect = ensemble.servers, ensemble.connect
             settings |= {} if security is None else security.of_zookeeper()
@@ -82,8 +82,8 @@ class LocalCluster:
         return None if layout is None else cls(directory, layout)
 
     @classmethod
-    def prepare(cls, directory: Path, wanted: Wanted) -> LocalCluster:
-        """The cluster that is in a directory, with what is added, or a new one. Hold its lock."""
+    def decide(cls, directory: Path, wanted: Wanted) -> tuple[LocalCluster | None, Layout]:
+        """The cluster that is in a directory, and its layout with what is added. Nothing is changed."""
         before = cls.find(directory)
         layout = decide_layout(
             None if before is None else before.layout,
@@ -97,6 +97,12 @@ class LocalCluster:
             )
         if layout.zookeepers:
             jars_directory()  # says what is missing before anything is made
+        return before, layout
+
+    @classmethod
+    def prepare(cls, directory: Path, wanted: Wanted) -> LocalCluster:
+        """The cluster that is in a directory, with what is added, or a new one. Hold its lock."""
+        before, layout = cls.decide(directory, wanted)
         if before is None and layout.is_secure:
             make_security(directory / SECURITY_DIRECTORY)
         write_layout(directory, layout)
@@ -141,6 +147,28 @@ class LocalCluster:
         """Processes that were started and have ended by themselves."""
         return [process for process in self.processes if process.identity is not None and not process.is_alive()]
 
+    def check_start(self, *, is_supervised: bool) -> None:
+        """Whether what does not run can be started by this call; the error says why not."""
+        if is_supervised and self.supervisor is not None:
+            raise self.looked_after("--detach starts again what has ended")
+        for server in self.servers:
+            if server.process.is_alive():
+                continue
+            for port in self._ports_of(server):
+                if not is_free(server.host, port):
+                    in_use = f"another program uses port {port}, which {server.process.name} needs"
+                    if isinstance(server, BrokerProcess):
+                        raise ConfigError(f"{in_use}: end it, or choose other ports with --port")
+                    raise ConfigError(
+                        f"{in_use}: end it, or write another one into zookeeper_ports of {self.directory / FILE_NAME}"
+                    )
+
+    def _ports_of(self, server: Server) -> Sequence[int]:
+        if isinstance(server, BrokerProcess):
+            return (server.port,)
+        size = len(self.zookeepers)  # a single one has no peers
+        return self.layout.zookeeper_ports[self.zookeepers.index(server) :: size] if size > 1 else (server.client_port,)
+
     @contextmanager
     def starting(
         self,
@@ -154,8 +182,7 @@ class LocalCluster:
         `whole` keeps interrupts away: a process that is started and not noted would be left running by everybody.
         """
         supervisor_before = self.supervisor
-        if is_supervised and supervisor_before is not None:
-            raise self.looked_after("--detach starts again what has ended")
+        self.check_start(is_supervised=is_supervised)
         self._supervisor = identity_of(os.getpid()) if is_supervised else supervisor_before
         launched: list[Server] = []
         try:
@@ -203,9 +230,8 @@ class LocalCluster:
 @contextmanager
 def hold(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
     """The right to start and stop what is in a directory, which is made where it is missing."""
-    directory.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + wait_s
-    with (directory / LOCK_NAME).open("a") as lock:
+    with _lock_file(directory) as lock:
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -217,3 +243,13 @@ def hold(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
                     ) from error
             time.sleep(LOOK_S)
         yield
+
+
+def _lock_file(directory: Path) -> TextIO:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return (directory / LOCK_NAME).open("a")
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename}: {error.strerror}: give --data a directory in which files can be written"
+        ) from error

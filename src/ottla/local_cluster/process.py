@@ -19,11 +19,17 @@ from ottla.errors import OttlaError
 
 LOOK_S: Final = 0.05
 LOG_END_BYTES: Final = 2000
+LOG_LINES_SHOWN: Final = 8
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class ProcessFailedError(OttlaError):
-    """A program did not start, or ended; the message carries its own last words."""
+    """A program did not start, or ended: what happened, and its own last words."""
+
+    def __init__(self, what: str, last_words: str) -> None:
+        super().__init__(f"{what}; {last_words}")
+        self.what = what
+        self.last_words = last_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +107,14 @@ class ServerProcess:
     def pid(self) -> int | None:
         return None if self.identity is None else self.identity.pid
 
-    def launch(self, command: Sequence[str]) -> None:
+    def launch(self, command: Sequence[str], directory: Path | None = None) -> None:
         """Starts the program in a session of its own: Ctrl-C at our terminal is not meant for it."""
         assert not self.is_alive(), "it runs already"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self._log_start = log.tell()
             self._child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command, cwd=directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         self.identity = identity_of(self._child.pid) or ProcessIdentity(self._child.pid, "ended at once")
 
@@ -140,14 +146,19 @@ class ServerProcess:
         except OSError as error:
             return str(error)
 
+    def last_words(self) -> str:
+        """The last lines of its log, to be shown to somebody who asks why it ended."""
+        lines = self.end_of_log().splitlines()[-LOG_LINES_SHOWN:]
+        return "\n".join([f"the end of {self.log}:", *(f"    {line}" for line in lines or ["(it is empty)"])])
+
     def wait_until(self, is_ready: Callable[[], bool], timeout_s: float) -> None:
         """Until it serves; ProcessFailedError where it ends before, or takes too long."""
         deadline = time.monotonic() + timeout_s
         while not is_ready():
             if not self.is_alive():
-                raise ProcessFailedError(f"{self.name} {self.how_it_ended()}: {self.end_of_log()}")
+                raise ProcessFailedError(f"{self.name} {self.how_it_ended()}", self.last_words())
             if time.monotonic() > deadline:
-                raise ProcessFailedError(f"{self.name} does not serve after {timeout_s:g} s: {self.end_of_log()}")
+                raise ProcessFailedError(f"{self.name} does not serve after {timeout_s:g} s", self.last_words())
             time.sleep(LOOK_S)
 
     def send(self, number: signal.Signals) -> None:

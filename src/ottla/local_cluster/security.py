@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,8 +107,9 @@ class ClusterSecurity:
             "sessionRequireClientSASLAuth": "true",
         }
 
-    def java_options(self) -> list[str]:
-        return [f"-Djava.security.auth.login.config={self._jaas_file}"]
+    def java_options(self, directory: Path) -> list[str]:
+        """For a ZooKeeper that runs in this directory of the same cluster, which may have a name that Java mistakes."""
+        return [f"-Djava.security.auth.login.config={os.path.relpath(self._jaas_file, directory)}"]
 
 
 def make_security(directory: Path) -> None:

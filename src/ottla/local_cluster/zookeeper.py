@@ -36,6 +36,7 @@ START_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 60.0
 ANSWER_TIMEOUT_S: Final = 5.0
 HOST: Final = "127.0.0.1"
+CONFIGURATION: Final = "zoo.cfg"
 
 
 def jars_directory() -> Path:
@@ -85,10 +86,9 @@ class ZooKeeperServer:
         data = self.directory / "data"
         data.mkdir(parents=True, exist_ok=True)
         (data / "myid").write_text(f"{self.server_id}\n")
-        configuration = self.directory / "zoo.cfg"
-        settings = {"dataDir": str(data), "clientPort": str(self.client_port)}
+        settings = {"dataDir": "./data", "clientPort": str(self.client_port)}
         settings |= {"clientPortAddress": self.host, **self._settings}
-        configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        (self.directory / CONFIGURATION).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         self.process.launch(
             [
                 "java",
@@ -97,8 +97,10 @@ class ZooKeeperServer:
                 "-cp",
                 f"{jars_directory()}/*",
                 MAIN_CLASS,
-                str(configuration),
-            ]
+                f"./{CONFIGURATION}",
+            ],
+            # Java reads its configuration as Latin-1, and its arguments by the locale: so no path is in either.
+            directory=self.directory,
         )
 
     def is_ready(self) -> bool:

@@ -31,6 +31,17 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
             sock.close()
 
 
+def is_free(host: str, port: int) -> bool:
+    """Whether a server could listen there now: what is left of connections that have ended is not in its way."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
 def bind_if_free(host: str, port: int) -> socket.socket | None:
     """A socket on that port; None if somebody has it."""
     sock = socket.socket()

@@ -77,8 +77,10 @@ def test_waiting_ends_when_it_serves(server):
 
 def test_a_server_that_ends_while_it_starts_tells_its_last_words(server):
     launch(server, "raise SystemExit('the port is taken')")
-    with pytest.raises(ProcessFailedError, match="the server ended with exit code 1: the port is taken"):
+    with pytest.raises(ProcessFailedError) as failed:
         server.wait_until(lambda: False, 60)
+    assert failed.value.what == "the server ended with exit code 1"
+    assert failed.value.last_words == f"the end of {server.log}:\n    the port is taken"
 
 
 def test_a_server_that_takes_too_long_is_told(server):
