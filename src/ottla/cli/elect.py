@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import time
+from collections.abc import Mapping
 from typing import Final
 
 from ottla.cli import remote
@@ -11,8 +14,12 @@ from ottla.cli.named_partitions import named_partitions
 from ottla.cli.render import Json, json_line
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.elections import ElectionType
+from ottla.client.metadata import ClusterView
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicPartition
+
+LEARNED_S: Final = 5.0
+LOOK_S: Final = 0.05
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,13 +38,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> ExitCode:
     if bool(options.topics) == options.all:
-        raise CommandError(ExitCode.USAGE, "no partitions were given", "name topics, or give --all")
+        what = "partitions were named, and --all was given" if options.all else "no partitions were given"
+        raise CommandError(ExitCode.USAGE, what, "name topics, or give --all")
     kind = ElectionType.UNCLEAN if options.unclean else ElectionType.PREFERRED
 
     async def work(admin: Admin) -> ExitCode:
         wanted = None if options.all else await named_partitions(admin, options.topics)
         outcomes = await admin.elect_leaders(kind, wanted)
-        view = await admin.metadata({partition.topic for partition in outcomes})
+        view = await view_after(admin, kind, outcomes)
         failures: list[ApiError] = []
         for partition, error in sorted(outcomes.items()):
             is_needless = error is not None and error.code is ErrorCode.ELECTION_NOT_NEEDED
@@ -55,6 +63,26 @@ def _run(options: argparse.Namespace) -> ExitCode:
         return remote.report_failures(failures)
 
     return remote.run(options, work)
+
+
+async def view_after(
+    admin: Admin, kind: ElectionType, outcomes: Mapping[TopicPartition, ApiError | None]
+) -> ClusterView:
+    """The leaders, as soon as the broker that is asked knows of those that were elected, which may take a moment."""
+    deadline = time.monotonic() + LEARNED_S
+    while True:
+        view = await admin.metadata({partition.topic for partition in outcomes})
+        elected = (
+            view.topic(partition.topic).partition(partition.partition)
+            for partition, error in outcomes.items()
+            if error is None
+        )
+        preferred = kind is ElectionType.PREFERRED
+        if all(each.leader_id == each.replicas[0] if preferred else each.leader_id >= 0 for each in elected):
+            return view
+        if time.monotonic() > deadline:
+            return view  # somebody else may have elected others since
+        await asyncio.sleep(LOOK_S)
 
 
 def _fields(partition: TopicPartition, leader: int, error: ApiError | None) -> dict[str, Json]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn
 
+from ottla.cli.arguments import whole_number
 from ottla.cli.command import ExitCode
 
 PROGRAM: Final = "ottla"
@@ -16,6 +17,7 @@ PROGRAM: Final = "ottla"
 class Parser(argparse.ArgumentParser):
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
+        self.register("type", int, whole_number)
         # `--from -1h`, `--offset -10`: a dash and a digit begin a value, as no option of ours begins like that.
         self._negative_number_matcher = re.compile(r"-\d")
 

@@ -74,10 +74,10 @@ def _add_plan_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _broker_ids(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
-
-
-_broker_ids.__name__ = "list of broker ids"  # argparse names it when it complains
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be broker ids, such as 1,2, not {text!r}") from None
 
 
 def _plan(options: argparse.Namespace) -> ExitCode:
@@ -148,21 +148,14 @@ def _kafka_json(assignment: Assignment) -> str:
 def _add_execute_arguments(parser: argparse.ArgumentParser) -> None:
     _add_plan_file_argument(parser)
     parser.add_argument(
-        "--throttle", type=_bytes_per_s, metavar="BYTES", help="the most bytes per second to copy to or from a broker"
+        "--throttle",
+        type=positive_number,
+        metavar="BYTES",
+        help="the most bytes per second to copy to or from a broker",
     )
     parser.add_argument("--additional", action="store_true", help="start even if other partitions are already moving")
     parser.add_argument("--wait", action="store_true", help="show progress until all is done, then remove the throttle")
     _add_common_arguments(parser, "JSON documents, one per line: the assignment before, then each step of progress")
-
-
-def _bytes_per_s(text: str) -> int:
-    value = int(text)
-    if value <= 0:
-        raise ValueError
-    return value
-
-
-_bytes_per_s.__name__ = "number of bytes"
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
@@ -175,9 +168,11 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         else:
             print("Current partition replica assignment; execute it to undo the moves")
             print(_kafka_json(started.before), flush=True)
-            if moving := len(plan.keys() - started.errors.keys()):
+            if moving := len(started.changed(plan)):
                 count = count_text(moving, "partition moves", "partitions move")
                 note(f"{count}; `ottla reassign verify` shows their progress")
+            elif not started.errors:
+                note("nothing to move: all partitions are where the plan wants them")
         if started.errors:
             return remote.report_failures(started.errors.values())
         return await _follow(admin, plan, options, keep_throttle=False) if options.wait else ExitCode.OK

@@ -83,6 +83,7 @@ _HINTS: Final = {
 # Where it depends on the command. `topics create` has no hint for a bad name: the broker's message explains names.
 _HINTS_OF_COMMANDS: Final = {
     ("topics alter", ErrorCode.INVALID_PARTITIONS): "partitions can only be added",
+    ("reassign plan", ErrorCode.INVALID_REPLICATION_FACTOR): "add a broker, or have fewer with --replication-factor",
     ("consume", ErrorCode.OFFSET_OUT_OF_RANGE): "use --from earliest, or one of these",
     ("produce", ErrorCode.INVALID_RECORD): "give keys with --key-separator or --json-lines",
     ("produce", ErrorCode.INVALID_TOPIC_EXCEPTION): _TOPIC_NAMES,

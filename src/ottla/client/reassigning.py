@@ -187,6 +187,15 @@ class Started:
     before: Mapping[TopicPartition, tuple[int, ...]]
     errors: Mapping[TopicPartition, ApiError] = field(default_factory=dict)
 
+    def changed(self, plan: Plan) -> list[TopicPartition]:
+        """What does not stay where it was."""
+        return [
+            partition
+            for partition, target in plan.items()
+            if partition not in self.errors
+            and (target.replicas != self.before[partition] or any(target.named_directories()))
+        ]
+
 
 async def execute(admin: Admin, plan: Plan, *, bytes_per_s: int | None = None, is_additional: bool = False) -> Started:
     """Starts the moves of a plan; it returns before they are done. `is_additional` allows others to be in progress."""
@@ -239,7 +248,10 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Where a partition of a plan stands; `remaining` are the brokers of its target that are not in sync yet."""
+    """Where a partition of a plan stands; `remaining` are the brokers of its target to which it is still to be copied.
+
+    A replica that is out of sync where nothing moves is none of them: the plan is done, and its broker may be down.
+    """
 
     standing: Standing
     replicas: tuple[int, ...]
@@ -282,8 +294,9 @@ def verdict_of(
     remaining = tuple(node for node in target if node not in found.isr)
     if ongoing is not None:
         return Verdict(Standing.MOVING, found.replicas, target, remaining)
-    standing = Standing.COMPLETE if found.replicas == target else Standing.DIFFERENT
-    return Verdict(standing, found.replicas, target, remaining)
+    if found.replicas == target:
+        return Verdict(Standing.COMPLETE, found.replicas, target, ())
+    return Verdict(Standing.DIFFERENT, found.replicas, target, remaining)
 
 
 async def _in_other_directories(admin: Admin, plan: Plan) -> set[TopicPartition]:

@@ -67,6 +67,6 @@ def _write_once(path: Path, script: str) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(f".{os.getpid()}")
-    unfinished.write_text(script)
+    unfinished.write_bytes(os.fsencode(script))  # paths in it may have any name
     unfinished.chmod(0o755)
     unfinished.rename(path)

@@ -179,7 +179,7 @@ def test_the_version_is_that_of_the_package(ottla):
         (("produce", "t", "--compression", "zst"), "invalid choice: 'zst'; did you mean `zstd`?"),
         (("dump-log",), "required: FILE; try ottla dump-log --help"),
         (("dump-log", "--depth", "x"), "unknown option: --depth; did you mean `--deep`?"),
-        (("dump-log", "--from-offset", "soon", "x"), "invalid int value: 'soon'"),
+        (("dump-log", "--from-offset", "soon", "x"), "must be a whole number, not 'soon'"),
     ],
 )
 def test_bad_usage_is_one_line_that_says_what_to_try(ottla, arguments, words):

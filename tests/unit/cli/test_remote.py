@@ -186,8 +186,11 @@ def test_without_a_broker_every_command_says_where_it_looked(ottla, command):
         (("quotas", "set", "--user", "u", "--default-user", "a=1"), "not allowed with argument"),
         (("log-dirs", "move", "t", "--broker", "1"), "required: --to"),
         (("reassign", "plan", "--brokers", "1", "--without", "2"), "not allowed with argument"),
-        (("reassign", "plan", "--brokers", "one"), "invalid list of broker ids value: 'one'"),
-        (("reassign", "execute", "p.json", "--throttle", "0"), "invalid number of bytes value: '0'"),
+        (("reassign", "plan", "--brokers", "one"), "argument --brokers: must be broker ids, such as 1,2, not 'one'"),
+        (
+            ("reassign", "execute", "p.json", "--throttle", "0"),
+            "argument --throttle: must be a number from 1 on, not '0'",
+        ),
         (("completion", "tcsh"), "invalid choice: 'tcsh'"),
     ],
     ids=lambda part: " ".join(part) if isinstance(part, tuple) else "",

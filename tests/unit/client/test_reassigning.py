@@ -91,6 +91,7 @@ def test_a_throttle_slows_down_who_may_hand_out_and_who_comes():
     ("replicas", "isr", "ongoing", "standing", "remaining"),
     [
         ((2, 3), (2, 3), None, Standing.COMPLETE, ()),
+        ((2, 3), (2,), None, Standing.COMPLETE, ()),  # broker 3 is down, and nothing is left to copy
         ((3, 2), (2, 3), None, Standing.DIFFERENT, ()),
         ((1, 2), (1, 2), None, Standing.DIFFERENT, (3,)),
         ((2, 3, 1), (1, 2), OngoingReassignment((2, 3, 1), (3,), (1,)), Standing.MOVING, (3,)),
