@@ -192,7 +192,7 @@ def test_a_zookeeper_that_cannot_be_reached_is_told_in_a_sentence(serve: Serve) 
     process = serve("--listen", "127.0.0.1:0", "--data", "data", "--log-level", "ERROR", *settings)
     code, words = failure(process)
     assert code == ExitCode.UNREACHABLE
-    assert words.startswith("ottla: /: no session with ZooKeeper at 127.0.0.1:1 within 0.1 s")
+    assert words.startswith("ottla: 127.0.0.1:1: no session with this ZooKeeper within 0.1 s")
 
 
 def test_sigterm_ends_a_broker_that_waits_for_zookeeper_to_start(serve: Serve) -> None:

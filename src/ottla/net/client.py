@@ -340,7 +340,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def timed_out(self, api_key: int, timeout_s: float) -> ConnectionFailedError:
         """An answer did not come within its time."""
         name = API_TABLE[api_key].name
-        return self._fail(RequestTimedOutError(self.address, f"no answer to {name} within {timeout_s:g} s"))
+        return self._fail(RequestTimedOutError(self.address, f"no answer to {name} within {timeout_s:.3g} s"))
 
     @property
     def is_login_due(self) -> bool:

@@ -144,8 +144,8 @@ class ZooKeeperStore:
                     await self.session.changed.wait()
         except TimeoutError:
             raise StoreUnavailable(
-                ROOT,
-                f"no session with ZooKeeper at {options.connect} within {options.connection_timeout_s:g} s "
+                options.connect,
+                f"no session with this ZooKeeper within {options.connection_timeout_s:g} s "
                 "(zookeeper.connection.timeout.ms): is it running, and is zookeeper.connect right?",
             ) from None
         if self._kazoo.chroot:
