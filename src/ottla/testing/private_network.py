@@ -167,8 +167,8 @@ class _ProcessOfMember(ServerProcess):
         self._network = network
         self._member = member
 
-    def launch(self, command: Sequence[str]) -> None:
-        super().launch(self._network.command(self._member, command))
+    def launch(self, command: Sequence[str], directory: Path | None = None) -> None:
+        super().launch(self._network.command(self._member, command), directory)
 
 
 def why_not() -> str:
