@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 from uuid import UUID
 
 import pytest
 
 from ottla.cli import elect
 from ottla.cli.elect import view_after
+from ottla.client.admin.admin import Admin as RealAdmin
 from ottla.client.admin.elections import ElectionType
 from ottla.client.metadata import ClusterView, Partition, Topic
 from ottla.errors import ApiError, ErrorCode
@@ -39,11 +41,11 @@ class Admin:
 )
 def test_the_leader_is_the_one_that_was_elected(kind, leaders, error, shown):
     outcomes = {FIRST: None if error is None else ApiError(error)}
-    view = asyncio.run(view_after(Admin(*leaders), kind, outcomes))
+    view = asyncio.run(view_after(cast("RealAdmin", Admin(*leaders)), kind, outcomes))
     assert view.topic("t").partition(0).leader_id == shown
 
 
 def test_a_leader_that_others_have_replaced_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(elect, "LEARNED_S", 0.0)
-    view = asyncio.run(view_after(Admin(1), ElectionType.PREFERRED, {FIRST: None}))
+    view = asyncio.run(view_after(cast("RealAdmin", Admin(1)), ElectionType.PREFERRED, {FIRST: None}))
     assert view.topic("t").partition(0).leader_id == 1
