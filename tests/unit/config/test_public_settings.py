@@ -41,6 +41,7 @@ ONLY_IN_3_9 = {
     "reserved.broker.max.id",
     "zookeeper.connect",
     "zookeeper.connection.timeout.ms",
+    "zookeeper.max.in.flight.requests",
     "zookeeper.session.timeout.ms",
 }
 
