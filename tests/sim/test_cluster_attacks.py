@@ -325,6 +325,32 @@ def test_a_state_that_cannot_be_changed_holds_up_no_other_partition(damage: str)
     play(scenario)
 
 
+def test_leaders_are_elected_between_the_moves_of_a_large_request() -> None:
+    """A broker that fails is not behind all of them."""
+    count = 300
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create(cluster, {index: [1, 2] for index in range(count)})
+        response = await cluster.asked(1, create_topic("u", -1, -1, assignments={0: [3, 2]}), CREATE, timeout_s=60)
+        assert response.topics[0].error_code == ErrorCode.NONE
+        partitions = [ReassignablePartition(partition_index=index, replicas=[2, 1]) for index in range(count)]
+        request = AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic(name=NAME.topic, partitions=partitions)], timeout_ms=300_000
+        )
+        cluster.ensemble.conditions.message_s_max = 0.05
+        moving = asyncio.ensure_future(cluster.asked(1, request, MOVE, timeout_s=300))
+        await until(lambda: cluster.states()[TopicPartition(NAME.topic, 5)].replicas == (2, 1))
+        await cluster.crash(3, power_loss=False)
+        other = TopicPartition("u", 0)
+        await until(lambda: cluster.states()[other].leader == 2)
+        assert not moving.done()
+        answer = await moving
+        assert [each.error_code for topic in answer.responses for each in topic.partitions] == [0] * count
+        await until(lambda: {state.replicas for name, state in cluster.states().items() if name != other} == {(2, 1)})
+
+    play(scenario)
+
+
 def test_a_state_that_belongs_to_another_user_of_zookeeper_holds_up_no_other_partition() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         cluster.world.excuses = lambda message: "ZooKeeper does not allow it" in message

@@ -27,6 +27,7 @@ LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+ALTERED_AT_ONCE: Final = 100  # moves that one request begins or cancels
 LOOK_S: Final = 1.0  # between two looks at a move in progress
 LOOKS_AT_THE_END: Final = 3  # when nothing moves any more, and not all is as planned
 
@@ -212,11 +213,24 @@ async def execute(admin: Admin, plan: Plan, *, bytes_per_s: int | None = None, i
         }
         await _set_throttle(admin, throttle_of(moves), bytes_per_s, view.nodes)
     errors = await _choose_directories(admin, plan)
-    outcomes = await admin.alter_reassignments({partition: target.replicas for partition, target in plan.items()})
+    outcomes = await _alter(admin, {partition: target.replicas for partition, target in plan.items()})
     errors |= {partition: error for partition, error in outcomes.items() if error is not None}
     if bytes_per_s is not None and not ongoing and errors.keys() >= plan.keys():
         await remove_throttle(admin, {partition.topic for partition in plan})  # for nothing
     return Started(before, errors)
+
+
+async def _alter(
+    admin: Admin, targets: Mapping[TopicPartition, tuple[int, ...] | None]
+) -> dict[TopicPartition, ApiError | None]:
+    """In portions, each with a time of its own: the controller writes the moves one by one, and would still be at it
+    when the time of a request about thousands is up."""
+    outcomes: dict[TopicPartition, ApiError | None] = {}
+    partitions = list(targets)
+    for start in range(0, len(partitions), ALTERED_AT_ONCE):
+        portion = partitions[start : start + ALTERED_AT_ONCE]
+        outcomes |= await admin.alter_reassignments({partition: targets[partition] for partition in portion})
+    return outcomes
 
 
 async def _choose_directories(admin: Admin, plan: Plan) -> dict[TopicPartition, ApiError]:
@@ -335,4 +349,4 @@ async def follow(admin: Admin, plan: Plan) -> AsyncIterator[Progress]:
 async def cancel(admin: Admin, plan: Plan) -> dict[TopicPartition, ApiError | None]:
     """Stops the moves of a plan that are in progress: their partitions stay where they were."""
     ongoing = await admin.list_reassignments(list(plan))
-    return await admin.alter_reassignments(dict.fromkeys(ongoing)) if ongoing else {}
+    return await _alter(admin, dict.fromkeys(ongoing))

@@ -5,7 +5,8 @@ One broker alone has nowhere to move them to: all it can be asked for is that th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.image import ClusterImage
 from ottla.cluster.moves import check_replicas, is_moving
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from ottla.broker.dispatch import Context
 
 
+MOVES_AT_ONCE: Final = 10  # each is three or four requests to the store, one after the other
+
+
 async def handle_alter(
     broker: Broker, request: AlterPartitionReassignmentsRequest, context: Context
 ) -> AlterPartitionReassignmentsResponse:
@@ -54,33 +58,39 @@ async def _altered_topics(
     if broker.cluster is None:
         return await broker.turns.finish(_unmoved(broker.image, request))
 
-    async def alter(term: Term) -> list[ReassignableTopicResponse]:
-        return [
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[await _altered(term, topic.name, entry, request) for entry in topic.partitions],
-            )
-            for topic in request.topics
-        ]
+    controller, responses = broker.cluster.controller, []
+    await controller.ask(_is_here)  # whoever else is asked says so, also where no partition is named
+    for topic in request.topics:
+        answered = ReassignableTopicResponse(name=topic.name, partitions=[])
+        responses.append(answered)
+        for start in range(0, len(topic.partitions), MOVES_AT_ONCE):
+            entries = topic.partitions[start : start + MOVES_AT_ONCE]
+            alter = partial(_altered, topic.name, entries, may_change_factor=request.allow_replication_factor_change)
+            answered.partitions += await controller.ask(alter)
+    return responses
 
-    return await broker.cluster.controller.ask(alter)
+
+async def _is_here(term: Term) -> None:
+    """This broker is the controller."""
 
 
 async def _altered(
-    term: Term, topic: str, entry: ReassignablePartition, request: AlterPartitionReassignmentsRequest
-) -> ReassignablePartitionResponse:
-    partition = TopicPartition(topic, entry.partition_index)
-    answer = ReassignablePartitionResponse(partition_index=entry.partition_index)
-    try:
-        if entry.replicas is None:
-            await moves.cancel(term, partition)
-        else:
-            await moves.begin(
-                term, partition, entry.replicas, may_change_factor=request.allow_replication_factor_change
-            )
-    except ApiError as error:
-        answer.error_code, answer.error_message = error.code, error.message or None
-    return answer
+    topic: str, entries: list[ReassignablePartition], term: Term, *, may_change_factor: bool
+) -> list[ReassignablePartitionResponse]:
+    """One event of the controller: a broker that fails meanwhile is not behind a thousand moves."""
+    answers = []
+    for entry in entries:
+        partition = TopicPartition(topic, entry.partition_index)
+        answer = ReassignablePartitionResponse(partition_index=entry.partition_index)
+        answers.append(answer)
+        try:
+            if entry.replicas is None:
+                await moves.cancel(term, partition)
+            else:
+                await moves.begin(term, partition, entry.replicas, may_change_factor=may_change_factor)
+        except ApiError as error:
+            answer.error_code, answer.error_message = error.code, error.message or None
+    return answers
 
 
 def _unmoved(
