@@ -8,12 +8,13 @@ are deleted as the others are.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 
 from ottla.cluster import nodes
 from ottla.cluster.control_batch import BEING_DELETED
-from ottla.cluster.image import NO_LEADER
+from ottla.cluster.image import NO_LEADER, PartitionState
 from ottla.cluster.leadership import without_leader
 from ottla.controller.term import Term
 from ottla.errors import ErrorCode
@@ -56,38 +57,42 @@ class Deletions:
         deleting = self._term.context.deleting
         for name in self._awaited.keys() - deleting:  # somebody removed the topic from the store by hand
             del self._awaited[name], self._asked[name]
-        for name in sorted(deleting - self._awaited.keys()):
-            await self._begin(name)
-        for name in self._awaited:
-            self._ask(name)
+        await self._begin(sorted(deleting - self._awaited.keys()))
+        self._ask()
         # A topic without partitions that anybody holds has nothing to wait for.
-        for name in [name for name, awaited in self._awaited.items() if not awaited]:
-            await self._forget(name)
+        await self._forget_all([name for name, awaited in self._awaited.items() if not awaited])
 
-    async def _begin(self, name: str) -> None:
-        """Out of the metadata first, so that nobody asks for it any more; and led by nobody."""
+    async def _begin(self, names: Iterable[str]) -> None:
+        """Out of the metadata first, so that nobody asks for them any more; and led by nobody."""
         term, context = self._term, self._term.context
-        states = {TopicPartition(name, index): state for index, state in enumerate(context.topics[name].partitions)}
-        self._awaited[name] = {(node, partition) for partition, state in states.items() for node in state.replicas}
-        self._asked[name] = set()
+        states: dict[TopicPartition, PartitionState] = {}
+        for name in names:
+            of_topic = {TopicPartition(name, index): each for index, each in enumerate(context.topics[name].partitions)}
+            self._awaited[name] = {(node, place) for place, state in of_topic.items() for node in state.replicas}
+            self._asked[name] = set()
+            states |= of_topic
+        if not states:
+            return
         term.batch.update_metadata(context.brokers, states)
         term.send()
         led = {partition: without_leader(state) for partition, state in states.items() if state.leader != NO_LEADER}
         await term.write_states(led)
 
-    def _ask(self, name: str) -> None:
+    def _ask(self) -> None:
         """Has the brokers that are there stop and then delete what they hold and were not asked for."""
-        term, context, asked = self._term, self._term.context, self._asked[name]
+        term, context = self._term, self._term.context
         replicas = sorted(
             (node, partition)
-            for node, partition in self._awaited[name] - asked
+            for name, awaited in self._awaited.items()
+            for node, partition in awaited - self._asked[name]
             if context.is_replica_online(partition, node)
         )
         for deletes in (False, True):
             for node, partition in replicas:
                 term.batch.stop([node], partition, BEING_DELETED, deletes=deletes)
             term.send()
-        asked.update(replicas)
+        for node, partition in replicas:
+            self._asked[partition.topic].add((node, partition))
 
     async def replicas_deleted(self, node_id: int, answers: Iterable[tuple[TopicPartition, ErrorCode]]) -> None:
         """A broker deleted replicas, or could not."""
@@ -103,8 +108,7 @@ class Deletions:
             awaited.discard((node_id, partition))
             if not awaited:
                 complete.append(partition.topic)
-        for name in complete:
-            await self._forget(name)
+        await self._forget_all(complete)
 
     def brokers_joined(self, node_ids: Iterable[int]) -> None:
         """What goes leaves their metadata: one that has only a new session may still know it."""
@@ -118,6 +122,10 @@ class Deletions:
         """What it was asked to delete waits until it is back."""
         for asked in self._asked.values():
             asked.difference_update([replica for replica in asked if replica[0] == node_id])
+
+    async def _forget_all(self, names: Iterable[str]) -> None:
+        """Together: each takes several requests to the store, one after the other, and other events wait meanwhile."""
+        await asyncio.gather(*map(self._forget, names))
 
     async def _forget(self, name: str) -> None:
         """From the leaves to the mark: whoever resumes finds the mark until nothing else is left."""
