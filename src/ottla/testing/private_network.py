@@ -22,12 +22,14 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from ottla.local_cluster.process import ServerProcess
+from ottla.testing.waiting import wait_until
 
 PREFIX: Final = "ottla-net"
 ROUTER: Final = "router"
@@ -62,16 +64,21 @@ class PrivateNetwork:
         self.stop()
 
     def start(self) -> Self:
-        remove_what_was_left()
         try:
-            self._add_namespace(ROUTER)
-            self._ip_netns_exec(ROUTER, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
-            for name, number in self._numbers.items():
-                self._connect(name, number)
+            self._make()
+            for name in (ROUTER, *self._numbers):
+                wait_until(partial(self._is_up, name))
         except BaseException:
             self.stop()
             raise
         return self
+
+    def _make(self) -> None:
+        remove_what_was_left()
+        self._add_namespace(ROUTER)
+        self._ip_netns_exec(ROUTER, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+        for name, number in self._numbers.items():
+            self._connect(name, number)
 
     def _add_namespace(self, name: str) -> None:
         _ip("netns", "add", self._namespace(name))
@@ -86,6 +93,11 @@ class PrivateNetwork:
         _ip("-n", member, "address", "add", f"{self.address(name)}/30", "dev", "eth0")
         _ip("-n", member, "link", "set", "eth0", "up")
         _ip("-n", member, "route", "add", "default", "via", f"10.83.{number}.1")
+
+    def _is_up(self, name: str) -> bool:
+        """Whether all its links carry packets: the kernel takes up to a second, and what is sent before is lost."""
+        links = _ip("-n", self._namespace(name), "-oneline", "link", "show", "type", "veth").splitlines()
+        return all(" state UP " in link for link in links)
 
     def stop(self) -> None:
         """Processes in the namespaces have ended by now, or keep nothing but an interface without a peer."""
@@ -175,12 +187,15 @@ def why_not() -> str:
     """Why there can be no such network here; nothing where there can."""
     if shutil.which("ip") is None:
         return "network namespaces are made by ip, of the package iproute2, which is not installed here"
+    network = PrivateNetwork("probe")
     try:
-        with PrivateNetwork("probe") as network, network.entered("probe"):
-            pass
+        network._make()
+        with network.entered("probe"):
+            return ""
     except (NetworkNotAllowedError, OSError) as error:
         return f"network namespaces are not allowed here: {error}"
-    return ""
+    finally:
+        network.stop()
 
 
 def remove_what_was_left() -> None:
@@ -191,14 +206,16 @@ def remove_what_was_left() -> None:
             subprocess.run(["ip", "netns", "delete", left.name], check=False, capture_output=True)
 
 
-def _ip(*arguments: str) -> None:
-    _run(["ip", *arguments])
+def _ip(*arguments: str) -> str:
+    return _run(["ip", *arguments])
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str]) -> str:
+    """What it prints."""
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         raise NetworkNotAllowedError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def _enter(namespace: int) -> None:
