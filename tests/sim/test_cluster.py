@@ -9,18 +9,29 @@ from typing import Any
 import pytest
 
 from ottla.broker import refused_starts
+from ottla.broker.control_requests import ControlRequests
+from ottla.broker.coordinators import CoordinatorShard
 from ottla.broker.follower_fetches import FollowerFetches
-from ottla.broker.handlers import fetch
+from ottla.broker.handlers import fetch, list_offsets
 from ottla.broker.partition import Partition
 from ottla.broker.repeated_produce import RepeatedProduce, _Waiting
+from ottla.broker.replicas import Replicas
 from ottla.cluster import leadership
+from ottla.controller import in_sync
+from ottla.controller.term import ControllerMoved, Term
+from ottla.errors import ApiError, ErrorCode
+from ottla.records import batch
 from ottla.replication.follower import Follower
 from ottla.replication.leader import Leader
+from ottla.storage import logs
 from ottla.storage.log import Log
 from ottla.storage.producer_state import ProducerStates
+from ottla.storage.recovery import open_log
+from ottla.store.api import ANY_VERSION, Put, SessionLost, StoreError
 from ottla.testing.cluster_climate import ClusterClimate
 from ottla.testing.cluster_soak import soak_cluster
 from ottla.testing.seeds import portion_id, portions
+from ottla.testing.simulated_ensemble import SimulatedStore
 from ottla.testing.world import SimulationError
 
 SEEDS_MAX = 12  # chance decides when a bug shows; so many histories must be enough
@@ -143,7 +154,108 @@ def the_short_way_looks_at_no_history(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_log_starts_in_the_middle_of_a_batch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Log, "_starts_within", lambda log, first: False)
+    append = Log._append_one_by_one
+
+    def append_whole(log: Log, view: memoryview, now_ms: int) -> None:
+        if batch.read_header(view).base_offset < log.end_offset:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, "the leader sent an offset that is here")
+        append(log, view, now_ms)
+
+    patch.setattr(Log, "_append_one_by_one", append_whole)
+
+
+def a_controller_that_is_over_is_obeyed(patch: pytest.MonkeyPatch) -> None:
+    async def refusal(control: ControlRequests, request: Any) -> ErrorCode:
+        control.controller_epoch = request.controller_epoch
+        return ErrorCode.NONE
+
+    patch.setattr(ControlRequests, "_refusal", refusal)
+
+
+def a_controller_writes_whatever_is_there_by_now(patch: pytest.MonkeyPatch) -> None:
+    async def write(term: Term, operation: Any) -> Any:
+        change = replace(operation, version=ANY_VERSION) if isinstance(operation, Put) else operation
+        try:
+            return (await term.store.commit(change))[0]
+        except SessionLost as error:
+            raise ControllerMoved(str(error)) from error
+        except StoreError as refusal:
+            return refusal
+
+    patch.setattr(Term, "write", write)
+
+
+def a_new_leader_says_what_it_knows_to_be_committed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(list_offsets, "_check_watermark", lambda partition, request: None)
+
+
+def a_fetch_counts_before_histories_are_compared(patch: pytest.MonkeyPatch) -> None:
+    note_divergence = fetch._Reading._note_divergence
+
+    def note_both(reading: Any, partition: Partition, entry: Any, data: Any) -> bool:
+        if reading._follower_id is not None:
+            reading._note_follower(partition, entry, reading._follower_id)
+        return note_divergence(partition, entry, data)
+
+    patch.setattr(fetch._Reading, "_note_divergence", note_both)
+
+
+def a_replica_that_starts_takes_all_for_committed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Replicas, "_known_high_watermark", lambda replicas, partition: partition.log.end_offset)
+
+
+def a_log_is_not_checked_after_a_power_loss(patch: pytest.MonkeyPatch) -> None:
+    def open_unchecked(*arguments: Any, is_clean: bool = False, **options: Any) -> Log:
+        return open_log(*arguments, is_clean=True, **options)
+
+    patch.setattr(logs, "open_log", open_unchecked)
+
+
+def any_number_of_replicas_is_enough(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Leader, "has_enough_in_sync", lambda leader, min_insync_replicas: True)
+
+
+def a_replica_joins_before_it_has_all(patch: pytest.MonkeyPatch) -> None:
+    propose_growth = Leader.propose_growth
+
+    def propose_all(leader: Leader, node_id: int, eligible: Any) -> Any:
+        end_offset, leader._ends[node_id] = leader._ends[node_id], leader._ends[leader.node_id]
+        try:
+            return propose_growth(leader, node_id, eligible)
+        finally:
+            leader._ends[node_id] = end_offset
+
+    patch.setattr(Leader, "propose_growth", propose_all)
+
+
+def epochs_of_leaders_do_not_count(patch: pytest.MonkeyPatch) -> None:
+    decide = in_sync.decide
+
+    def decide_all(state: Any, request: Any, eligible: Any) -> Any:
+        asked = replace(request, version=state.version, leader_epoch=state.leader_epoch)
+        return decide(state, asked, eligible)
+
+    patch.setattr(in_sync, "decide", decide_all)
+
+
+def a_coordinator_loads_only_the_beginning_of_its_log(patch: pytest.MonkeyPatch) -> None:
+    async def load(shard: CoordinatorShard[Any], replay: Any) -> None:
+        found = shard.partition.read(0, 1, upper_offset=shard.partition.log.end_offset, at_least_one=True)
+        if found is not None:
+            replay.take(found.records.read())
+
+    patch.setattr(CoordinatorShard, "load", load)
+
+
+def readers_of_what_is_committed_get_what_is_open(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Log, "last_stable_offset", lambda log, high_watermark: high_watermark)
+
+
+def settings_are_read_from_a_server_that_is_behind(patch: pytest.MonkeyPatch) -> None:
+    async def sync(store: SimulatedStore, path: str) -> None:
+        return
+
+    patch.setattr(SimulatedStore, "sync", sync)
 
 
 # Messages take long: a follower knows late what is committed, and is told late that another leads.
@@ -153,6 +265,24 @@ HAND_OVERS = ClusterClimate(
 DELETIONS = ClusterClimate(
     brokers=4, faults=("delete_records", "move_replicas"), fault_s_max=2.0, records_per_batch_max=5
 )
+DEPOSED_CONTROLLERS = ClusterClimate(
+    faults=("depose_the_controller", "kill", "make_and_delete_a_topic", "move_replicas"),
+    fault_count=20,
+    fault_s_max=2.0,
+    partitions=10,
+    is_overlapping=True,
+)
+POWER_LOSSES = ClusterClimate(faults=("power_losses_in_turn",), fault_count=3, fault_s_max=1.0, partitions=4)
+KILLS = ClusterClimate(
+    faults=("kill", "isolate", "power_loss"),
+    fault_s_max=4.0,
+    partitions=4,
+    pause_s_max=0.02,
+    latency_s=0.05,
+    jitter_s=0.1,
+    is_overlapping=True,
+)
+TRANSACTIONS = ClusterClimate(faults=("stop", "reset_connections"), fault_s_max=2.0, has_transactions=True)
 PLANTS: dict[Plant, ClusterClimate | None] = {
     the_watermark_does_not_wait_for_followers: None,
     the_watermark_goes_back: HAND_OVERS,
@@ -168,6 +298,18 @@ PLANTS: dict[Plant, ClusterClimate | None] = {
     a_batch_behind_one_that_waits_is_acknowledged_at_once: replace(HAND_OVERS, fault_count=12),
     the_short_way_looks_at_no_history: replace(HAND_OVERS, partitions=10, fault_count=10),
     no_log_starts_in_the_middle_of_a_batch: DELETIONS,
+    a_controller_that_is_over_is_obeyed: DEPOSED_CONTROLLERS,
+    a_controller_writes_whatever_is_there_by_now: replace(DEPOSED_CONTROLLERS, fault_count=40),
+    a_new_leader_says_what_it_knows_to_be_committed: replace(HAND_OVERS, partitions=1, fault_count=25),
+    a_fetch_counts_before_histories_are_compared: replace(KILLS, partitions=10, fault_count=15),
+    a_replica_that_starts_takes_all_for_committed: HAND_OVERS,
+    a_log_is_not_checked_after_a_power_loss: POWER_LOSSES,
+    any_number_of_replicas_is_enough: KILLS,
+    a_replica_joins_before_it_has_all: KILLS,
+    epochs_of_leaders_do_not_count: KILLS,
+    a_coordinator_loads_only_the_beginning_of_its_log: KILLS,
+    readers_of_what_is_committed_get_what_is_open: TRANSACTIONS,
+    settings_are_read_from_a_server_that_is_behind: None,
 }
 
 

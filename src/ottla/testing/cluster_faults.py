@@ -45,6 +45,7 @@ CUT_OFF_S_MAX: Final = 1.0
 DEPOSED_S_MAX: Final = 4.0
 BREAK_CHANCE: Final = 0.2
 LATE_S: Final = 2.5
+SLOWED_CHANCE: Final = 0.5
 LINK_S: Final = (0.05, 0.3, 1.0)
 ELECT_VERSION: Final = 2
 REASSIGN_VERSION: Final = 0
@@ -251,11 +252,18 @@ class ClusterFaults:
     async def slow_a_link(self, node_id: int, rng: Random) -> None:
         """Between two brokers everything takes long; among the others it does not."""
         other = rng.choice([other for other in self._cluster.brokers if other != node_id])
-        link = self._world.network.link(self._process(node_id).name, self._process(other).name)
-        slow_s = rng.choice(LINK_S)
-        link.conditions = replace(link.conditions, latency_s=slow_s, jitter_s=slow_s)
+        names = self._process(node_id).name, self._process(other).name
+        self._slow_down(*names, rng.choice(LINK_S))
         await self._last(rng)
-        link.conditions = self._world.network.conditions
+        self._speed_up(*names)
+
+    def _slow_down(self, one: str, other: str, seconds: float) -> None:
+        if one != other:
+            link = self._world.network.link(one, other)
+            link.conditions = replace(link.conditions, latency_s=seconds, jitter_s=seconds)
+
+    def _speed_up(self, one: str, other: str) -> None:
+        self._world.network.link(one, other).conditions = self._world.network.conditions
 
     async def reset_connections(self, node_id: int, rng: Random) -> None:
         connections = self._world.network.connections()
@@ -303,15 +311,24 @@ class ClusterFaults:
         self._cluster.ensemble.lag_s_max_of.pop(name, None)
 
     async def depose_the_controller(self, node_id: int, rng: Random) -> None:
-        """An operator deletes its node: another one begins, and it may not know that for a while."""
+        """An operator deletes its node: another one begins. The first one may not know that for a while, and what it
+        has sent may arrive behind what the second one sends.
+        """
         ensemble = self._cluster.ensemble
         controller = self._controller_id()
-        if controller in self._cluster.brokers:
-            name = self._process(controller).name
-            ensemble.lag_s_max_of[name] = LATE_S * rng.random()
-            ensemble.commit(0, (Delete(nodes.CONTROLLER),))
-            await self._last(rng)
-            ensemble.lag_s_max_of.pop(name, None)
+        if controller not in self._cluster.brokers:
+            return
+        name = self._process(controller).name
+        ensemble.lag_s_max_of[name] = LATE_S * rng.random()
+        if rng.random() < SLOWED_CHANCE:
+            for other in self._cluster.brokers:
+                self._slow_down(name, self._process(other).name, rng.choice(LINK_S))
+            await asyncio.sleep(rng.random())  # something is on its way by then
+        ensemble.commit(0, (Delete(nodes.CONTROLLER),))
+        await self._last(rng)
+        ensemble.lag_s_max_of.pop(name, None)
+        for other in self._cluster.brokers:
+            self._speed_up(name, self._process(other).name)
 
     def _controller_id(self) -> int:
         entry = self._cluster.ensemble.tree.entry(nodes.CONTROLLER)
@@ -455,7 +472,15 @@ class ClusterFaults:
         await asyncio.sleep(rng.random() * 0.5)
         if created and rng.random() < 0.8:
             self._cluster.deleting.add(name)
-            request = DeleteTopicsRequest(topic_names=[name], timeout_ms=1000)
+            await self._delete(name)
+
+    async def _delete(self, topic: str) -> None:
+        """As an operator does it, who asks again until it is so."""
+        request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000)
+        code: int = ErrorCode.REQUEST_TIMED_OUT
+        while code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             response = await self._cluster.ask_controller(request, DELETE_VERSION)
-            if response is not None and response.responses[0].error_code == ErrorCode.NONE:
-                self._world.trace(f"{name} is deleted")
+            if response is not None:
+                code = response.responses[0].error_code
+            await asyncio.sleep(LOOK_S)
+        self._world.trace(f"{topic} is deleted")

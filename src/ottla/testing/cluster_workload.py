@@ -60,6 +60,8 @@ REQUEST_TIMEOUT_S: Final = 2.0
 TRANSACTION_TIMEOUT_S: Final = 5.0
 CALL_S: Final = 20.0
 ABORT_CHANCE: Final = 0.3
+LONG_CHANCE: Final = 0.3  # that a transaction stays open for a while
+LONG_S_MAX: Final = 1.0
 
 
 class Work:
@@ -522,6 +524,9 @@ async def _one_transaction(
         for value in work.values(client, name, numbers, rng):
             values.append(value)
             producer.send(name.topic, value, partition=name.partition, timestamp=EPOCH_MS)
+    await producer.flush()
+    if rng.random() < LONG_CHANCE:
+        await asyncio.sleep(rng.random() * LONG_S_MAX)
     if rng.random() < ABORT_CHANCE:
         await producer.abort_transaction()
         outcomes.aborted.append(values)
