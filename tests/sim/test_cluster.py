@@ -34,7 +34,7 @@ from ottla.testing.seeds import portion_id, portions
 from ottla.testing.simulated_ensemble import SimulatedStore
 from ottla.testing.world import SimulationError
 
-SEEDS_MAX = 12  # chance decides when a bug shows; so many histories must be enough
+SEEDS_MAX = 24  # chance decides when a bug shows; so many histories must be enough
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -272,7 +272,7 @@ DEPOSED_CONTROLLERS = ClusterClimate(
     partitions=10,
     is_overlapping=True,
 )
-POWER_LOSSES = ClusterClimate(faults=("power_losses_in_turn",), fault_count=3, fault_s_max=1.0, partitions=4)
+POWER_LOSSES = ClusterClimate(faults=("power_losses_in_turn",), fault_s_max=1.0, partitions=10, pause_s_max=0.02)
 KILLS = ClusterClimate(
     faults=("kill", "isolate", "power_loss"),
     fault_s_max=4.0,
@@ -306,10 +306,10 @@ PLANTS: dict[Plant, ClusterClimate | None] = {
     a_log_is_not_checked_after_a_power_loss: POWER_LOSSES,
     any_number_of_replicas_is_enough: KILLS,
     a_replica_joins_before_it_has_all: KILLS,
-    epochs_of_leaders_do_not_count: KILLS,
-    a_coordinator_loads_only_the_beginning_of_its_log: KILLS,
+    epochs_of_leaders_do_not_count: replace(KILLS, partitions=10, fault_count=15),
+    a_coordinator_loads_only_the_beginning_of_its_log: replace(KILLS, fault_count=15),
     readers_of_what_is_committed_get_what_is_open: TRANSACTIONS,
-    settings_are_read_from_a_server_that_is_behind: None,
+    settings_are_read_from_a_server_that_is_behind: ClusterClimate(store_lag_s_max=0.8, fault_count=1),
 }
 
 

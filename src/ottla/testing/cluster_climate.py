@@ -92,7 +92,7 @@ class ClusterClimate:
             segment_bytes=max(batch_bytes_max, rng.choice([1_000, 4_000, 4_000, 1_000_000])),
             records_per_batch_max=records_per_batch_max,
             value_bytes=value_bytes,
-            pause_s_max=rng.choice([0.02 if is_slow else 0.05, 0.1, 0.1]),
+            pause_s_max=rng.choice([0.02, 0.1, 0.1] if is_slow else [0.05, 0.2, 0.2]),
             # Between brokers whose messages take long, a follower knows late what is committed, and catches up late.
             latency_s=rng.uniform(0.02, 0.15) if is_slow else 0.000_5,
             jitter_s=rng.uniform(0.02, 0.3) if is_slow else 0.000_5,

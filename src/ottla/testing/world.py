@@ -302,6 +302,8 @@ class BrokerProcess:
 
         def stop() -> None:
             # Now, and not with the crash: callbacks that run before that would serve on without a disk.
+            if self._life is not None:
+                self._life.is_over = True
             self.host.kill()
             if self._store is not None:
                 self._store.vanish()
