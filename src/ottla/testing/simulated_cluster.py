@@ -11,7 +11,7 @@
 
 Responses to clients are kept: a record that was acknowledged stays at its offset, on every replica, and so
 does one that was read. No two brokers lead a partition in one epoch, epochs only grow, what is committed is the same
-everywhere, and every replica knows the same of its producers.
+everywhere, and every replica knows the same of its producers. In the end every broker knows what the store has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A simulated world for brokers: time, network, disks and random numbers. A seed replays a run exactly.
+"""A simulated world for brokers: time, network, disks and random numbers. A seed replays a run exactly, where sets are
+walked in the same order (PYTHONHASHSEED).
 
     world = World(seed=7)
 
@@ -27,6 +28,7 @@ import contextvars
 import gc
 import hashlib
 import logging
+import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -377,6 +379,9 @@ class World:
         ]
         if replay:
             lines.append(f"to replay it: {replay}")
+            # Histories depend on the order in which sets are walked.
+            order = os.environ.get("PYTHONHASHSEED", "random")
+            lines.append("with PYTHONHASHSEED=" + (order if order != "random" else "0 (this run had none)"))
         return SimulationError("\n".join(lines))
 
     def _unseen(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
