@@ -599,3 +599,32 @@ def test_a_broker_whose_server_is_behind_has_the_settings_of_a_new_topic(behind:
 
     for seed in range(5):
         play(scenario, seed=seed)
+
+
+@pytest.mark.parametrize("after_s", [0.1, 0.3, 0.6, 1.0])
+def test_a_setting_that_changes_while_a_broker_opens_its_logs_holds_there(after_s: float) -> None:
+    """Its logs are open before the controller says that it has these partitions, and then nobody tells them."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await create(cluster, {index: [1, 2, 3] for index in range(4)})
+        names = [TopicPartition(NAME.topic, index) for index in range(4)]
+        await cluster.crash(3, power_loss=False)
+        await until(lambda: cluster.ensemble.tree.entry(nodes.broker_path(3)) is None)
+        cluster.brokers[3].disk_delay_s = 0.5
+        cluster.begin_start(3)
+        await asyncio.sleep(after_s)
+        path = nodes.config_path("topics", NAME.topic)
+        data = nodes.encode_config({"retention.bytes": "1000000"})
+        there = cluster.ensemble.tree.entry(path) is not None
+        notification = Create(
+            f"{nodes.CONFIG_CHANGES}/config_change_",
+            nodes.encode_config_change(f"topics/{NAME.topic}"),
+            sequential=True,
+        )
+        cluster.ensemble.commit(0, (Put(path, data) if there else Create(path, data), notification))
+        await until(lambda: all({*cluster.states()[name].isr} == {1, 2, 3} for name in names))
+        await asyncio.sleep(2.0)
+        for name in names:
+            assert {replica.log.config.retention_bytes for replica in cluster.replicas(name)} == {1_000_000}
+
+    play(scenario)

@@ -236,9 +236,11 @@ class Logs:
     # -- making and deleting -------------------------------------------------------------------------------------------
 
     def create(self, partition: TopicPartition, *, now_ms: int, topic_id: UUID | None = None) -> Log:
-        """The log of a new partition, in the working directory that has the fewest."""
+        """The log of a partition, as its settings are now; a new one in the working directory that has the fewest."""
         existing = self.get(partition)
         if existing is not None:
+            # It was opened or made a while ago. Changes since then reach the logs that are in use.
+            existing.config = self._config_of(partition.topic)
             return existing
         if partition in self.unreadable:
             raise self.unreadable[partition]
