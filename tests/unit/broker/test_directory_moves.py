@@ -126,6 +126,28 @@ def test_a_move_is_shown_slowed_down_and_goes_on_after_a_restart() -> None:
     perform(play, SLOW)
 
 
+def test_a_setting_that_changes_meanwhile_holds_for_the_copy() -> None:
+    async def play(scene: Scene) -> None:
+        await scene.new_topic("t", internal_segment_bytes="3000")
+        await send(scene, *[bytes(1000)] * 20)
+        target = other_of(scene)
+        assert await move(scene, target) == ErrorCode.NONE
+        await asyncio.sleep(1)
+        entry = IncrementalAlterConfigsRequestAlterableConfig(
+            name="max.message.bytes", config_operation=0, value="5000"
+        )
+        resource = IncrementalAlterConfigsRequestAlterConfigsResource(
+            resource_type=ConfigResourceType.TOPIC, resource_name="t", configs=[entry]
+        )
+        await scene.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+        assert (await places(scene))[target][0][0], "it is still moving"
+        await set_rate(scene, 1_000_000)
+        await until_moved(scene, target)
+        assert scene.partition("t").log.config.max_message_bytes == 5000
+
+    perform(play, SLOW)
+
+
 def test_a_move_ends_when_the_replica_is_asked_to_stay_and_when_its_topic_goes() -> None:
     async def play(scene: Scene) -> None:
         await scene.new_topic("t")
