@@ -286,7 +286,7 @@ TRANSACTIONS = ClusterClimate(faults=("stop", "reset_connections"), fault_s_max=
 PLANTS: dict[Plant, ClusterClimate | None] = {
     the_watermark_does_not_wait_for_followers: None,
     the_watermark_goes_back: HAND_OVERS,
-    who_is_proposed_as_in_sync_is_not_waited_for: HAND_OVERS,
+    who_is_proposed_as_in_sync_is_not_waited_for: replace(KILLS, partitions=10, fault_count=15),
     histories_that_part_are_not_noticed: HAND_OVERS,
     a_follower_truncates_to_its_watermark: HAND_OVERS,
     anybody_may_lead: HAND_OVERS,
@@ -296,7 +296,7 @@ PLANTS: dict[Plant, ClusterClimate | None] = {
     truncation_keeps_producers: HAND_OVERS,
     followers_are_told_that_all_is_committed: HAND_OVERS,
     a_batch_behind_one_that_waits_is_acknowledged_at_once: replace(HAND_OVERS, fault_count=12),
-    the_short_way_looks_at_no_history: replace(HAND_OVERS, partitions=10, fault_count=10),
+    the_short_way_looks_at_no_history: replace(KILLS, partitions=10, fault_count=15),
     no_log_starts_in_the_middle_of_a_batch: DELETIONS,
     a_controller_that_is_over_is_obeyed: DEPOSED_CONTROLLERS,
     a_controller_writes_whatever_is_there_by_now: replace(DEPOSED_CONTROLLERS, fault_count=40),

@@ -135,7 +135,6 @@ class Partition:
 
     def moved_to(self, log: Log) -> None:
         """The log is in another directory of this broker, with the same records."""
-        log.config = self.log.config  # it may have changed since the move began
         self.log = log
         self.moved.fire()
 
