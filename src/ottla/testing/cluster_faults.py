@@ -419,10 +419,13 @@ class ClusterFaults:
                 (ConfigResourceType.TOPIC, self._topic, dict.fromkeys(THROTTLED_REPLICAS, replicas)),
                 (ConfigResourceType.BROKER, "", dict.fromkeys(THROTTLE_RATES, rate)),
             ):
-                await self._alter(resource_type, resource_name, settings, is_set=is_set)
+                # What was set has to go again, whoever is away just then.
+                while not await self._alter(resource_type, resource_name, settings, is_set=is_set) and not is_set:
+                    await asyncio.sleep(LOOK_S)
             await self._last(rng)
 
-    async def _alter(self, resource_type: int, name: str, settings: dict[str, str], *, is_set: bool) -> None:
+    async def _alter(self, resource_type: int, name: str, settings: dict[str, str], *, is_set: bool) -> bool:
+        """Whether it was done, as far as the answer says."""
         entries = [
             IncrementalAlterConfigsRequestAlterableConfig(
                 name=key, config_operation=SET if is_set else DELETE, value=value if is_set else None
@@ -433,7 +436,8 @@ class ClusterFaults:
             resource_type=resource_type, resource_name=name, configs=entries
         )
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-        await self._cluster.ask_controller(request, ALTER_VERSION)
+        response = await self._cluster.ask_controller(request, ALTER_VERSION)
+        return response is not None and not response.responses[0].error_code
 
     async def change_a_topic_without_a_broker(self, node_id: int, rng: Random) -> None:
         """Settings that a broker misses while it is down, or while it hears nothing of the store."""
