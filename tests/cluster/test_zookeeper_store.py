@@ -34,14 +34,14 @@ from ottla.testing.in_zookeeper import end_session
 from ottla.testing.waiting import WAIT_S, wait_until
 
 # Sessions outlive what a slow machine takes for a restart; only whoever waits for a dead connection has a short one.
-SESSION_TIMEOUT_S = 60.0
+SESSION_TIMEOUT_S = 240.0
 SHORT_SESSION_S = 10.0
 PATIENCE_S = WAIT_S
 
 
 @pytest.fixture
 def ensemble(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
-    made = ZooKeeperEnsemble(tmp_path)
+    made = ZooKeeperEnsemble(tmp_path, settings={"maxSessionTimeout": str(int(1000 * SESSION_TIMEOUT_S))})
     made.start()
     yield made
     made.kill()
