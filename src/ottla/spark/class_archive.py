@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAKING_TIMEOUT_S: Final = 300
+OUT_OF_TIME: Final = f"it was not created within {MAKING_TIMEOUT_S} s"
+FAILED_SUFFIX: Final = ".failed"  # of the file that says why there is none
 ENDING_TIMEOUT_S: Final = 60
 # After a failure the next attempt waits this long: a start-up must not pay for it each time.
 RETRY_AFTER_S: Final = 24 * 3600
@@ -97,7 +99,7 @@ def _key() -> str:
 
 
 def _make(archive: Path) -> Path | None:
-    failure = archive.with_suffix(".failed")
+    failure = archive.with_suffix(FAILED_SUFFIX)
     if failure.exists() and time.time() - failure.stat().st_mtime < RETRY_AFTER_S:
         log.info("no archive of Spark's classes: creating one failed before, see %s", failure)
         return None
@@ -134,7 +136,7 @@ def _run(made: Path) -> str:
             timeout=MAKING_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
-        return f"it was not created within {MAKING_TIMEOUT_S} s"
+        return OUT_OF_TIME
     return done.stdout
 
 
