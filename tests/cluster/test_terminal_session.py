@@ -103,7 +103,9 @@ SESSION = {
     "ottla log-dirs describe": Line("log-dirs describe", "REPLICA.*{topic}-0.*", FILLED),
     "ottla log-dirs move": Line("log-dirs move {topic} --broker 1 --to {second}", "moves to {second}", TOPIC),
     "ottla reassign plan": Line("reassign plan {topic}", "the brokers are balanced", TOPIC),
-    "ottla reassign execute": Line("reassign execute {plan}", "partitions move", TOPIC),
+    "ottla reassign execute": Line(
+        "reassign execute {plan}", "nothing to move: all partitions are where the plan wants them", TOPIC
+    ),
     "ottla reassign verify": Line("reassign verify {plan}", r"complete.*2 of 2 partitions complete", TOPIC),
     "ottla reassign cancel": Line("reassign cancel {plan}", "no partition of this plan is moving", TOPIC),
     "ottla reassign list": Line("reassign list", "nothing is moving"),

@@ -11,12 +11,12 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import ConnectionLoss, NoNodeError
 from kazoo.protocol.states import WatchedEvent
 from kazoo.retry import KazooRetry
 
@@ -70,13 +70,24 @@ class InZooKeeper:
         wait_until(lambda: sorted(self.state(topic, partition)["isr"]) == sorted(node_ids))
 
     def end_session_of(self, node_id: int) -> None:
-        """Ends the session of a broker, and with it what is registered; nothing happens where it is over already."""
+        """Ends the session of a broker, and with it what is registered; nothing happens where it is over already.
+
+        The broker takes its session back where it is faster than we are: then it is ended again.
+        """
+        owner = first = self._owner_of_registration(node_id)
+        while owner is not None and owner == first:
+            with suppress(ConnectionLoss):
+                end_session(self.connect, owner, _password_of(owner))
+            owner = self._owner_of_registration(node_id)
+
+    def _owner_of_registration(self, node_id: int) -> int | None:
         with _client(self.connect) as client:
             try:
                 _, stat = client.retry(client.get, f"/brokers/ids/{node_id}")
             except NoNodeError:
-                return
-        end_session(self.connect, stat.ephemeralOwner, _password_of(stat.ephemeralOwner))
+                return None
+        owner: int = stat.ephemeralOwner
+        return owner
 
     @contextmanager
     def noting_end_of_session(self, node_id: int) -> Iterator[EndOfSession]:
@@ -103,7 +114,8 @@ class EndOfSession:
 
 def end_session(connect: str, session_id: int, password: bytes) -> None:
     """Whoever knows a session's password may go on with it, and so may close it."""
-    with _client(connect, client_id=(session_id, password)):
+    hosts, _, _ = connect.partition("/")  # with a path kazoo would look for it first, and the session be taken back
+    with _client(hosts, client_id=(session_id, password)):
         pass
 
 
